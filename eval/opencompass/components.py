@@ -20,7 +20,7 @@ from opencompass.openicl.icl_inferencer.icl_base_inferencer import BaseInference
 from opencompass.openicl.icl_prompt_template import PromptTemplate
 
 from kvproof.eval.benchmark.extract import extract
-from kvproof.eval.opencompass.context import Desk, desk
+from kvproof.eval.opencompass.context import OpenCompassContext, context_of
 from kvproof.eval.run.protocol import Request
 from kvproof.eval.run.records import SampleRecord
 from kvproof.harness.http.chat_completion import Outcome
@@ -32,12 +32,12 @@ class Samples(BaseDataset):  # type: ignore[misc]  # OpenCompass has no types
     @staticmethod
     def load(job: str, stage: int) -> DatasetDict:
         """Return ids and groups; the template reads the documents later."""
-        at = desk(job)
+        at = context_of(job)
         rows = [_row(at, request) for each in at.job.stages[stage] for request in each]
         return DatasetDict({"train": Dataset.from_list(rows[:1]), "test": Dataset.from_list(rows)})
 
 
-def _row(at: Desk, request: Request) -> dict[str, Any]:
+def _row(at: OpenCompassContext, request: Request) -> dict[str, Any]:
     sample = at.found.sample(request)
     return {
         "_id": sample.id,
@@ -57,7 +57,7 @@ class Template(PromptTemplate):  # type: ignore[misc]  # OpenCompass has no type
 
     def __init__(self, job: str) -> None:
         super().__init__("{request}")
-        self._at = desk(job)
+        self._at = context_of(job)
 
     def generate_item(self, entry: Mapping[str, Any], *_: object, **__: object) -> str:
         """Return the whole prompt."""
@@ -88,7 +88,7 @@ class Inferencer(BaseInferencer):  # type: ignore[misc]  # OpenCompass has no ty
             )
             return found
 
-        records = self.model.desk.ask(self._stage, text)
+        records = self.model.context.ask(self._stage, text)
         folder = Path(output_json_filepath)
         folder.mkdir(parents=True, exist_ok=True)
         kept = {str(n): _prediction(each) for n, each in enumerate(records)}
@@ -114,14 +114,14 @@ class Api(BaseAPIModel):  # type: ignore[misc]  # OpenCompass has no types
 
     def __init__(self, path: str, job: str, **settings: Any) -> None:
         super().__init__(path=path, **settings)
-        self.desk = desk(job)
+        self.context = context_of(job)
         self._stage = 0
 
     def generate(self, inputs: Sequence[Any], max_out_len: int = 0, **_: object) -> list[str]:
         """Answer all prompts of a stock data set; each call has one whole set."""
         del max_out_len  # the job says it too
         texts = [_text(each) for each in inputs]
-        records = self.desk.ask(self._stage, texts.__getitem__)
+        records = self.context.ask(self._stage, texts.__getitem__)
         self._stage += 1
         return [each.text for each in records]
 

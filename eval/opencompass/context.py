@@ -16,14 +16,14 @@ from opencompass.utils.text_postprocessors import first_option_postprocess
 from kvproof.eval.benchmark.data import LETTERS, DataSet, Letter, Sample
 from kvproof.eval.benchmark.extract import extract
 from kvproof.eval.benchmark.truncate import Prompt, Truncation
-from kvproof.eval.opencompass.job import Told, Warmed, decode, encode, read_job
+from kvproof.eval.opencompass.job import Message, Warmed, decode, encode, read_job
 from kvproof.eval.run.protocol import Questions, Request, RequestLoop, request_fields
 from kvproof.eval.run.records import SampleRecord
 from kvproof.eval.run.server import key_of
 from kvproof.harness.http.chat_client import ChatClient
 
 
-class Desk:
+class OpenCompassContext:
     """Job, data sets and request loop of all components."""
 
     def __init__(self, path: str) -> None:
@@ -71,20 +71,20 @@ class Desk:
         requests = [request for job in jobs for request in job]
         self._texts |= {each: _bound(text, n) for n, each in enumerate(requests)}
         self._asking.stage(jobs)
-        self._tell(Warmed(self._asking.warmed))
+        self._send(Warmed(self._asking.warmed))
         return [self.records[request] for request in requests]
 
     def _write(self, record: SampleRecord) -> None:
         self.records[Request(record.phase, record.number)] = record
-        self._tell(record)
+        self._send(record)
 
-    def _tell(self, told: Told) -> None:
+    def _send(self, message: Message) -> None:
         with self._lock:
-            self._answers.write(encode(told) + b"\n")
+            self._answers.write(encode(message) + b"\n")
             self._answers.flush()
 
 
-desk = cache(Desk)
+context_of = cache(OpenCompassContext)
 """Context by the path of the job."""
 
 
@@ -93,8 +93,8 @@ def _bound(text: Callable[[int], str], place: int) -> Callable[[], str]:
 
 
 def _read(path: Path) -> list[SampleRecord]:
-    told = [decode(line) for line in path.read_bytes().splitlines()]
-    return [each for each in told if isinstance(each, SampleRecord)]
+    records = [decode(line) for line in path.read_bytes().splitlines()]
+    return [each for each in records if isinstance(each, SampleRecord)]
 
 
 @dataclass(frozen=True)

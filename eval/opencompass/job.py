@@ -64,10 +64,10 @@ class Warmed(msgspec.Struct, frozen=True, tag="warmed", tag_field="record"):
     count: int
 
 
-Told = SampleRecord | Warmed
+Message = SampleRecord | Warmed
 
 encode = msgspec.json.Encoder().encode
-decode = msgspec.json.Decoder(Told).decode
+decode = msgspec.json.Decoder(Message).decode
 
 
 def read_job(path: str) -> Job:

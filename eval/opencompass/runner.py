@@ -21,7 +21,7 @@ import msgspec
 from kvproof.eval.benchmark.data import Sample, write_data
 from kvproof.eval.benchmark.prompts import rotated
 from kvproof.eval.opencompass.environment import OpenCompass
-from kvproof.eval.opencompass.job import Job, Told, Warmed, decode, encode, written_config
+from kvproof.eval.opencompass.job import Job, Message, Warmed, decode, encode, written_config
 from kvproof.eval.run.protocol import Questions, Request
 from kvproof.eval.run.records import SampleRecord, Scored
 from kvproof.eval.run.runner import ConfigurationRun
@@ -151,13 +151,13 @@ def _taken_over(at: _At, turn: ConfigurationRun) -> Iterator[SampleRecord]:
 
     A dropped connection is retried, because its server may have been dying.
     """
-    for told in _lines(at.answers, 0)[0]:
-        if isinstance(told, SampleRecord) and told.outcome != "dropped":
-            key = (told.configuration, told.repeat, told.phase, told.number)
+    for record in _lines(at.answers, 0)[0]:
+        if isinstance(record, SampleRecord) and record.outcome != "dropped":
+            key = (record.configuration, record.repeat, record.phase, record.number)
             if key not in turn.done:
                 turn.done.add(key)
-                turn.write(told)
-                yield told
+                turn.write(record)
+                yield record
     at.answers.unlink(missing_ok=True)
 
 
@@ -205,17 +205,17 @@ class _Follower:
     def read(self) -> None:
         """Read new records. Raises Died if the server is gone; later answers are ignored."""
         found, self._offset = _lines(self._path, self._offset)
-        for told in found:
-            if isinstance(told, Warmed):
-                self.warmed = told.count
+        for record in found:
+            if isinstance(record, Warmed):
+                self.warmed = record.count
                 continue
-            if told.outcome == "dropped":
+            if record.outcome == "dropped":
                 self._turn.server.check()
-            self._turn.write(told)
-            self.right[Request(told.phase, told.number)] = told.correct
+            self._turn.write(record)
+            self.right[Request(record.phase, record.number)] = record.correct
 
 
-def _lines(path: Path, offset: int) -> tuple[list[Told], int]:
+def _lines(path: Path, offset: int) -> tuple[list[Message], int]:
     data = b""
     with suppress(FileNotFoundError), path.open("rb") as file:
         file.seek(offset)

@@ -66,14 +66,14 @@ def flips(summary: Summary, most: int | None = None) -> Iterator[tuple[str, str]
             found = [each for each in row.flips if each.kind == kind]
             if not found:
                 continue
-            told = [
+            shown = [
                 clean(each.id) + ("" if kind == "text" else f" {each.before}->{each.after}")
                 for each in found[:most]
             ]
-            if len(told) < len(found):
-                told.append(f"and {len(found) - len(told)} more")
+            if len(shown) < len(found):
+                shown.append(f"and {len(found) - len(shown)} more")
             title = {"answer": "other wrong answer", "text": "only the text"}.get(kind, kind)
-            yield f"{row.after}, {row.phase}, {title}", ", ".join(told)
+            yield f"{row.after}, {row.phase}, {title}", ", ".join(shown)
 
 
 def sentence(summary: Summary) -> str:

@@ -51,7 +51,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     cached: float | None
     """Mean share of prompt tokens that came from the cache; None if never reported."""
     hits: int
-    told: int
+    reported: int
     """Samples whose cached tokens are known."""
     first_token: float | None
     """Median seconds."""
@@ -82,7 +82,7 @@ def score(samples: Sequence[SampleRecord], *, min_cached: float, concurrency: in
         cut=sum(each.cut for each in samples),
         cached=sum(shares) / len(shares) if shares else None,
         hits=sum(share >= min_cached for share in shares),
-        told=len(shares),
+        reported=len(shares),
         first_token=median(first) if first else None,
         seconds=median(each.seconds for each in answered) if answered else None,
         prompt_rate=_rate(answered, concurrency),

@@ -64,7 +64,7 @@ def _scores(summary: Summary) -> Table:
 
 
 def _score(each: Score) -> tuple[str, ...]:
-    hits = f"{each.hits}/{each.told}" if each.told else "not told"
+    hits = f"{each.hits}/{each.reported}" if each.reported else "not reported"
     return (
         each.configuration,
         each.phase,
@@ -98,7 +98,7 @@ def _brief_score(each: Score) -> tuple[str, ...]:
         f"{100 * low:.0f}-{100 * high:.0f}",
         str(each.invalid),
         str(sum(each.errors.values())),
-        str(each.hits) if each.told else "?",
+        str(each.hits) if each.reported else "?",
         _or_dash(each.cached, lambda share: f"{100 * share:.0f} %"),
         _or_dash(each.first_token, duration),
     )

@@ -151,15 +151,15 @@ def _expected(runs: Sequence[Run]) -> Iterator[Expected]:
     for run in runs:
         for event in final_verdicts(run.events):
             judged.setdefault((event.target, event.property), []).append((began(run), event))
-    for (target, name), told in judged.items():
-        excused = [event.verdict == "expected_failure" for _, event in told]
+    for (target, name), recorded in judged.items():
+        excused = [event.verdict == "expected_failure" for _, event in recorded]
         if not any(excused):
             continue
         end = len(excused) - excused[::-1].index(True)
         start = end
         while start and excused[start - 1]:
             start -= 1
-        (since, _), (until, event) = told[start], told[end - 1]
+        (since, _), (until, event) = recorded[start], recorded[end - 1]
         days = (until - since).total_seconds() / 86_400
         over = end < len(excused)
         yield Expected(target, name, event.reason, since, end - start, days, over)
@@ -201,9 +201,9 @@ def _name(subject: Subject) -> str:
     return f"{subject.target}: {subject.name}"
 
 
-def _strips(told: Iterator[tuple[int, Mapping[str, str]]]) -> Iterator[Strip]:
+def _strips(recorded: Iterator[tuple[int, Mapping[str, str]]]) -> Iterator[Strip]:
     found: dict[str, list[tuple[int, int, str]]] = {}
-    for number, every in told:
+    for number, every in recorded:
         for name, outcome in every.items():
             spans = found.setdefault(name, [])
             if spans and spans[-1][2] == outcome:

@@ -97,18 +97,18 @@ def _concluded(
     runs: Sequence[Run], cells: Sequence[Cell], every: Sequence[SweepStarted]
 ) -> Iterator[AnyEvent]:
     """The worst verdict of all; a cell that one job missed and another ran is not missing."""
-    told = [event for run in runs for event in run.events if isinstance(event, SweepConcluded)]
-    if not told:
+    concluded = [event for run in runs for event in run.events if isinstance(event, SweepConcluded)]
+    if not concluded:
         return
     ran = {f"{cell.kernel} {cell.provider} {case_name(cell.case)}" for cell in cells}
-    worst = min(told, key=lambda event: _BAD_FIRST.index(event.verdict))
+    worst = min(concluded, key=lambda event: _BAD_FIRST.index(event.verdict))
     outcomes: dict[str, Counter[str]] = {p.name: Counter() for e in every for p in e.providers}
     for cell in latest(cells).values():
         outcomes[cell.provider][cell.outcome] += 1
     yield SweepConcluded(
         verdict=worst.verdict,
-        reason="; ".join(dict.fromkeys(event.reason for event in told if event.reason)),
-        planned=sum(event.planned for event in told),
+        reason="; ".join(dict.fromkeys(event.reason for event in concluded if event.reason)),
+        planned=sum(event.planned for event in concluded),
         outcomes={name: dict(counts) for name, counts in outcomes.items()},
-        missing=[name for event in told for name in event.missing if name not in ran],
+        missing=[name for event in concluded for name in event.missing if name not in ran],
     )

@@ -33,13 +33,13 @@ def comparison_json(found: Comparison) -> bytes:
 
 
 def _verdict(each: VerdictChange) -> dict[str, Any]:
-    told = {"base": each.base._asdict(), "head": each.head._asdict(), "trend": each.trend}
-    return {**each.subject._asdict(), **told}
+    fields = {"base": each.base._asdict(), "head": each.head._asdict(), "trend": each.trend}
+    return {**each.subject._asdict(), **fields}
 
 
 def _row(row: Row) -> dict[str, Any]:
-    told = row._asdict()
-    key, found = told.pop("key"), told.pop("found")
+    fields = row._asdict()
+    key, found = fields.pop("key"), fields.pop("found")
     measured = found._asdict() if found else {}
     ratio = row.ratio if row.ratio != float("inf") else None
-    return {**key._asdict(), **told, **measured, "ratio": ratio}
+    return {**key._asdict(), **fields, **measured, "ratio": ratio}

@@ -28,7 +28,7 @@ def run(arguments: dict[str, Any]) -> dict[str, Any]:
     session = Session(target, config, audited=False)
     try:
         served = _serve_all(session, workload, arguments["max_tokens"])
-        return {**served, "explained": explained.told() if explained else []}
+        return {**served, "explained": explained.events() if explained else []}
     finally:
         target.close()
 

@@ -23,7 +23,7 @@ class ExplainedTarget(NamedTuple):
     target: ReferenceTarget
     explainer: Explainer
 
-    def told(self) -> list[dict[str, Any]]:
+    def events(self) -> list[dict[str, Any]]:
         """Return every explanation so far, as the fields of `Explained` about the request."""
         return [_plain(each) for each in self.explainer.explanations]
 
@@ -62,17 +62,17 @@ def explain_log(path: Path) -> Story:
     except Violation as violation:
         stopped = str(violation)
     where = config.block_size, config.num_blocks
-    told = [_event(path.name, *where, each) for each in explained.told()]
-    return Story(told, stopped)
+    events = [_event(path.name, *where, each) for each in explained.events()]
+    return Story(events, stopped)
 
 
-def _event(workload: str, block_size: int, num_blocks: int, told: dict[str, Any]) -> Explained:
+def _event(workload: str, block_size: int, num_blocks: int, fields: dict[str, Any]) -> Explained:
     return Explained(
         target="reference",
         workload=workload,
         block_size=block_size,
         num_blocks=num_blocks,
-        **told,
+        **fields,
     )
 
 

@@ -351,9 +351,9 @@ class _Bench:
                 self.write(checked)
                 self._explained(checked, result.get("explained", ()))
 
-    def _explained(self, checked: Checked, told: Sequence[dict[str, Any]]) -> None:
+    def _explained(self, checked: Checked, explanations: Sequence[dict[str, Any]]) -> None:
         """Limits of each hit in a checked pass, of targets that report them."""
-        for explanation in told:
+        for explanation in explanations:
             self.write(
                 Explained(
                     target=checked.target,

@@ -22,7 +22,7 @@ from kvproof.harness.sweep.messages import Answer, DeviceKind, Request
 from kvproof.harness.sweep.plan import SweepOptions
 
 _Loss: TypeAlias = tuple[Loss, str, str]
-_Told: TypeAlias = tuple[Answer | None, DeviceKind, dict[str, CaseValue], _Loss | None]
+_Reply: TypeAlias = tuple[Answer | None, DeviceKind, dict[str, CaseValue], _Loss | None]
 
 
 class _Remote:
@@ -30,7 +30,7 @@ class _Remote:
         folder = Path(tempfile.mkdtemp(prefix="kvproof-sweep-"))
         self._process = SweepProcess(DeviceSlot(asked, 0), folder / "worker.log")  # type: ignore[arg-type]  # as in DeviceSlot
 
-    def ask(self, request: Request | None, timeout: float) -> _Told:
+    def ask(self, request: Request | None, timeout: float) -> _Reply:
         answer, lost = None, None
         try:
             if request is None:
@@ -59,23 +59,23 @@ class RaySweepProcess:
     def start(self) -> None:
         """Start the actor and its worker. Raises WorkerLost."""
         if self._actor is None:
-            self._tell(None, 0.0)
+            self._send(None, 0.0)
 
     def ask(self, request: Request, timeout: float) -> Answer:
         """The answer to a request, from another node if this one goes away. Raises WorkerLost."""
-        answer = self._tell(request, timeout)
+        answer = self._send(request, timeout)
         assert answer is not None
         return answer
 
-    def _tell(self, request: Request | None, timeout: float) -> Answer | None:
+    def _send(self, request: Request | None, timeout: float) -> Answer | None:
         why = ""
         for _ in range(ATTEMPTS):
             try:
-                told: _Told = self._ray.get(self._there().ask.remote(request, timeout))
+                reply: _Reply = self._ray.get(self._there().ask.remote(request, timeout))
             except self._ray.exceptions.RayError as error:
                 self._actor, why = None, str(error).strip().partition("\n")[0]
                 continue
-            answer, self.device, self.facts, lost = told
+            answer, self.device, self.facts, lost = reply
             if lost:
                 raise WorkerLost(*lost)
             return answer

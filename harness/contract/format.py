@@ -113,12 +113,12 @@ def _request(request: Request) -> str:
     parts += [_span(span) for span in request.spans]
     parts += [
         words
-        for words, told in (
+        for words, applies in (
             ("may not read", not request.read),
             ("may not store", not request.store),
             ("resumed", request.resumed),
         )
-        if told
+        if applies
     ]
     return ", ".join(parts)
 

@@ -10,7 +10,7 @@ from kvproof.harness.recorder.recording import Line
 from kvproof.harness.session import Session
 
 
-class Told(NamedTuple):
+class ExplainedHit(NamedTuple):
     """One admission; lengths in tokens."""
 
     name: str
@@ -50,9 +50,9 @@ class Story:
         self._size = session.layout.unit
         self._ever: set[int] = set()
         """Fingerprints at the ends of all blocks that were ever computed and could be stored."""
-        self.told: list[Told] = []
+        self.explained: list[ExplainedHit] = []
 
-    def before(self, line: Line, request: Request) -> Told:
+    def before(self, line: Line, request: Request) -> ExplainedHit:
         """Look at what an admission is about to find."""
         state, limit = self._session.state, len(request.tokens) - 1
         here = state.expected_hit(request)
@@ -65,7 +65,7 @@ class Story:
             _MISSED: max(0, here - line.hit),
         }
         lost = {cause: count for cause, count in lost.items() if count}
-        return Told(line.name, request.id, len(request.tokens), line.hit, optimum, lost)
+        return ExplainedHit(line.name, request.id, len(request.tokens), line.hit, optimum, lost)
 
     def _longest(self, request: Request, limit: int, epoch: int) -> int:
         if not self._session.config.prefix_caching:
@@ -78,10 +78,10 @@ class Story:
             blocks += 1
         return blocks * self._size
 
-    def after(self, told: Told) -> None:
+    def after(self, explained: ExplainedHit) -> None:
         """Keep what was seen, now that the admission was judged."""
-        self.told.append(told)
-        self.computed(self._session.live[told.request])
+        self.explained.append(explained)
+        self.computed(self._session.live[explained.request])
 
     def computed(self, live: RequestState) -> None:
         """Remember the whole blocks of a request."""

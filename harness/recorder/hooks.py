@@ -8,15 +8,15 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from kvproof.harness.recorder.journal import Cache, Journal, Settings, Tokens
+from kvproof.harness.recorder.log_writer import Cache, LogWriter, Settings, Tokens
 
-ATTRIBUTE = "_kvproof_journal"
-"""Where the journal of a cache is kept: an attribute of the engine's own object."""
+ATTRIBUTE = "_kvproof_log_writer"
+"""Where the log writer of a cache is kept: an attribute of the engine's own object."""
 
 log = logging.getLogger("kvproof.record")
 
 
-def journal_of(cache: Any) -> Journal | None:
+def writer_of(cache: Any) -> LogWriter | None:
     """Return what records a cache, if anything does."""
     return getattr(cache, ATTRIBUTE, None)
 
@@ -30,7 +30,7 @@ def begin(
         if isinstance(cache, str):
             log.warning("kvproof record: this cache is not recorded: %s", cache)
         else:
-            setattr(owner, ATTRIBUTE, Journal(cache, settings, tokens))
+            setattr(owner, ATTRIBUTE, LogWriter(cache, settings, tokens))
             log.info("kvproof record: recording into %s", settings.directory)
     except Exception as error:  # noqa: BLE001 - the engine must not notice
         log.warning("kvproof record: not recording: %s: %s", type(error).__name__, error)

@@ -13,7 +13,7 @@ import msgspec
 from kvproof.harness.contract.target import Namespace, Request, Span, TargetConfig
 from kvproof.harness.errors import UsageError
 from kvproof.harness.recorder.codec import unpack
-from kvproof.harness.recorder.journal import FORMAT
+from kvproof.harness.recorder.log_writer import FORMAT
 from kvproof.harness.recorder.rotation import SUFFIX
 from kvproof.harness.records.run_directory import UNREADABLE
 

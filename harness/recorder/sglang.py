@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from kvproof.harness.recorder.hooks import begin, journal_of, version, wrap
-from kvproof.harness.recorder.journal import Arrival, Cache, Journal, Settings
+from kvproof.harness.recorder.hooks import begin, version, wrap, writer_of
+from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
 
 _MOST_WAITING = 1024
 """Copies under way; beyond that the oldest is waited for."""
@@ -77,7 +77,7 @@ def _made(settings: Settings) -> Callable[[Any], Callable[..., None]]:
         def made(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
             begin(self, _describe, settings, _tokens)
-            if journal_of(self) is not None:
+            if writer_of(self) is not None:
                 setattr(self, _LATER, Later())
 
         return made
@@ -131,48 +131,48 @@ def _pages(cache: Any, request: Any, start: int, stop: int) -> Any:
 def _extend(original: Any) -> Callable[..., Any]:
     def alloc_for_extend(batch: Any) -> Any:
         answer = original(batch)
-        journal = journal_of(batch.tree_cache)
-        if journal is not None:
-            journal.guard(_extended, batch)
+        writer = writer_of(batch.tree_cache)
+        if writer is not None:
+            writer.guard(_extended, batch)
         return answer
 
     return alloc_for_extend
 
 
-def _extended(journal: Journal, batch: Any) -> None:
+def _extended(writer: LogWriter, batch: Any) -> None:
     if batch.is_dllm():
         raise ValueError("diffusion models compute a block again and again")
     for request, hit in zip(batch.reqs, batch.prefix_lens):  # noqa: B905 - as long as each other
         if request.session is not None:
             raise ValueError("a streaming session keeps the row of its request")
-        _extended_one(journal, batch.tree_cache, request, hit)
+        _extended_one(writer, batch.tree_cache, request, hit)
 
 
-def _extended_one(journal: Journal, cache: Any, request: Any, hit: int) -> None:
+def _extended_one(writer: LogWriter, cache: Any, request: Any, hit: int) -> None:
     page, stop, known = cache.page_size, request.kv.kv_allocated_len, _count(request)
     later: Later = getattr(cache, _LATER)
     arrival = _arrival(request)
     first = -(-hit // page) * page
 
     def admitted(pages: list[int]) -> None:
-        if arrival.name in journal:
+        if arrival.name in writer:
             fresh = pages[first // page :]
-            journal.guard(_step, arrival.name, known, stop, fresh)
+            writer.guard(_step, arrival.name, known, stop, fresh)
         else:
-            journal.guard(_admit, request, arrival, known, hit, stop, pages)
+            writer.guard(_admit, request, arrival, known, hit, stop, pages)
 
     later.add(_pages(cache, request, 0, stop), admitted)
 
 
 def _admit(
-    journal: Journal, request: Any, arrival: Arrival, known: int, hit: int, stop: int,
+    writer: LogWriter, request: Any, arrival: Arrival, known: int, hit: int, stop: int,
     blocks: list[int],
 ) -> None:  # fmt: skip
-    journal.admit(request, arrival, known=known, hit=hit, stop=stop, blocks=blocks)
+    writer.admit(request, arrival, known=known, hit=hit, stop=stop, blocks=blocks)
 
 
-def _step(journal: Journal, name: str, known: int, stop: int, fresh: list[int]) -> None:
-    journal.step(name, known, stop, fresh)
+def _step(writer: LogWriter, name: str, known: int, stop: int, fresh: list[int]) -> None:
+    writer.step(name, known, stop, fresh)
 
 
 def _arrival(request: Any) -> Arrival:
@@ -188,15 +188,15 @@ def _arrival(request: Any) -> Arrival:
 def _decode(original: Any) -> Callable[..., Any]:
     def alloc_for_decode(batch: Any, token_per_req: int) -> Any:
         slots = original(batch, token_per_req)
-        journal = journal_of(batch.tree_cache)
-        if journal is not None:
-            journal.guard(_decoded, batch, slots, token_per_req)
+        writer = writer_of(batch.tree_cache)
+        if writer is not None:
+            writer.guard(_decoded, batch, slots, token_per_req)
         return slots
 
     return alloc_for_decode
 
 
-def _decoded(journal: Journal, batch: Any, slots: Any, each: int) -> None:
+def _decoded(writer: LogWriter, batch: Any, slots: Any, each: int) -> None:
     if each != 1 or len(slots) != len(batch.reqs):
         raise ValueError(f"a step of {len(batch.reqs)} requests brings {len(slots)} slots")
     page = batch.tree_cache.page_size
@@ -205,7 +205,7 @@ def _decoded(journal: Journal, batch: Any, slots: Any, each: int) -> None:
     def decoded(found: list[int]) -> None:
         for (name, stop, known), slot in zip(steps, found):  # noqa: B905 - checked above
             fresh = [slot // page] if (stop - 1) % page == 0 else []
-            journal.guard(_step, name, known, stop, fresh)
+            writer.guard(_step, name, known, stop, fresh)
 
     getattr(batch.tree_cache, _LATER).add(slots, decoded)
 
@@ -216,20 +216,20 @@ def _decoded(journal: Journal, batch: Any, slots: Any, each: int) -> None:
 def _checkpoint(original: Any) -> Callable[..., None]:
     def checkpoint_kv_cache(req: Any, tree_cache: Any) -> None:
         original(req, tree_cache)
-        journal = journal_of(tree_cache)
-        if journal is not None:
-            journal.guard(_checkpointed, tree_cache, req)
+        writer = writer_of(tree_cache)
+        if writer is not None:
+            writer.guard(_checkpointed, tree_cache, req)
 
     return checkpoint_kv_cache
 
 
-def _checkpointed(journal: Journal, cache: Any, request: Any) -> None:
+def _checkpointed(writer: LogWriter, cache: Any, request: Any) -> None:
     """The tree may have replaced pages by its own equal ones."""
     name = request.rid
 
     def shown(pages: list[int]) -> None:
-        if name in journal:
-            journal.guard(Journal.table, name, pages)
+        if name in writer:
+            writer.guard(LogWriter.table, name, pages)
 
     pages = _pages(cache, request, 0, request.kv.cache_protected_len)
     getattr(cache, _LATER).add(pages, shown)
@@ -237,15 +237,15 @@ def _checkpointed(journal: Journal, cache: Any, request: Any) -> None:
 
 def _release(original: Any) -> Callable[..., None]:
     def release_kv_cache(req: Any, tree_cache: Any, *, checkpoint: bool) -> None:
-        journal = journal_of(tree_cache)
-        if journal is not None:
-            journal.guard(_released, tree_cache, req)
+        writer = writer_of(tree_cache)
+        if writer is not None:
+            writer.guard(_released, tree_cache, req)
         original(req, tree_cache, checkpoint=checkpoint)
 
     return release_kv_cache
 
 
-def _released(journal: Journal, cache: Any, request: Any) -> None:
+def _released(writer: LogWriter, cache: Any, request: Any) -> None:
     if not request.kv.holds_kv:
         return
     name, verb = request.rid, "preempt"
@@ -253,18 +253,20 @@ def _released(journal: Journal, cache: Any, request: Any) -> None:
         aborted = type(request.finished_reason).__name__ == "FINISH_ABORT"
         verb = "cancel" if aborted else "finish"
     pages = _pages(cache, request, 0, request.kv.kv_allocated_len)
-    getattr(cache, _LATER).add(pages, lambda held: journal.guard(Journal.release, name, verb, held))
+    getattr(cache, _LATER).add(
+        pages, lambda held: writer.guard(LogWriter.release, name, verb, held)
+    )
 
 
 def _reset(original: Any) -> Callable[..., None]:
     def reset(self: Any) -> None:
         original(self)
-        journal = journal_of(self)
-        if journal is not None:
-            journal.guard(_forgot, self)
+        writer = writer_of(self)
+        if writer is not None:
+            writer.guard(_forgot, self)
 
     return reset
 
 
-def _forgot(journal: Journal, cache: Any) -> None:
-    getattr(cache, _LATER).add(None, lambda _: journal.guard(lambda to: to.reset(done=True)))
+def _forgot(writer: LogWriter, cache: Any) -> None:
+    getattr(cache, _LATER).add(None, lambda _: writer.guard(lambda to: to.reset(done=True)))

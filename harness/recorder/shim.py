@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kvproof.harness.recorder.journal import Settings
+from kvproof.harness.recorder.log_writer import Settings
 
 DIRECTORY, LIMIT, KEY = "KVPROOF_RECORD", "KVPROOF_RECORD_BYTES", "KVPROOF_RECORD_KEY"
 """Environment: where to; how many bytes for each cache; the key, in hexadecimal, of the hashes."""

@@ -25,7 +25,7 @@ from kvproof.harness.oracle.shadow_memory import SLOT_BYTES, Writer
 from kvproof.harness.oracle.state import RequestState
 from kvproof.harness.oracle.violation import INVARIANT, Violation, fail
 from kvproof.harness.recorder.codec import unpack
-from kvproof.harness.recorder.explain import Story, Told
+from kvproof.harness.recorder.explain import ExplainedHit, Story
 from kvproof.harness.recorder.recording import Header, Line, Place, Recording
 from kvproof.harness.session import Session
 
@@ -73,7 +73,7 @@ class Judged:
     broken: Broken | None = None
     stopped: str = ""
     """Why the recorder gave up; empty: it did not."""
-    told: list[Told] = field(default_factory=list)
+    explained: list[ExplainedHit] = field(default_factory=list)
     """Each admission, if requested."""
 
 
@@ -169,7 +169,7 @@ class _Judge:
         judged.checks = session.checks
         judged.slots_compared = session.state.shadow.compared
         if self._story:
-            judged.told = self._story.told
+            judged.explained = self._story.explained
         return judged
 
     def _apply(self, line: Line) -> None:
@@ -192,7 +192,7 @@ class _Judge:
             self._fenced = True
             self._cap(line)
         self._trust(request, table, line.hit // self._size * self._size, cached=True)
-        told = self._story.before(line, request) if self._story else None
+        explained = self._story.before(line, request) if self._story else None
         self.judged.requests += 1
         self.judged.tokens += len(request.tokens)
         self.judged.hit_tokens += line.hit
@@ -200,8 +200,8 @@ class _Judge:
         self._evicts(table[line.hit // self._size :])
         self._target.answer = self._scheduled(line.hit, line.hit, line.stop, table)
         self._session.apply(ops.Admit(request, line.stop - line.hit))
-        if self._story and told:
-            self._story.after(told)
+        if self._story and explained:
+            self._story.after(explained)
 
     def _extend(self, line: Line) -> None:
         live, fresh = self._live(line), unpack(line.blocks or "i")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from kvproof.harness.recorder.hooks import begin, journal_of, version, wrap
-from kvproof.harness.recorder.journal import Arrival, Cache, Journal, Settings
+from kvproof.harness.recorder.hooks import begin, version, wrap, writer_of
+from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
 
 _FULL = ("FullAttentionSpec", "MLAAttentionSpec")
 """Specifications of layers whose tables only grow."""
@@ -71,9 +71,9 @@ def _tokens(request: Any, start: int, stop: int) -> Sequence[int]:
 def _match(original: Any) -> Callable[..., Any]:
     def get_computed_blocks(self: Any, request: Any, *limit: Any, **named: Any) -> Any:
         if any(at is not None for at in (*limit, *named.values())):
-            journal = journal_of(self)
-            if journal is not None:
-                journal.guard(Journal.cap)
+            writer = writer_of(self)
+            if writer is not None:
+                writer.guard(LogWriter.cap)
         return original(self, request, *limit, **named)
 
     return get_computed_blocks
@@ -84,19 +84,19 @@ def _allocate(original: Any) -> Callable[..., Any]:
         self: Any, request: Any, num_new_tokens: int, *args: Any, **kwargs: Any
     ) -> Any:
         blocks = original(self, request, num_new_tokens, *args, **kwargs)
-        journal = journal_of(self)
-        if journal is not None and blocks is not None and journal.active:
-            try:  # as `Journal.guard`, without its price: this is called for every token
-                _allocated(journal, self, request, num_new_tokens, args, kwargs, blocks)
+        writer = writer_of(self)
+        if writer is not None and blocks is not None and writer.active:
+            try:  # as `LogWriter.guard`, without its price: this is called for every token
+                _allocated(writer, self, request, num_new_tokens, args, kwargs, blocks)
             except BaseException as error:  # noqa: BLE001 - the engine must not notice
-                journal.fail(error)
+                writer.fail(error)
         return blocks
 
     return allocate_slots
 
 
 def _allocated(
-    journal: Journal,
+    writer: LogWriter,
     manager: Any,
     request: Any,
     count: int,
@@ -107,13 +107,13 @@ def _allocated(
     name, known = request.request_id, request.num_tokens
     stop = request.num_computed_tokens + count
     new = blocks.blocks[0]
-    if journal.step(name, known, stop, [block.block_id for block in new] if new else ()):
+    if writer.step(name, known, stop, [block.block_id for block in new] if new else ()):
         return
     hit = args[0] if args else kwargs.get("num_new_computed_tokens", 0)
     loaded = args[3] if len(args) > 3 else kwargs.get("num_external_computed_tokens", 0)
     if request.prompt_embeds is not None:
         raise ValueError("a prompt of embeddings has no tokens that say what it is")
-    journal.admit(
+    writer.admit(
         request,
         _arrival(request),
         known=known,
@@ -157,35 +157,35 @@ def _fence(original: Any) -> Callable[..., Any]:
 
 
 def _release(manager: Any, original: Any, request: Any, *, fenced: bool) -> Any:
-    journal, held = journal_of(manager), None
-    if journal is not None:
-        held = journal.guard(_held, manager, request)
+    writer, held = writer_of(manager), None
+    if writer is not None:
+        held = writer.guard(_held, manager, request)
     answer = original(manager, request)
-    if journal is not None and held is not None:
-        journal.guard(_freed, request, held, fenced)
+    if writer is not None and held is not None:
+        writer.guard(_freed, request, held, fenced)
     return answer
 
 
-def _held(journal: Journal, manager: Any, request: Any) -> list[int] | None:
-    if request.request_id not in journal:
+def _held(writer: LogWriter, manager: Any, request: Any) -> list[int] | None:
+    if request.request_id not in writer:
         return None
     held: list[int] = manager.get_block_ids(request.request_id)[0]
     return held
 
 
-def _freed(journal: Journal, request: Any, held: list[int], *fenced: bool) -> None:
+def _freed(writer: LogWriter, request: Any, held: list[int], *fenced: bool) -> None:
     verb = "preempt"
     if request.is_finished():
         verb = "cancel" if request.status.name == "FINISHED_ABORTED" else "finish"
-    journal.release(request.request_id, verb, held, fenced=any(fenced))
+    writer.release(request.request_id, verb, held, fenced=any(fenced))
 
 
 def _reset(original: Any) -> Callable[..., bool]:
     def reset_prefix_cache(self: Any) -> bool:
         done: bool = original(self)
-        journal = journal_of(self)
-        if journal is not None:
-            journal.guard(lambda to: to.reset(done=done))
+        writer = writer_of(self)
+        if writer is not None:
+            writer.guard(lambda to: to.reset(done=done))
         return done
 
     return reset_prefix_cache
@@ -194,8 +194,8 @@ def _reset(original: Any) -> Callable[..., bool]:
 def _evict(original: Any) -> Callable[..., None]:
     def evict_blocks(self: Any, block_ids: set[int]) -> None:
         original(self, block_ids)
-        journal = journal_of(self)
-        if journal is not None:
-            journal.guard(Journal.evict, sorted(block_ids))
+        writer = writer_of(self)
+        if writer is not None:
+            writer.guard(LogWriter.evict, sorted(block_ids))
 
     return evict_blocks

@@ -352,5 +352,5 @@ def exit_code(event: AnyEvent) -> Exit:
         return Exit.REGRESSION
     if isinstance(event, Threshold) and event.verdict == "fail":
         return Exit.REGRESSION
-    told = event.outcome if isinstance(event, Replayed) else getattr(event, "verdict", "")
-    return Exit.PASS if isinstance(event, Ended) else _VERDICT_CODES.get(told, Exit.PASS)
+    verdict = event.outcome if isinstance(event, Replayed) else getattr(event, "verdict", "")
+    return Exit.PASS if isinstance(event, Ended) else _VERDICT_CODES.get(verdict, Exit.PASS)

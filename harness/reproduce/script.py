@@ -162,8 +162,8 @@ def _call(
     if isinstance(answer, Scheduled) and not state.profile.in_flight_steps and not drafts:
         guard = f"if isinstance({variable}, Scheduled): " if final else ""
         rows = state.given.get(answer.step)
-        told = f", experts={code(rows)}" if rows else ""
-        lines.append(f"{guard}done = target.complete({answer.step}{told})")
+        rows_given = f", experts={code(rows)}" if rows else ""
+        lines.append(f"{guard}done = target.complete({answer.step}{rows_given})")
     return lines
 
 

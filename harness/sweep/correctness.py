@@ -41,16 +41,16 @@ def check(
     seeds: Sequence[int],
     again: bool,
     device: str,
-    shelf: InputCache[Inputs] | None = None,
+    cache: InputCache[Inputs] | None = None,
 ) -> Cell:
     """Check a cell on several seeds, up to the first that fails.
 
-    With `again`, it is launched twice on the inputs of the first. The inputs in `shelf` belong to
+    With `again`, it is launched twice on the inputs of the first. The inputs in `cache` belong to
     this case and are undamaged.
 
     Raises NoRoom, or any error of the kernel's own description.
     """
-    limit, shelf = kernel.tolerance(case), shelf or InputCache(most=1)
+    limit, cache = kernel.tolerance(case), cache or InputCache(most=1)
     cell = Cell(
         kernel=kernel.name,
         provider="",
@@ -65,7 +65,7 @@ def check(
         def make(seed: int = seed) -> Inputs:
             return Inputs(kernel, case, seed=seed, device=device, guarded=True)
 
-        inputs = shelf.take(kernel, case, seed, make)
+        inputs = cache.take(kernel, case, seed, make)
         cell = replace(cell, seeds=[*cell.seeds, seed], cost=CellCost(**inputs.cost._asdict()))
         launches = 2 if again and seed == seeds[0] else 1
         try:
@@ -153,8 +153,8 @@ def _with(cell: Cell, found: Checked) -> Cell:
         errors[name] = OutputError(
             relative=_most(earlier.relative, relative), worst=_most(earlier.worst, worst)
         )
-    told = cell.repeatable if found.repeatable is None else found.repeatable
-    return replace(cell, errors=errors, repeatable=told)
+    repeatable = cell.repeatable if found.repeatable is None else found.repeatable
+    return replace(cell, errors=errors, repeatable=repeatable)
 
 
 def _largest(found: Sequence[Comparison]) -> Comparison:

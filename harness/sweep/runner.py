@@ -206,7 +206,7 @@ class _Sweep:
     def _run(
         self,
         doing: str,
-        crew: Sequence[DeviceWorker],
+        workers: Sequence[DeviceWorker],
         tasks: Sequence[_Task],
         work: Callable[[DeviceWorker, _Task], _Found],
         *,
@@ -222,7 +222,7 @@ class _Sweep:
         def each(process: DeviceWorker, same: list[_Task]) -> Iterator[_Found]:
             return (work(process, task) for task in same)
 
-        with closing(run_on_pool(crew[: len(cases)], cases, each)) as results:
+        with closing(run_on_pool(workers[: len(cases)], cases, each)) as results:
             for done, found in enumerate(results, 1):
                 self.progress(f"{doing} {found.task.planned.kernel}", done, len(tasks))
                 if found.crowded and not alone:

@@ -59,10 +59,10 @@ def measured(
     *,
     seed: int,
     device: str,
-    shelf: InputCache[InputSets] | None = None,
+    cache: InputCache[InputSets] | None = None,
 ) -> Cell:
     """Time a cell that passed its check. Raises NoRoom, or the description's own error."""
-    sets = (shelf or InputCache(most=1)).take(
+    sets = (cache or InputCache(most=1)).take(
         kernel, case, seed, lambda: InputSets(kernel, case, seed=seed, device=device)
     )
     cell = Cell(

@@ -107,7 +107,7 @@ class SweepWorker:
                 seeds=request.seeds,
                 again=request.again,
                 device=self._device,
-                shelf=self._inputs,
+                cache=self._inputs,
             )
         return measured(
             subject,
@@ -115,7 +115,7 @@ class SweepWorker:
             request.case,
             seed=request.seed,
             device=self._device,
-            shelf=self._sets,
+            cache=self._sets,
         )
 
     def _forget(self) -> None:

@@ -19,7 +19,7 @@ EPOCHS = "nothing_is_read_across_a_change_of_weights"
 DRAFTS = "only_accepted_drafts_stay"
 REUSED = "freed_blocks_wait_for_launches_in_flight"
 _EPOCHS = 16
-"""Changes of weights after which older content is not told apart."""
+"""Changes of weights after which older content is not distinguished."""
 
 
 class Cause(NamedTuple):
@@ -70,13 +70,13 @@ def _holds(found: int, requests: Mapping[str, DeviceRequest]) -> bool:
 def _by(writer: DeviceRequest, position: int, work: Work) -> Cause:
     """Name what tells the writer's content from the reader's."""
     theirs, own = writer.request, work.request.request
-    told = f"it holds position {position} of {theirs.id}"
+    holds = f"it holds position {position} of {theirs.id}"
     same = work.request.chain.tokens[: position + 1] == writer.chain.tokens[: position + 1]
     if same and _namespace(theirs) != _namespace(own):
-        return Cause(NAMESPACES, f"{told}, of namespace {_namespace(theirs)}")
+        return Cause(NAMESPACES, f"{holds}, of namespace {_namespace(theirs)}")
     if same and theirs.media != own.media:
-        return Cause(MEDIA, f"{told}, with media {[item.content for item in theirs.media]}")
-    return Cause(READS, told)
+        return Cause(MEDIA, f"{holds}, with media {[item.content for item in theirs.media]}")
+    return Cause(READS, holds)
 
 
 def _namespace(request: EngineRequest) -> tuple[str, str, int]:

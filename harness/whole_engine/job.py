@@ -65,7 +65,7 @@ class Job:
         assert self._driver is not None, "open comes first"
         answer = self._driver.apply(verb, keywords)
         findings = self._driver.findings
-        told = {
+        found = {
             "answer": answer,
             "checks": dict(findings.checks - self._checks),
             "situations": dict(findings.situations - self._situations),
@@ -73,7 +73,7 @@ class Job:
         }
         self._checks = Counter(findings.checks)
         self._situations = Counter(findings.situations)
-        return told
+        return found
 
 
 _CALLS: dict[str, Callable[..., Any]] = {

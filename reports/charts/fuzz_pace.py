@@ -59,7 +59,7 @@ class Campaign:
         cases = sum(unit.test_cases for unit in self.done)
         workers = len({unit.where for unit in self.done})
         again = sum(unit.attempt > 1 for unit in self.done)
-        told = [
+        parts = [
             f"{plural(len(self.done), 'unit')} with {cases:,} histories done by "
             f"{plural(workers, 'worker')} on {plural(len(self.machines), 'machine')}",
             f"{again:,} of them after {plural(len(self.lost), 'lost worker')}" if self.lost else "",
@@ -67,7 +67,7 @@ class Campaign:
             f"{plural(self.away, 'operation')} on the example database left out, as it did not "
             "answer" if self.away else "",
         ]  # fmt: skip
-        return "; ".join(part for part in told if part)
+        return "; ".join(part for part in parts if part)
 
     @property
     def away(self) -> int:

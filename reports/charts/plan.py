@@ -30,19 +30,19 @@ class Bar(NamedTuple):
     end: str
 
 
-def block_chart(told: Summary) -> Chart:
+def block_chart(summary: Summary) -> Chart:
     """Show how much of a block the layers of each group fill."""
-    lost = max((1 - run.filled / run.room for run in told.groups if run.room), default=0.0)
+    lost = max((1 - run.filled / run.room for run in summary.groups if run.room), default=0.0)
     title = f"At most {percent(lost)} of a block is lost"
     if lost < 5e-4:
         title = "Every group fills its blocks"
-    bars = [_filled(run, style) for run, style in zip(told.groups, _styles(), strict=False)]
-    rows = [(run.filled, run.room) for run in told.groups]
+    bars = [_filled(run, style) for run, style in zip(summary.groups, _styles(), strict=False)]
+    rows = [(run.filled, run.room) for run in summary.groups]
     return Chart(
         title,
         "one block of each group; for states the blocks of one state",
         _drawn(bars, title),
-        _table(("group", "filled, bytes", "there, bytes"), told.groups, rows),
+        _table(("group", "filled, bytes", "there, bytes"), summary.groups, rows),
     )
 
 
@@ -56,21 +56,23 @@ def _filled(run: Alike, style: str) -> Bar:
     return Bar(_name(run), parts, run.room, f"{share} of {nbytes(run.room)}")
 
 
-def request_chart(told: Summary) -> Chart:
+def request_chart(summary: Summary) -> Chart:
     """Show the bytes of one request, and the lost ones by cause."""
-    needed = told.request
+    needed = summary.request
     title = f"A request of {needed.length:,} tokens takes {nbytes(needed.bytes)}"
-    rows = [(run.needed, run.rounding, run.padding) for run in told.groups]
+    rows = [(run.needed, run.rounding, run.padding) for run in summary.groups]
     whole = max(map(sum, rows), default=0)
     bars = [
         Bar(_name(run), _spent(row, style), whole, nbytes(sum(row)))
-        for run, row, style in zip(told.groups, rows, _styles(), strict=False)
+        for run, row, style in zip(summary.groups, rows, _styles(), strict=False)
     ]
     return Chart(
         title,
         "bytes of all workers; pale: blocks beyond the tokens needed, dashed: padding",
         _drawn(bars, title),
-        _table(("group", "needed, bytes", "rounding, bytes", "padding, bytes"), told.groups, rows),
+        _table(
+            ("group", "needed, bytes", "rounding, bytes", "padding, bytes"), summary.groups, rows
+        ),
     )
 
 
@@ -82,19 +84,19 @@ def _spent(row: tuple[int, ...], style: str) -> list[tuple[int, str, str]]:
     ]
 
 
-def pool_chart(told: Summary) -> Chart:
+def pool_chart(summary: Summary) -> Chart:
     """Show the requests that fit the pool, and the unused rest."""
-    plan, requests = told.plan, told.capacity.requests
-    each = sum(told.request.blocks)
+    plan, requests = summary.plan, summary.capacity.requests
+    each = sum(summary.request.blocks)
     rest = plan.usable - each * requests
-    title = f"{plural(requests, 'request')} of {told.request.length:,} tokens run at once"
+    title = f"{plural(requests, 'request')} of {summary.request.length:,} tokens run at once"
     subtitle = f"the pool of {plural(plan.num_blocks, 'block')}"
     if requests > _MOST:
         subtitle += f"; each of {_MOST} boxes stands for {requests / _MOST:.1f} requests"
     caption = f"{requests:,} x {each:,} blocks, {rest:,} left, 1 null"
     shapes = (*_requests(plan.num_blocks, requests, each), Label(0, 44, caption, "axis"))
     head = ("blocks", "per request", "requests", "left", "tokens in all")
-    row = (plan.num_blocks, each, requests, rest, told.capacity.tokens)
+    row = (plan.num_blocks, each, requests, rest, summary.capacity.tokens)
     table = Table(head, (tuple(f"{n:,}" for n in row),))
     return Chart(title, subtitle, Drawing(WIDTH, 50, title, shapes), table)
 

@@ -40,11 +40,11 @@ class FaultMatrix:
     def sentence(self) -> str:
         """The finding in one sentence."""
         killed = [each for each in self.judged if each.outcome == "killed"]
-        told = len(killed) + len(self.survivors)
-        share = percent(len(killed) / told) if told else "none"
+        judged = len(killed) + len(self.survivors)
+        share = percent(len(killed) / judged) if judged else "none"
         mechanisms = len({each.mechanism for each in self.judged})
         return (
-            f"{len(killed)} of {plural(told, 'fault')} found ({share}) by the budget "
+            f"{len(killed)} of {plural(judged, 'fault')} found ({share}) by the budget "
             f"{self.started.budget}, over {plural(mechanisms, 'mechanism')}; {self._seen}"
         )
 

@@ -91,8 +91,8 @@ class KernelResult:
         if not timed:
             right = sum(s.outcomes["ok"] for s in self.standings if not s.provider.peer)
             return f"{self.kernel.name}: {plural(right, 'cell')} right"
-        told = [f"{s.provider.name} {percent(s.fraction, 0)}" for s in timed]
-        return f"{self.kernel.name}: {', '.join(told)} of the {self.kernel.ceiling} ceiling"
+        shares = [f"{s.provider.name} {percent(s.fraction, 0)}" for s in timed]
+        return f"{self.kernel.name}: {', '.join(shares)} of the {self.kernel.ceiling} ceiling"
 
 
 @dataclass(frozen=True)

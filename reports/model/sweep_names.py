@@ -27,18 +27,18 @@ class Names:
 
     def __call__(self, case: Mapping[str, CaseValue]) -> str:
         """Name a cell by axes of many values, and by others whose value is not the usual one."""
-        told = [
+        shown = [
             f"{axis} {value}"
             for axis, value in case.items()
             if axis in self._always or value != self._usual.get(axis)
         ]
-        return ", ".join(told) or "usual"
+        return ", ".join(shown) or "usual"
 
     @property
     def usual(self) -> str:
         """The values that names leave out."""
-        told = (f"{axis} {v}" for axis, v in self._usual.items() if axis not in self._always)
-        return ", ".join(told)
+        shown = (f"{axis} {v}" for axis, v in self._usual.items() if axis not in self._always)
+        return ", ".join(shown)
 
 
 def names_of(result: SweepResult, kernel: str) -> Names:

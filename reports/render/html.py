@@ -140,10 +140,10 @@ def _bench_notes(report: Report) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for group in report.bench:
         for entry in group.entries:
-            told = found.setdefault(group.title, [])
+            lines = found.setdefault(group.title, [])
             line = f"{charts.case_words(group.case)}: {entry.note}"
-            if entry.note and line not in told:
-                told.append(line)
+            if entry.note and line not in lines:
+                lines.append(line)
     return found
 
 

@@ -78,7 +78,7 @@ class _Status:
     seen: int = 0
     since: float = 0.0
     """When it was set, monotonic."""
-    told: float = field(default=float("-inf"))
+    shown: float = field(default=float("-inf"))
     verdicts: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -146,8 +146,8 @@ class LiveProgress:
 
     def _tell(self, target: str, status: _Status, *, changed: bool) -> None:
         now = time.monotonic()
-        if changed or now - status.told >= QUIET_SECONDS:
-            status.told = now
+        if changed or now - status.shown >= QUIET_SECONDS:
+            status.shown = now
             progress = f" ({status.done:,} of {status.total:,})" if status.total else ""
             self._say("", f"{target}: {status.line}{progress}")
 
@@ -226,8 +226,8 @@ def _describe_measure(event: AnyEvent) -> tuple[str, str]:
             size = "infinite" if event.capacity is None else plural(event.capacity, "block")
             work = f"{event.workload}, block {event.block_size}, {size}"
             rates = {"infinite": event.infinite, "LRU": event.lru, "Belady": event.belady}
-            told = [f"{name} {percent(r, 2)}" for name, r in rates.items() if r is not None]
-            return "", f"optimum of {work}: {', '.join(told)}"
+            shown = [f"{name} {percent(r, 2)}" for name, r in rates.items() if r is not None]
+            return "", f"optimum of {work}: {', '.join(shown)}"
         case GrowthPoint():
             cost = f"{event.nanoseconds_per_token:.3g} ns/token"
             return "", f"{event.target} with {plural(event.cached_blocks, 'cached block')}: {cost}"
@@ -252,12 +252,12 @@ def _describe_sweep(event: AnyEvent) -> tuple[str, str]:
             providers = listed([provider.name for provider in event.providers], 8)
             return "", f"sweep of {kernels} by {providers} on {event.device}"
         case Ceilings():
-            told = [
+            shown = [
                 f"{name} {scaled(limit.value)}{limit.unit}"
                 for name, limit in event.values.items()
                 if limit.unit != "s"
             ]
-            return "", f"device {event.device}: {', '.join(told)}"
+            return "", f"device {event.device}: {', '.join(shown)}"
         case Cell():
             verdict = "" if event.peer or event.outcome in _EXPECTED else "fail"
             outcome = event.outcome.replace("_", " ")

@@ -193,8 +193,8 @@ def _causes(report: Report) -> Iterator[str]:
         yield from ("", "### Why hits were not longer", "")
     for each in found:
         causes = [f"{escape(name)} {count:,}" for name, count in each.lost.items()]
-        told = f"; lost to {', '.join(causes)}" if causes else ""
-        yield f"- {escape(each.title)}: {escape(each.sentence)}{told}"
+        lost = f"; lost to {', '.join(causes)}" if causes else ""
+        yield f"- {escape(each.title)}: {escape(each.sentence)}{lost}"
 
 
 def _sweep(report: Report) -> Iterator[str]:

@@ -140,11 +140,11 @@ def _evidence(found: Coverage, report: Report) -> Evidence:
 
 def _reasons(lines: Sequence[Line]) -> Iterator[Reason]:
     for line in lines:
-        told: dict[tuple[str, str], list[str]] = {}
+        shown: dict[tuple[str, str], list[str]] = {}
         for target, cell in line.row.cells.items():
             if cell.verdict != "pass":
-                told.setdefault((cell.verdict, _why(cell)), []).append(target)
-        for (verdict, text), targets in sorted(told.items(), key=lambda x: ORDER.index(x[0][0])):
+                shown.setdefault((cell.verdict, _why(cell)), []).append(target)
+        for (verdict, text), targets in sorted(shown.items(), key=lambda x: ORDER.index(x[0][0])):
             yield Reason(line.row.property, verdict, ", ".join(targets), text)
 
 
@@ -226,8 +226,8 @@ def print_matrix(run: Run, console: Console) -> None:
     screen.heading("What is not a pass")
     for reason in matrix.reasons:
         if reason.verdict != "unsupported":
-            told = f"  {reason.property} on {reason.targets}: {reason.text}"
-            screen.write(screen.mark(reason.verdict) + screen.text(told))
+            shown = f"  {reason.property} on {reason.targets}: {reason.text}"
+            screen.write(screen.mark(reason.verdict) + screen.text(shown))
     screen.heading("What the verdicts rest on")
     below = screen.table(*HEADS)
     for each in matrix.evidence:
@@ -244,8 +244,8 @@ def _print_verdicts(matrix: Matrix, screen: Screen) -> None:
         screen.line()
     grid = screen.table("property", *(matrix.targets if few else letters))
     for line in matrix.lines:
-        told = [screen.mark(v) if few else screen.sign(v) for v in line.verdicts]
-        grid.add_row(screen.text(line.row.property), *told)
+        shown = [screen.mark(v) if few else screen.sign(v) for v in line.verdicts]
+        grid.add_row(screen.text(line.row.property), *shown)
     screen.show(grid)
     if not few:
         legend = [screen.mark(verdict) for verdict in _used(matrix)]

@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from kvproof.reference.planner.summary import Alike, Summary
 
 
-def headline(told: Summary) -> str:
+def headline(summary: Summary) -> str:
     """Capacity in one sentence."""
-    stated = told.capacity
+    stated = summary.capacity
     exact = floor(100 * stated.requests_exact) / 100
     return (
-        f"{plural(stated.requests, 'request')} of {told.request.length:,} tokens at once "
+        f"{plural(stated.requests, 'request')} of {summary.request.length:,} tokens at once "
         f"({exact:,.2f}), {stated.tokens:,} tokens in all"
     )
 
 
-def facts(told: Summary) -> list[tuple[str, str]]:
+def facts(summary: Summary) -> list[tuple[str, str]]:
     """Return names and values of the plan's head."""
-    plan, needed = told.plan, told.request
-    longest = told.capacity.longest
+    plan, needed = summary.plan, summary.request
+    longest = summary.capacity.longest
     rows = " and ".join(nbytes(worker.block_bytes) for worker in plan.workers)
     stages = plural(len(plan.workers), "pipeline stage")
     return [
@@ -55,10 +55,10 @@ def _share(part: int, whole: int) -> str:
     return percent(part / whole if whole else 0.0)
 
 
-def group_table(told: Summary) -> Table:
+def group_table(summary: Summary) -> Table:
     """One line per run of equal groups; blocks in tokens, and per request."""
     head = ("group", "sees", "layers", "block", "kernel", "per request", "fills", "lost")
-    return Table(head, tuple(_row(run) for run in told.groups), words=2)
+    return Table(head, tuple(_row(run) for run in summary.groups), words=2)
 
 
 def _row(run: Alike) -> tuple[str, ...]:
@@ -76,49 +76,49 @@ def _row(run: Alike) -> tuple[str, ...]:
     )
 
 
-def choice_table(told: Summary) -> Table:
+def choice_table(summary: Summary) -> Table:
     """Gain by more groups."""
     rows = [
         (f"{choice.groups}", " and ".join(map(str, choice.block_sizes)), f"{choice.requests:,.2f}")
-        for choice in told.plan.choices
+        for choice in summary.plan.choices
     ]
     return Table(("groups", "blocks, tokens", "requests at once"), tuple(rows))
 
 
-def print_plan(told: Summary, console: Console) -> None:
+def print_plan(summary: Summary, console: Console) -> None:
     """Write the plan to a terminal, a pipe or a file."""
     screen = Screen(console)
-    screen.line(headline(told), "bold")
-    width = max(len(name) for name, _ in facts(told))
-    for name, value in facts(told):
+    screen.line(headline(summary), "bold")
+    width = max(len(name) for name, _ in facts(summary))
+    for name, value in facts(summary):
         screen.line(f"{name.ljust(width)}  {value}")
     screen.line()
-    screen.figures(group_table(told), wrap=False)
-    if len(told.plan.choices) > 1:
+    screen.figures(group_table(summary), wrap=False)
+    if len(summary.plan.choices) > 1:
         screen.heading("Gain by another group")
-        screen.figures(choice_table(told), wrap=False)
-    if told.plan.notes:
+        screen.figures(choice_table(summary), wrap=False)
+    if summary.plan.notes:
         screen.line()
-    for note in told.plan.notes:
+    for note in summary.plan.notes:
         screen.line(clean(note))
 
 
-def render_plan(told: Summary) -> str:
+def render_plan(summary: Summary) -> str:
     """Return the plan as one page that opens offline."""
     page = environment().get_template("plan.html.j2")
-    groups = enumerate(told.plan.groups)
-    charts = [block_chart(told), request_chart(told), pool_chart(told)]
-    if told.chunk is not None:
-        charts.append(chunk_chart(told.chunk))
+    groups = enumerate(summary.plan.groups)
+    charts = [block_chart(summary), request_chart(summary), pool_chart(summary)]
+    if summary.chunk is not None:
+        charts.append(chunk_chart(summary.chunk))
     return page.render(
-        model=clean(told.plan.model),
-        notes=[clean(note) for note in told.plan.notes],
-        schema=told.plan.schema,
-        length=told.request.length,
-        headline=headline(told),
-        facts=facts(told),
-        groups=group_table(told),
-        choices=choice_table(told),
+        model=clean(summary.plan.model),
+        notes=[clean(note) for note in summary.plan.notes],
+        schema=summary.plan.schema,
+        length=summary.request.length,
+        headline=headline(summary),
+        facts=facts(summary),
+        groups=group_table(summary),
+        choices=choice_table(summary),
         charts=charts,
         layers=[(index, sees(group), _listed(group)) for index, group in groups],
     )

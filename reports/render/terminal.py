@@ -243,8 +243,8 @@ def _sweep(report: Report, screen: Screen) -> None:
         return
     screen.heading(f"Kernels, {sweep.where}")
     screen.figures(narrow_standings(sweep))
-    told = [(kernel, each) for kernel in sweep.kernels for each in kernel.speedups]
-    for kernel, each in told:
+    speedups = [(kernel, each) for kernel in sweep.kernels for each in kernel.speedups]
+    for kernel, each in speedups:
         screen.line(
             f"{kernel.kernel.name}: {kernel.first} is {each.mean:.2f} times as fast as "
             f"{each.other} ({plural(len(each.ratios), 'cell')}: ahead in {each.ahead}, "

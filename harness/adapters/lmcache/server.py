@@ -172,13 +172,13 @@ class Server:
 
     def status(self) -> dict[str, int]:
         """Status of the objects in memory."""
-        told = self._storage.report_status()["l1_manager"]
-        told.setdefault("staging_object_count", told.get("write_locked_count"))  # before 0.5.6
+        status = self._storage.report_status()["l1_manager"]
+        status.setdefault("staging_object_count", status.get("write_locked_count"))  # before 0.5.6
         names = (
             "total_object_count", "staging_object_count", "read_locked_count",
             "memory_used_bytes", "memory_total_bytes",
         )  # fmt: skip
-        return {name: int(told[name]) for name in names}
+        return {name: int(status[name]) for name in names}
 
     def rest(self, *, locked: int = 0, patience_s: float = PATIENCE_S) -> dict[str, int]:
         """Wait until the threads are idle; returns the status then."""

@@ -212,10 +212,10 @@ class SglangTarget:
         passed = self._states.prepare(native, made, start, stop)
         self._last_step += 1
         self._steps[self._last_step] = native
-        tables, told = self._view.tables(native), passed._asdict()
+        tables, reported = self._view.tables(native), passed._asdict()
         self._host.attend()
         moves = self._host.moves()
-        return Scheduled(self._last_step, hit, start, stop, tables, tables, moves=moves, **told)
+        return Scheduled(self._last_step, hit, start, stop, tables, tables, moves=moves, **reported)
 
     def extend(
         self,

@@ -61,11 +61,11 @@ class Connector:
         mixin = KVConnectorModelRunnerMixin
         with (
             set_forward_context(dict.fromkeys(self._layers), self._config),
-            mixin.maybe_get_kv_connector_output(output) as told,
+            mixin.maybe_get_kv_connector_output(output) as kv_output,
         ):
             for name in self._layers:
                 self._agent.wait_for_layer_load(name)
             launched = launch()
             for name, cache in self._layers.items():
                 self._agent.save_kv_layer(name, cache, None)
-        return launched, told
+        return launched, kv_output

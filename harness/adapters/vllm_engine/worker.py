@@ -159,12 +159,12 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
                 return self.connector.without_forward(scheduler_output)
             return EMPTY_MODEL_RUNNER_OUTPUT
         rows = self.batch.rows(scheduler_output, RUNNING.owned, self._expand)
-        launch, told = self.connector.around(
+        launch, kv_output = self.connector.around(
             scheduler_output, lambda: self.device_of.launch(rows, before)
         )
         if correction is not None:
             correction()
-        self._pending = (launch, scheduler_output, told)
+        self._pending = (launch, scheduler_output, kv_output)
         self._last = launch
         return None
 
@@ -197,12 +197,12 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         """Return the answers of the launch, or a promise of them."""
         del grammar_output
         assert self._pending is not None
-        (launch, output, told), self._pending = self._pending, None
+        (launch, output, kv_output), self._pending = self._pending, None
         names = list(self.batch.input_batch.req_ids)
         if self.batch.use_async_scheduling:
             self.batch.keep(output, None)
-            return _Later(lambda: _output(names, self._sampled(launch), told))
-        return _output(names, self.batch.keep(output, self._sampled(launch)), told)
+            return _Later(lambda: _output(names, self._sampled(launch), kv_output))
+        return _output(names, self.batch.keep(output, self._sampled(launch)), kv_output)
 
     def _sampled(self, launch: Launch) -> list[list[int]]:
         return [list(each) for each in self.device_of.answers(launch)]
@@ -304,10 +304,10 @@ def _words(cache: Any, kind: GroupKind) -> Any:
     return tensor.view(torch.int64).numpy().view(np.uint64)[:, 0]
 
 
-def _output(names: list[str], sampled: list[list[int]], told: Any) -> Any:
+def _output(names: list[str], sampled: list[list[int]], kv_output: Any) -> Any:
     return ModelRunnerOutput(
         req_ids=names,
         req_id_to_index={name: index for index, name in enumerate(names)},
         sampled_token_ids=sampled,
-        kv_connector_output=told,
+        kv_connector_output=kv_output,
     )

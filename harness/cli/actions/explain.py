@@ -25,11 +25,11 @@ from kvproof.reports.values.text import clean, one_line
 def explain(record: Path, *, request: str | None) -> None:
     """Print the explanation of each request, or of those of one name. Raises UsageError."""
     if is_recording(record):
-        told = recordings.explained(record)
+        story = recordings.explained(record)
     else:
-        told = _of_run(record) if record.is_dir() else _of_log(record)
-    chosen = told.explained if request is None else _named(told.explained, request)
-    _print(Story(chosen, told.stopped), standard_output())
+        story = _of_run(record) if record.is_dir() else _of_log(record)
+    chosen = story.explained if request is None else _named(story.explained, request)
+    _print(Story(chosen, story.stopped), standard_output())
 
 
 def _of_run(directory: Path) -> Story:
@@ -74,18 +74,18 @@ def _named(explained: list[Explained], name: str) -> list[Explained]:
     return found
 
 
-def _print(told: Story, console: Console) -> None:
+def _print(story: Story, console: Console) -> None:
     screen = Screen(console)
     if console.is_terminal:
-        _print_table(told.explained, screen)
+        _print_table(story.explained, screen)
     else:
-        for event in told.explained:
+        for event in story.explained:
             screen.command(one_line(clean(f"{event.request}: {event.sentence}")))
-    for found in sums(told.explained):
+    for found in sums(story.explained):
         _print_sums(found, screen)
-    if told.stopped:
+    if story.stopped:
         screen.line()
-        screen.line(f"the replay ended early: {one_line(clean(told.stopped))}")
+        screen.line(f"the replay ended early: {one_line(clean(story.stopped))}")
 
 
 def _print_table(explained: list[Explained], screen: Screen) -> None:

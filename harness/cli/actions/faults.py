@@ -127,8 +127,8 @@ def conclude(events: list[FaultJudged], *, allowed: int, expected: int) -> Fault
     outcomes = Counter[str](event.outcome for event in latest.values())
     survivors = [event.fault for event in latest.values() if event.outcome == "survived"]
     unseen = [event.fault for event in latest.values() if event.unseen]
-    told = outcomes["killed"] + outcomes["survived"]
-    reasons = [f"{told} of {expected} faults were judged"] if told < expected else []
+    judged = outcomes["killed"] + outcomes["survived"]
+    reasons = [f"{judged} of {expected} faults were judged"] if judged < expected else []
     if survivors:
         reasons.append(f"{len(survivors)} survived, {allowed} may: {', '.join(survivors)}")
     if unseen:
@@ -136,6 +136,6 @@ def conclude(events: list[FaultJudged], *, allowed: int, expected: int) -> Fault
     verdict: Literal["pass", "fail", "inconclusive"] = "pass"
     if len(survivors) > allowed or unseen:
         verdict = "fail"
-    elif told < expected:
+    elif judged < expected:
         verdict = "inconclusive"
     return FaultsConcluded(verdict=verdict, reason="; ".join(reasons), outcomes=dict(outcomes))

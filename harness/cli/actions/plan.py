@@ -56,11 +56,11 @@ def _make(options: PlanOptions) -> Plan:
 
 
 def _show(made: Plan, output: Path | None, console: Console) -> None:
-    told = summary(made)
-    print_plan(told, console)
+    found = summary(made)
+    print_plan(found, console)
     if output is not None:
         store(output / "plan.json", made.to_json())
-        page = store(output / "plan.html", render_plan(told).encode())
+        page = store(output / "plan.html", render_plan(found).encode())
         written = f"\nwritten: {output / 'plan.json'}, {page}"
         console.print(written, markup=False, highlight=False, soft_wrap=True)
 

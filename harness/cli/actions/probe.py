@@ -95,13 +95,13 @@ def _address(url: str) -> str:
 def _run(active: ActiveRun, asked: _Asked) -> None:
     line = asked.line
 
-    def told(text: str) -> None:
+    def show(text: str) -> None:
         active.status(asked.target, text, line.budget.used, line.budget.requests)
 
-    told("what the server takes")
+    show("what the server takes")
     try:
         facts = survey(line, url=asked.url, model=asked.model)
-        session = Session(line, facts, asked.tolerance, told, _reference(asked, facts))
+        session = Session(line, facts, asked.tolerance, show, _reference(asked, facts))
         session.measure()
     except (NoAnswer, BudgetExhausted, ServerUnreachable) as why:
         _write(active, _unanswered(line, why), asked)
@@ -150,5 +150,5 @@ def _judge(active: ActiveRun, session: Session, asked: _Asked) -> None:
     if session.gone:
         active.write(TargetFailed(target=target, kind="crash", message=session.gone))
     if not session.asker.tells:
-        told = session.facts.rules.counts_option
-        active.write(Skipped(part="cached_tokens", reason="no answer tells them", command=told))
+        hint = session.facts.rules.counts_option
+        active.write(Skipped(part="cached_tokens", reason="no answer has them", command=hint))

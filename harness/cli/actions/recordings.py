@@ -11,7 +11,7 @@ from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.registry import OwnTargets, open_handle
 from kvproof.harness.oracle.violation import Violation
-from kvproof.harness.recorder.explain import Told
+from kvproof.harness.recorder.explain import ExplainedHit
 from kvproof.harness.recorder.recording import Header, Recording, is_recording, recordings
 from kvproof.harness.recorder.rerun import Rerun, rerun
 from kvproof.harness.recorder.verdict import Broken, Judged, judge
@@ -142,28 +142,28 @@ def _say(text: str) -> None:
 
 def explained(path: Path) -> Story:
     """Explain the hit of each recorded request. Raises UsageError."""
-    told: list[Explained] = []
+    explained: list[Explained] = []
     stopped = ""
     for recording in recordings(path):
         judged = judge(recording, tell=True)
         stopped = str(judged.broken or judged.stopped or stopped)
-        told += [_event(recording, each) for each in judged.told]
-    if not told:
+        explained += [_event(recording, each) for each in judged.explained]
+    if not explained:
         raise UsageError(f"{str(path)!r} admits no request", "record for longer")
-    return Story(told, stopped)
+    return Story(explained, stopped)
 
 
-def _event(recording: Recording, told: Told) -> Explained:
+def _event(recording: Recording, explained: ExplainedHit) -> Explained:
     header = recording.header
     return Explained(
         target=header.target,
         workload=recording.name,
         block_size=header.block_size,
         num_blocks=header.num_blocks,
-        request=told.name,
-        prompt=told.prompt,
-        hit=told.hit,
-        optimum=told.optimum,
-        lost=told.lost,
-        sentence=told.sentence,
+        request=explained.name,
+        prompt=explained.prompt,
+        hit=explained.hit,
+        optimum=explained.optimum,
+        lost=explained.lost,
+        sentence=explained.sentence,
     )

@@ -55,10 +55,10 @@ def sweep(arguments: SweepArguments) -> int:
     }
     console = Console(stderr=True) if arguments.json else None
     with (
-        _cells_after(arguments.json) as told,
+        _cells_after(arguments.json) as shown,
         run_directory("sweep", config=config, output=arguments.output, console=console) as active,
     ):
-        told.append(active.writer.directory)
+        shown.append(active.writer.directory)
         found = run_in(active, options, make)
         if before:
             compare(active, found, before, arguments.max_regression)
@@ -168,18 +168,18 @@ def _cells_after(wanted: bool) -> Iterator[list[Path]]:  # noqa: FBT001 - one ca
 
 def _print_json(run: Run) -> None:
     figures = {id(row.cell): row for row in rows(run.events)}
-    told = []
+    shown = []
     for cell in latest(run.events).values():
         row = figures.get(id(cell))
         more = {"median": row.seconds, "rate": row.rate, "unit": row.unit,
                 "fraction": row.fraction} if row else {}  # fmt: skip
-        told.append({**msgspec.to_builtins(cell), **more})
+        shown.append({**msgspec.to_builtins(cell), **more})
     ended = run.ended
     whole = {
         "verdict": ended.verdict if ended else "killed",
         "sentence": ended.sentence if ended else "",
         "directory": str(run.directory),
-        "cells": told,
+        "cells": shown,
     }
     text = msgspec.json.format(msgspec.json.encode(whole)).decode()
     standard_output().print(text, soft_wrap=True, markup=False, highlight=False)

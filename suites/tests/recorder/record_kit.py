@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kvproof.harness.recorder.journal import Arrival, Cache, Journal, Settings
+from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
 from kvproof.harness.recorder.recording import Recording, recordings
 from kvproof.harness.recorder.rotation import KEPT
 from kvproof.harness.recorder.verdict import Judged, judge
@@ -16,13 +16,13 @@ KEY = bytes(range(32))
 PROMPT = list(range(100, 140))
 
 
-def journal(folder: Path, *, limit: int = 1 << 20, key: bytes = b"") -> Journal:
+def writer(folder: Path, *, limit: int = 1 << 20, key: bytes = b"") -> LogWriter:
     cache = Cache("toy", "1", num_blocks=64, block_size=SIZE)
-    return Journal(cache, Settings(folder, limit, key), lambda tokens, a, b: tokens[a:b])
+    return LogWriter(cache, Settings(folder, limit, key), lambda tokens, a, b: tokens[a:b])
 
 
 def admit(
-    to: Journal, name: str, count: int, blocks: Sequence[int], hit: int = 0, **rest: Any
+    to: LogWriter, name: str, count: int, blocks: Sequence[int], hit: int = 0, **rest: Any
 ) -> list[int]:
     """The first `count` tokens of the prompt; returns what the engine has of them."""
     tokens = PROMPT[:count]
@@ -31,14 +31,14 @@ def admit(
     return tokens
 
 
-def reuse(to: Journal, **rest: Any) -> list[int]:
+def reuse(to: LogWriter, **rest: Any) -> list[int]:
     """Two requests one after the other, the second of which hits two blocks."""
     admit(to, "first", 10, [1, 2, 3])
     to.release("first", "finish", [1, 2, 3])
     return admit(to, "second", 11, [1, 2, 4], hit=8, **rest)
 
 
-def decode(to: Journal, name: str, tokens: list[int], fresh: dict[int, int]) -> None:
+def decode(to: LogWriter, name: str, tokens: list[int], fresh: dict[int, int]) -> None:
     """Ten tokens more; `fresh`: length at which a block comes."""
     for number in range(10):
         tokens.append(200 + number)
@@ -55,17 +55,17 @@ def judged(folder: Path) -> Judged:
     return judge(only(folder), tell=True)
 
 
-def salted(to: Journal) -> None:
+def salted(to: LogWriter) -> None:
     reuse(to, salt="tenant")
 
 
-def lost(to: Journal, name: str = "second") -> None:
+def lost(to: LogWriter, name: str = "second") -> None:
     admit(to, "first", 10, [1, 2, 3])
     to.release("first", "finish", [1, 2, 3])
     admit(to, name, 11, [4, 5, 6])
 
 
-def carried_theft(to: Journal) -> None:
+def carried_theft(to: LogWriter) -> None:
     """A request is given the block of another; the files that admit them are gone."""
     tokens = admit(to, "A", 8, [1, 2])
     admit(to, "B", 8, [3, 4])

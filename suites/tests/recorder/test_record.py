@@ -9,7 +9,7 @@ import pytest
 
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.recorder.codec import Veil, pack, unpack
-from kvproof.harness.recorder.journal import Arrival, Journal
+from kvproof.harness.recorder.log_writer import Arrival, LogWriter
 from kvproof.harness.recorder.rerun import rerun
 from kvproof.harness.recorder.rotation import KEPT
 from kvproof.harness.recorder.verdict import judge
@@ -18,12 +18,12 @@ from kvproof.suites.tests.recorder.record_kit import (
     PROMPT,
     admit,
     decode,
-    journal,
     judged,
     lost,
     only,
     reuse,
     salted,
+    writer,
 )
 
 # --- what is written ---
@@ -41,7 +41,7 @@ def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
 
 
 def test_a_history_is_written_and_judged(tmp_path: Path) -> None:
-    to = journal(tmp_path)
+    to = writer(tmp_path)
     tokens = reuse(to)
     decode(to, "second", tokens, {13: 5, 17: 6, 21: 7})
     to.release("second", "cancel", [1, 2, 4, 5, 6, 7])
@@ -53,14 +53,14 @@ def test_a_history_is_written_and_judged(tmp_path: Path) -> None:
         "hit": 1, "evicted block": 0, "preemption": 0, "reset": 1,
     }  # fmt: skip
     assert found.checks["reads_return_own_content"] > 4
-    assert [each.sentence for each in found.told] == [
+    assert [each.sentence for each in found.explained] == [
         "hit 0 of 10 tokens: no earlier request began like it",
         "hit 8 of 11 tokens: all that was computed before",
     ]
 
 
 def test_a_decoding_step_is_written_when_it_brings_or_fills_a_block(tmp_path: Path) -> None:
-    to = journal(tmp_path)
+    to = writer(tmp_path)
     tokens = admit(to, "a", 8, [1, 2])
     before = to._segments._size
     tokens.append(7)
@@ -76,7 +76,7 @@ def test_a_decoding_step_is_written_when_it_brings_or_fills_a_block(tmp_path: Pa
 
 
 def test_tokens_that_are_not_known_yet_are_written_later(tmp_path: Path) -> None:
-    to = journal(tmp_path)
+    to = writer(tmp_path)
     tokens = admit(to, "a", 8, [1, 2])
     to.step("a", 8, 9, [3])  # scheduled before the token is known
     tokens += [9, 9, 9, 9]
@@ -90,12 +90,12 @@ def test_tokens_that_are_not_known_yet_are_written_later(tmp_path: Path) -> None
 def test_prompts_can_be_hidden(tmp_path: Path) -> None:
     plain, hidden = tmp_path / "plain", tmp_path / "hidden"
     for folder, key in ((plain, b""), (hidden, KEY)):
-        to = journal(folder, key=key)
+        to = writer(folder, key=key)
         reuse(to, salt=None, adapter="secret-adapter")
         to.release("second", "finish", [1, 2, 4])
-    told = only(hidden).paths[0].read_text()
-    assert "secret-adapter" not in told
-    assert pack(PROMPT[:10]) not in told
+    explained = only(hidden).paths[0].read_text()
+    assert "secret-adapter" not in explained
+    assert pack(PROMPT[:10]) not in explained
     assert pack(PROMPT[:10]) in only(plain).paths[0].read_text()
     # who hits another tenant's block is found either way
     broken = [judged(folder).broken for folder in (plain, hidden)]
@@ -112,7 +112,7 @@ def test_hidden_tokens_depend_on_all_before_them() -> None:
 
 
 def test_the_oldest_files_are_dropped(tmp_path: Path) -> None:
-    to = journal(tmp_path, limit=4 * 900)
+    to = writer(tmp_path, limit=4 * 900)
     for index in range(40):
         admit(to, f"r{index}", 10, [1, 2, 3 + index % 50], hit=8 if index else 0)
         if index % 7:
@@ -129,7 +129,7 @@ def test_the_oldest_files_are_dropped(tmp_path: Path) -> None:
 
 def test_requests_that_run_for_long_do_not_begin_file_after_file(tmp_path: Path) -> None:
     limit = 4_000
-    to = journal(tmp_path, limit=limit)
+    to = writer(tmp_path, limit=limit)
     for index in range(10):
         admit(to, f"r{index}", 40, list(range(1 + 10 * index, 11 + 10 * index)))
     begun, carried = to._segments.number, len(to._opening())
@@ -143,48 +143,48 @@ def test_requests_that_run_for_long_do_not_begin_file_after_file(tmp_path: Path)
 # --- what is found ---
 
 
-def wrong_block(to: Journal) -> None:
+def wrong_block(to: LogWriter) -> None:
     admit(to, "first", 10, [1, 2, 3])
     admit(to, "second", 11, [2, 1, 4], hit=8)
 
 
-def stolen(to: Journal) -> None:
+def stolen(to: LogWriter) -> None:
     admit(to, "first", 10, [1, 2, 3])
     admit(to, "second", 11, [1, 2, 3], hit=8)
 
 
-def stale(to: Journal) -> None:
+def stale(to: LogWriter) -> None:
     admit(to, "first", 10, [1, 2, 3])
     to.release("first", "finish", [1, 2, 3])
     to.reset(done=True)
     admit(to, "second", 11, [1, 2, 4], hit=8)
 
 
-def kept(to: Journal) -> None:
+def kept(to: LogWriter) -> None:
     admit(to, "first", 10, [1, 2, 3])
     to.release("first", "finish", [1, 2])
 
 
-def null(to: Journal) -> None:
+def null(to: LogWriter) -> None:
     admit(to, "first", 10, [0, 2, 3])
 
 
-def refused(to: Journal) -> None:
+def refused(to: LogWriter) -> None:
     admit(to, "first", 10, [1, 2, 3])
     to.release("first", "finish", [1, 2, 3])
     to.reset(done=False)
 
 
-def unread(to: Journal) -> None:
+def unread(to: LogWriter) -> None:
     admit(to, "first", 11, [1, 2, 3], hit=8)
 
 
-def imaged(to: Journal) -> None:
+def imaged(to: LogWriter) -> None:
     admit(to, "first", 10, [1, 2, 3], spans=(("image", 2, 4, "cat"),))
     admit(to, "second", 11, [1, 2, 4], hit=8, spans=(("image", 2, 4, "dog"),))
 
 
-def evicted(to: Journal) -> None:
+def evicted(to: LogWriter) -> None:
     admit(to, "first", 10, [1, 2, 3])
     to.release("first", "finish", [1, 2, 3])
     to.evict([1])
@@ -208,9 +208,9 @@ def evicted(to: Journal) -> None:
     ],
 )
 def test_what_an_engine_did_wrong_is_named(
-    tmp_path: Path, history: Callable[[Journal], None], prop: str
+    tmp_path: Path, history: Callable[[LogWriter], None], prop: str
 ) -> None:
-    history(journal(tmp_path))
+    history(writer(tmp_path))
     broken = judged(tmp_path).broken
     assert broken is not None
     assert broken.violation.property == prop
@@ -220,7 +220,7 @@ def test_what_an_engine_did_wrong_is_named(
         assert f"request {broken.name!r} of the engine" in str(broken)
 
 
-def loading(to: Journal) -> None:
+def loading(to: LogWriter) -> None:
     """The first request's tokens come from a connector, and are not there for the second yet."""
     first = PROMPT[:10]
     to.admit(first, Arrival("first"), known=10, hit=0, stop=9, blocks=[1, 2, 3], loaded=9)
@@ -230,28 +230,28 @@ def loading(to: Journal) -> None:
     to.reset(done=False)
 
 
-def capped(to: Journal) -> None:
+def capped(to: LogWriter) -> None:
     to.cap()
     to.cap()
     lost(to)
 
 
-def reading_nothing(to: Journal) -> None:
+def reading_nothing(to: LogWriter) -> None:
     admit(to, "first", 10, [1, 2, 3])
     admit(to, "second", 11, [4, 5, 6], read=False)
 
 
 @pytest.mark.parametrize("history", [loading, capped, reading_nothing])
 def test_what_an_engine_may_do_is_no_violation(
-    tmp_path: Path, history: Callable[[Journal], None]
+    tmp_path: Path, history: Callable[[LogWriter], None]
 ) -> None:
-    history(journal(tmp_path))
+    history(writer(tmp_path))
     assert judged(tmp_path).broken is None
     assert only(tmp_path).paths[0].read_text().count('"cap"') == (history is capped)
 
 
 def test_a_request_that_may_not_read_and_hits_is_found(tmp_path: Path) -> None:
-    reuse(journal(tmp_path), read=False)
+    reuse(writer(tmp_path), read=False)
     broken = judged(tmp_path).broken
     assert broken is not None
     assert broken.violation.property in (
@@ -260,7 +260,7 @@ def test_a_request_that_may_not_read_and_hits_is_found(tmp_path: Path) -> None:
 
 
 def test_blocks_put_in_place_of_equal_ones_are_judged(tmp_path: Path) -> None:
-    to = journal(tmp_path)
+    to = writer(tmp_path)
     admit(to, "first", 10, [1, 2, 3])
     admit(to, "second", 11, [4, 5, 6])
     to.table("second", [1, 2])
@@ -272,7 +272,7 @@ def test_blocks_put_in_place_of_equal_ones_are_judged(tmp_path: Path) -> None:
 
 
 def test_it_is_run_again_on_another_target(tmp_path: Path) -> None:
-    to = journal(tmp_path)
+    to = writer(tmp_path)
     lost(to)
     found = rerun(only(tmp_path), make_target(only(tmp_path).header.config))
     assert found.violation is None

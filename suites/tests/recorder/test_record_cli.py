@@ -13,16 +13,16 @@ import pytest
 
 from kvproof.harness.cli.actions import recordings, replay
 from kvproof.harness.recorder import boot_folder, shim
-from kvproof.harness.recorder.journal import Cache, Journal, Settings
+from kvproof.harness.recorder.log_writer import Cache, LogWriter, Settings
 from kvproof.suites.tests.cli.cli_kit import TARGETS, here, kvproof
 from kvproof.suites.tests.recorder.record_kit import (
     SIZE,
     admit,
     carried_theft,
-    journal,
     lost,
     reuse,
     salted,
+    writer,
 )
 
 _SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
@@ -81,7 +81,7 @@ def test_what_cannot_be_is_said(tmp_path: Path, arguments: tuple[str, ...], said
 
 
 def test_a_clean_recording_passes(tmp_path: Path) -> None:
-    reuse(journal(tmp_path / "rec"))
+    reuse(writer(tmp_path / "rec"))
     done = kvproof("replay", "rec", cwd=tmp_path)
     assert done.code == 0, done.err
     assert "3 operations, 2 requests, 8 of 21 tokens hit (1 hit)" in done.out
@@ -89,7 +89,7 @@ def test_a_clean_recording_passes(tmp_path: Path) -> None:
 
 
 def test_a_broken_one_fails_with_the_property_the_place_and_the_request(tmp_path: Path) -> None:
-    salted(journal(tmp_path / "rec"))
+    salted(writer(tmp_path / "rec"))
     (path,) = (tmp_path / "rec").iterdir()
     done = here("replay", str(path.relative_to(tmp_path)), cwd=tmp_path)
     assert done.code == 1
@@ -99,7 +99,7 @@ def test_a_broken_one_fails_with_the_property_the_place_and_the_request(tmp_path
 
 
 def test_it_runs_on_a_target_and_says_where_they_differ(tmp_path: Path) -> None:
-    lost(journal(tmp_path / "rec"))
+    lost(writer(tmp_path / "rec"))
     done = here("replay", "rec", "--target", "reference", cwd=tmp_path)
     assert done.code == 0, done.err
     assert "2 requests of 21 tokens: toy==1 hit 0, reference hits 8; 1 difference" in done.out
@@ -107,14 +107,14 @@ def test_it_runs_on_a_target_and_says_where_they_differ(tmp_path: Path) -> None:
 
 
 def test_names_of_requests_cannot_write_to_the_terminal(tmp_path: Path) -> None:
-    lost(journal(tmp_path / "rec"), name="\x1b[2Jsecond")  # clients of an engine choose them
+    lost(writer(tmp_path / "rec"), name="\x1b[2Jsecond")  # clients of an engine choose them
     done = here("replay", "rec", "--target", "reference", cwd=tmp_path)
     assert "\x1b" not in done.out
     assert "\\x1b[2Jsecond (0.00" in done.out
 
 
 def test_each_request_is_explained(tmp_path: Path) -> None:
-    reuse(journal(tmp_path / "rec"))
+    reuse(writer(tmp_path / "rec"))
     done = here("explain", "rec", cwd=tmp_path)
     assert done.code == 0, done.err
     assert "first: hit 0 of 10 tokens: no earlier request began like it" in done.out
@@ -122,15 +122,15 @@ def test_each_request_is_explained(tmp_path: Path) -> None:
     assert "8 of 8 reusable tokens hit" in done.out
 
 
-def idle(_: Journal) -> None:
+def idle(_: LogWriter) -> None:
     """Nothing happened."""
 
 
-def alone(to: Journal) -> None:
+def alone(to: LogWriter) -> None:
     admit(to, "first", 10, [1, 2, 3])
 
 
-def given_up(to: Journal) -> None:
+def given_up(to: LogWriter) -> None:
     reuse(to)
     to.stop("OSError: no space left")
 
@@ -145,9 +145,9 @@ def given_up(to: Journal) -> None:
     ],
 )
 def test_what_proves_little_is_no_pass(
-    tmp_path: Path, history: Callable[[Journal], None], why: str, again: tuple[str, ...]
+    tmp_path: Path, history: Callable[[LogWriter], None], why: str, again: tuple[str, ...]
 ) -> None:
-    history(journal(tmp_path / "rec"))
+    history(writer(tmp_path / "rec"))
     done = here("replay", "rec", *again, "--output", "run", cwd=tmp_path)
     assert done.code == 3, done.out + done.err
     for name in ("report.html", "report.md", "events.jsonl"):
@@ -156,19 +156,19 @@ def test_what_proves_little_is_no_pass(
 
 def test_without_prefix_caching_nothing_has_to_hit(tmp_path: Path) -> None:
     cache = Cache("toy", "1", num_blocks=64, block_size=SIZE, prefix_caching=False)
-    alone(Journal(cache, Settings(tmp_path / "rec"), lambda tokens, a, b: tokens[a:b]))
+    alone(LogWriter(cache, Settings(tmp_path / "rec"), lambda tokens, a, b: tokens[a:b]))
     assert here("replay", "rec", cwd=tmp_path).code == 0
 
 
 def test_a_violation_among_carried_requests_fails(tmp_path: Path) -> None:
-    carried_theft(journal(tmp_path / "rec", limit=1600))
+    carried_theft(writer(tmp_path / "rec", limit=1600))
     done = here("replay", "rec", cwd=tmp_path)
     assert done.code == 1, done.out + done.err
     assert "written_blocks_have_one_owner: request r1 computes into block 3" in done.out
 
 
 def test_a_target_that_dies_over_a_recording_fails(tmp_path: Path) -> None:
-    reuse(journal(tmp_path / "rec"))
+    reuse(writer(tmp_path / "rec"))
     done = here("replay", "rec", "--target", f"{TARGETS}:raises", cwd=tmp_path)
     assert done.code == 1, done.out + done.err
     assert "kvproof itself failed" not in done.out
@@ -185,7 +185,7 @@ def test_garbage_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_recordings_are_not_mixed_with_op_logs(tmp_path: Path) -> None:
-    reuse(journal(tmp_path / "rec"))
+    reuse(writer(tmp_path / "rec"))
     (tmp_path / "log.json").write_text("{}")
     done = here("replay", "rec", "log.json", cwd=tmp_path)
     assert (done.code, "some of these are recordings" in done.err) == (2, True)

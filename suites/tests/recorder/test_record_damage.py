@@ -14,21 +14,21 @@ import pytest
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.errors import UsageError
 from kvproof.harness.recorder import hooks
-from kvproof.harness.recorder.journal import Arrival, Cache, Journal, Settings
+from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
 from kvproof.harness.recorder.recording import is_recording, recordings
 from kvproof.harness.recorder.rerun import rerun
 from kvproof.harness.recorder.rotation import Segments
-from kvproof.suites.tests.recorder.record_kit import SIZE, admit, journal, judged, only, reuse
+from kvproof.suites.tests.recorder.record_kit import SIZE, admit, judged, only, reuse, writer
 
 
 def test_an_error_of_the_recorder_ends_the_recording_and_nothing_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    to = journal(tmp_path)
+    to = writer(tmp_path)
     admit(to, "first", 10, [1, 2, 3])
     with caplog.at_level(logging.WARNING, "kvproof.record"):
-        assert to.guard(Journal.table, "nobody", [1]) is None
-        assert to.guard(Journal.table, "nobody", [1]) is None
+        assert to.guard(LogWriter.table, "nobody", [1]) is None
+        assert to.guard(LogWriter.table, "nobody", [1]) is None
     assert [record.message for record in caplog.records] == [
         "kvproof record: recording stopped: KeyError: 'nobody'"
     ]
@@ -37,7 +37,7 @@ def test_an_error_of_the_recorder_ends_the_recording_and_nothing_else(
 
 
 def test_a_signal_inside_a_line_ends_the_recording_and_reaches_the_engine(tmp_path: Path) -> None:
-    to = journal(tmp_path)
+    to = writer(tmp_path)
     reuse(to)
 
     def interrupted(_: object, begin: int, stop: int) -> list[int]:
@@ -46,7 +46,7 @@ def test_a_signal_inside_a_line_ends_the_recording_and_reaches_the_engine(tmp_pa
     to._tokens = interrupted
     with pytest.raises(KeyboardInterrupt):
         to.guard(lambda _: admit(to, "third", 5, [5, 6]))
-    to.guard(Journal.release, "third", "cancel", [5, 6])  # an engine that stops lets go of all
+    to.guard(LogWriter.release, "third", "cancel", [5, 6])  # an engine that stops lets go of all
     found = judged(tmp_path)
     assert (found.requests, found.broken, found.stopped) == (2, None, "KeyboardInterrupt: ")
 
@@ -54,7 +54,7 @@ def test_a_signal_inside_a_line_ends_the_recording_and_reaches_the_engine(tmp_pa
 def test_a_full_disk_ends_the_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    to = journal(tmp_path)
+    to = writer(tmp_path)
     with monkeypatch.context() as disk:
         disk.setattr(Segments, "write", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
         to.guard(lambda _: reuse(to))
@@ -71,7 +71,7 @@ def _half(file: int, line: bytes, write: Callable[[int, bytes], int] = os.write)
 def test_a_line_of_which_the_disk_took_a_part_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    to = journal(tmp_path)
+    to = writer(tmp_path)
     reuse(to)
     with monkeypatch.context() as disk:
         disk.setattr(os, "write", _half)
@@ -84,7 +84,7 @@ def test_a_line_of_which_the_disk_took_a_part_is_taken_back(
 def test_a_disk_that_is_full_when_a_file_begins_ends_the_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    to = journal(tmp_path, limit=1_600)
+    to = writer(tmp_path, limit=1_600)
     reuse(to)
     assert to._segments.full
     with monkeypatch.context() as disk:
@@ -95,7 +95,7 @@ def test_a_disk_that_is_full_when_a_file_begins_ends_the_recording(
 
 
 def test_a_file_that_was_killed_as_it_began_is_left_out(tmp_path: Path) -> None:
-    reuse(journal(tmp_path))
+    reuse(writer(tmp_path))
     first = only(tmp_path).paths[0]
     (tmp_path / first.name.replace(".00001.", ".00002.")).write_bytes(b'{"kvproof":"rec')
     found = judged(tmp_path)
@@ -103,7 +103,7 @@ def test_a_file_that_was_killed_as_it_began_is_left_out(tmp_path: Path) -> None:
 
 
 def test_files_are_found_whatever_their_number(tmp_path: Path) -> None:
-    reuse(journal(tmp_path))
+    reuse(writer(tmp_path))
     path = only(tmp_path).paths[0]
     path.rename(tmp_path / path.name.replace(".00001.", ".100000."))
     assert only(tmp_path).dropped == 99_999
@@ -116,7 +116,7 @@ def test_a_folder_that_cannot_be_made_is_said_once(
     owner = ModuleType("cache")
     cache = Cache("toy", "1", 8, SIZE)
     hooks.begin(owner, lambda _: cache, Settings(tmp_path / "file" / "x"), lambda *_: ())
-    assert hooks.journal_of(owner) is None
+    assert hooks.writer_of(owner) is None
     assert "not recording: NotADirectoryError" in caplog.text
 
 
@@ -125,13 +125,13 @@ def test_a_cache_that_cannot_be_recorded_is_said(
 ) -> None:
     owner = ModuleType("cache")
     hooks.begin(owner, lambda _: "it has three heads", Settings(tmp_path), lambda *_: ())
-    assert hooks.journal_of(owner) is None
+    assert hooks.writer_of(owner) is None
     assert "not recorded: it has three heads" in caplog.text
 
 
 @pytest.mark.parametrize("cut", [1, 5, 40])
 def test_a_torn_last_line_is_left_out(tmp_path: Path, cut: int) -> None:
-    reuse(journal(tmp_path))
+    reuse(writer(tmp_path))
     path = only(tmp_path).paths[0]
     path.write_bytes(path.read_bytes()[:-cut])
     found = judged(tmp_path)
@@ -178,7 +178,7 @@ def _deep(line: str) -> str:
 def test_what_is_damaged_is_refused_kindly(
     tmp_path: Path, damage: Callable[[list[str]], list[str]], said: str
 ) -> None:
-    reuse(journal(tmp_path))
+    reuse(writer(tmp_path))
     path = only(tmp_path).paths[0]
     path.write_text("".join(damage(_lines(path))))
     with pytest.raises(UsageError) as caught:
@@ -190,7 +190,7 @@ def test_what_is_damaged_is_refused_kindly(
 @pytest.mark.parametrize("op", ["carry", "admit"])
 def test_a_table_that_leaves_the_pool_is_the_engines_fault(tmp_path: Path, op: str) -> None:
     """Also where what a table holds is taken on trust: the files before are gone."""
-    to = journal(tmp_path)
+    to = writer(tmp_path)
     admit(to, "a", 10, [99, 2, 3], hit=8)
     path = only(tmp_path).paths[0]
     path.write_text(path.read_text().replace('"admit"', f'"{op}"'))
@@ -202,7 +202,7 @@ def test_a_table_that_leaves_the_pool_is_the_engines_fault(tmp_path: Path, op: s
 
 
 def test_more_computed_than_there_are_tokens_is_the_engines_fault(tmp_path: Path) -> None:
-    admit(journal(tmp_path), "a", 10, [1, 2, 3])
+    admit(writer(tmp_path), "a", 10, [1, 2, 3])
     path = only(tmp_path).paths[0]
     path.write_text(
         path.read_text().replace('"admit"', '"carry"').replace('"stop":10', '"stop":12')
@@ -213,7 +213,7 @@ def test_more_computed_than_there_are_tokens_is_the_engines_fault(tmp_path: Path
 
 
 def test_a_target_is_not_asked_for_tokens_that_it_need_not_take(tmp_path: Path) -> None:
-    to = journal(tmp_path)
+    to = writer(tmp_path)
     to.admit([7, 2**31], Arrival("a"), known=2, hit=0, stop=2, blocks=[1])
     assert judged(tmp_path).broken is None
     recording = only(tmp_path)
@@ -224,7 +224,7 @@ def test_a_target_is_not_asked_for_tokens_that_it_need_not_take(tmp_path: Path) 
 def test_a_pool_that_does_not_fit_into_memory_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reuse(journal(tmp_path))
+    reuse(writer(tmp_path))
     monkeypatch.setattr(np, "full", lambda *_: (_ for _ in ()).throw(MemoryError))
     with pytest.raises(UsageError, match=r"256 tokens needs 4,096 bytes of memory"):
         judged(tmp_path)

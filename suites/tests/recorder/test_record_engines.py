@@ -96,9 +96,10 @@ def test_what_a_right_engine_did_is_judged_clean(recorded: Recorded) -> None:
         assert found.stopped == ""
         assert found.requests > 60
         assert all(found.happened[what] for what in ("hit", "evicted block", "preemption"))
-        assert found.hit_tokens == sum(told.hit for told in found.told)
+        assert found.hit_tokens == sum(explained.hit for explained in found.explained)
         assert all(
-            told.optimum - told.hit == sum(told.lost.values()) for told in found.told
+            explained.optimum - explained.hit == sum(explained.lost.values())
+            for explained in found.explained
         )  # every token that was reusable is accounted for
 
 

@@ -14,11 +14,11 @@ import pytest
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.recorder.codec import pack, unpack
-from kvproof.harness.recorder.journal import Journal
+from kvproof.harness.recorder.log_writer import LogWriter
 from kvproof.harness.recorder.recording import Recording, recordings
 from kvproof.harness.recorder.rerun import rerun
 from kvproof.harness.recorder.verdict import judge
-from kvproof.suites.tests.recorder.record_kit import KEY, admit, decode, journal, judged
+from kvproof.suites.tests.recorder.record_kit import KEY, admit, decode, judged, writer
 
 Files = dict[int, list[bytes]]
 """Number of a file -> its lines."""
@@ -37,7 +37,7 @@ NUMBERS = (-1, 0, 1, 5, 63, 64, 2**31, 2**40, 2**63 - 1, -(2**63))
 BYTES = (b"[", b"{", b'"', b"\n", b"-", b"\x00", b"\xff", b"9" * 30, b"[" * 5_000)
 
 
-def everything(to: Journal) -> None:
+def everything(to: LogWriter) -> None:
     """Each kind of line once."""
     admit(to, "first", 10, [1, 2, 3], spans=IMAGE)
     tokens = admit(to, "second", 11, [1, 2, 4], hit=8, spans=IMAGE)
@@ -53,7 +53,7 @@ def everything(to: Journal) -> None:
     to.stop("no reason")
 
 
-def many_files(to: Journal) -> None:
+def many_files(to: LogWriter) -> None:
     """The first are gone, and some requests run on."""
     for index in range(16):
         blocks = [1, 2, 3 + index]
@@ -140,12 +140,12 @@ def _outcome(folder: Path, run: Callable[[Recording], object]) -> str:
         return "usage error" if str(folder) in str(error) else f"names no file: {error}"
 
 
-def _recorded(folder: Path, history: Callable[[Journal], None], key: bytes) -> Files:
+def _recorded(folder: Path, history: Callable[[LogWriter], None], key: bytes) -> Files:
     """The same bytes each time."""
     with pytest.MonkeyPatch.context() as fixed:
         for clock in ("time.monotonic", "time.time", "os.getpid"):
             fixed.setattr(clock, lambda: 1)
-        history(journal(folder, limit=2_400 if history is many_files else 1 << 20, key=key))
+        history(writer(folder, limit=2_400 if history is many_files else 1 << 20, key=key))
     files = {int(path.suffixes[-2][1:]): path for path in sorted(folder.iterdir())}
     return {number: path.read_bytes().splitlines(keepends=True) for number, path in files.items()}
 
@@ -153,7 +153,7 @@ def _recorded(folder: Path, history: Callable[[Journal], None], key: bytes) -> F
 @pytest.mark.parametrize("key", [b"", KEY], ids=["plain", "hashed"])
 @pytest.mark.parametrize("history", [everything, many_files])
 def test_mutants_end_in_a_verdict_or_a_usage_error(
-    tmp_path: Path, history: Callable[[Journal], None], key: bytes
+    tmp_path: Path, history: Callable[[LogWriter], None], key: bytes
 ) -> None:
     lines = _recorded(tmp_path, history, key)
     assert judged(tmp_path).broken is None

@@ -12,8 +12,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from kvproof.harness.recorder import boot_folder, hooks, sglang, shim
-from kvproof.harness.recorder.journal import Settings
-from kvproof.suites.tests.recorder.record_kit import journal, judged
+from kvproof.harness.recorder.log_writer import Settings
+from kvproof.suites.tests.recorder.record_kit import judged, writer
 
 
 def test_settings_come_from_the_environment(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_a_hook_that_fails_does_not_keep_the_engine_down(
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from kvproof.suites.tests.recorder.record_kit import journal, reuse
-reuse(journal(Path(sys.argv[1])))
+from kvproof.suites.tests.recorder.record_kit import writer, reuse
+reuse(writer(Path(sys.argv[1])))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -121,7 +121,7 @@ def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
 
 
 def test_a_forked_process_writes_nothing(tmp_path: Path) -> None:
-    to = journal(tmp_path)
+    to = writer(tmp_path)
     child = os.fork()
     if child == 0:
         os._exit(0 if not to.active else 1)
@@ -197,7 +197,7 @@ def test_a_device_that_fails_does_not_reach_the_engine_in_a_reset(tmp_path: Path
 
     cache, later = ModuleType("cache"), sglang.Later()
     later._queue.append(sglang._Waiting(_OnDevice(1), Failing(), print))
-    setattr(cache, hooks.ATTRIBUTE, journal(tmp_path))
+    setattr(cache, hooks.ATTRIBUTE, writer(tmp_path))
     setattr(cache, sglang._LATER, later)
     sglang._reset(lambda _: None)(cache)
     assert judged(tmp_path).stopped == "RuntimeError: device lost"

@@ -10,10 +10,10 @@ import pytest
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Namespace, Released, Request, Scheduled, TargetConfig
-from kvproof.harness.recorder.journal import Arrival, Cache, Journal, Settings
+from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
 from kvproof.harness.recorder.verdict import long_session
 from kvproof.suites.tests.recorder.record_kit import KEY, admit, judged, only
-from kvproof.suites.tests.recorder.record_kit import journal as toy_journal
+from kvproof.suites.tests.recorder.record_kit import writer as toy_writer
 
 SEEDS, OPERATIONS, LIMIT = 12, 200, 3_000
 
@@ -27,7 +27,7 @@ class Recorded:
         self.session = long_session(make_target(config), config)
         cache = Cache("toy", "1", config.num_blocks, config.block_size)
         settings = Settings(folder, LIMIT, KEY if seed % 2 else b"")
-        self.journal = Journal(cache, settings, lambda tokens, a, b: tokens[a:b])
+        self.writer = LogWriter(cache, settings, lambda tokens, a, b: tokens[a:b])
         self.trunk = [self.random.randrange(9) for _ in range(60)]
         self.live: dict[str, list[int]] = {}
         self.longest = 7 * config.block_size
@@ -43,7 +43,7 @@ class Recorded:
                 (self.extend if draw < 0.8 else self.release)(name)
             elif not self.live:
                 answer = self.session.apply(ops.Reset())
-                self.journal.reset(done=isinstance(answer, Released))
+                self.writer.reset(done=isinstance(answer, Released))
 
     def admit(self) -> None:
         count = self.random.randint(1, self.longest)
@@ -56,7 +56,7 @@ class Recorded:
         answer = self.session.apply(ops.Admit(request, self.part(count)))
         if isinstance(answer, Scheduled):
             self.live[name] = tokens
-            self.journal.admit(
+            self.writer.admit(
                 tokens, Arrival(name, salt=salt, store=store), known=count,
                 hit=answer.hit, stop=answer.stop, blocks=answer.blocks[0],
             )  # fmt: skip
@@ -72,7 +72,7 @@ class Recorded:
             self.release(name, "preempt")
             return
         tokens += more
-        self.journal.step(name, len(tokens), answer.stop, answer.blocks[0][held:])
+        self.writer.step(name, len(tokens), answer.stop, answer.blocks[0][held:])
         self.complete(name)
 
     def part(self, count: int) -> int | None:
@@ -81,13 +81,13 @@ class Recorded:
     def complete(self, name: str) -> None:
         while self.session.steps:
             self.session.apply(ops.Complete())
-        self.journal.table(name, list(self.session.live[name].groups[0]))
+        self.writer.table(name, list(self.session.live[name].groups[0]))
 
     def release(self, name: str, verb: str = "") -> None:
         verb = verb or self.random.choice(("finish", "cancel", "preempt"))
         held = list(self.session.live[name].groups[0])
         self.session.apply(ops.OPERATIONS[verb](name))
-        self.journal.release(name, verb, held)
+        self.writer.release(name, verb, held)
         del self.live[name]
 
 
@@ -105,13 +105,13 @@ def test_a_right_engine_is_judged_clean_from_any_file_on(tmp_path: Path, seed: i
     assert trusted > 0
 
 
-def _rotated(to: Journal) -> None:
+def _rotated(to: LogWriter) -> None:
     while to._segments.number < 6:
         to.evict([60])
 
 
 def test_nothing_is_trusted_any_more_once_all_was_forgotten(tmp_path: Path) -> None:
-    to = toy_journal(tmp_path, limit=1_600)
+    to = toy_writer(tmp_path, limit=1_600)
     admit(to, "old", 10, [1, 2, 3])
     to.release("old", "finish", [1, 2, 3])
     _rotated(to)
@@ -123,7 +123,7 @@ def test_nothing_is_trusted_any_more_once_all_was_forgotten(tmp_path: Path) -> N
 
 
 def test_what_is_being_loaded_is_not_missed_in_a_later_file_either(tmp_path: Path) -> None:
-    to = toy_journal(tmp_path, limit=1_600)
+    to = toy_writer(tmp_path, limit=1_600)
     tokens = list(range(100, 110))
     to.admit(tokens, Arrival("slow"), known=10, hit=0, stop=9, blocks=[1, 2, 3], loaded=9)
     _rotated(to)
@@ -133,7 +133,7 @@ def test_what_is_being_loaded_is_not_missed_in_a_later_file_either(tmp_path: Pat
 
 
 def test_a_reset_may_be_refused_for_what_earlier_files_told(tmp_path: Path) -> None:
-    to = toy_journal(tmp_path, limit=1_600)
+    to = toy_writer(tmp_path, limit=1_600)
     admit(to, "first", 10, [1, 2, 3])
     to.release("first", "finish", [1, 2, 3], fenced=True)
     _rotated(to)

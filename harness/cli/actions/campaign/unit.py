@@ -124,10 +124,12 @@ def explore_unit(order: Order) -> UnitResult:
         database=dict(Counter(database.operations) - before),
         died={"kind": tally.died.kind, "message": tally.died.message} if tally.died else {},
     )
-    told: list[AnyEvent] = [event for event in events if not isinstance(event, TargetStarted)]
+    reported: list[AnyEvent] = [event for event in events if not isinstance(event, TargetStarted)]
     failures = list(tally.failures.values())
     unused = ours.held - set(tally.failures) - ({ANSWERS} if tally.died else set())
-    return UnitResult(done, failures, files.kept, told, tally.died, tally.interrupted, bool(unused))
+    return UnitResult(
+        done, failures, files.kept, reported, tally.died, tally.interrupted, bool(unused)
+    )
 
 
 def _spent(handle: Handle) -> float:

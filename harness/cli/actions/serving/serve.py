@@ -50,8 +50,8 @@ def _run(built: Built, config: ServerConfig, bound: socket, name: str) -> None:
         cache = built.engine.config.cache
         served = f"{name} is served on {running.url_of(bound)}/v1"
         console.print(served, markup=False, highlight=False)
-        told = f"{cache.num_blocks - 1} blocks of {cache.block_size} tokens"
-        console.print(f"  {told}; Ctrl-C or SIGTERM ends it", highlight=False)
+        size = f"{cache.num_blocks - 1} blocks of {cache.block_size} tokens"
+        console.print(f"  {size}; Ctrl-C or SIGTERM ends it", highlight=False)
         if not running.is_loopback(bound):
             key = "with the API key" if config.api_key else "by anybody: there is no --api-key-file"
             console.print(f"  reachable from other machines, {key}", style="bold yellow")

@@ -1,4 +1,4 @@
-"""The journal of one cache: admissions, allocated blocks, releases, resets.
+"""The log of one cache: admissions, allocated blocks, releases, resets.
 
 A decoding step is written when it allocates or fills a block: its other effects are invisible to
 other requests. An error of the recorder ends the recording, is logged once, and never reaches the
@@ -72,11 +72,21 @@ class Arrival(NamedTuple):
 class Entry:
     """A request that holds blocks."""
 
-    __slots__ = ("arrival", "chain", "logged", "number", "pending", "seen", "stop", "table", "told")
+    __slots__ = (
+        "arrival",
+        "chain",
+        "logged",
+        "number",
+        "pending",
+        "seen",
+        "stop",
+        "table",
+        "written",
+    )
 
     def __init__(self, number: int, arrival: Arrival, chain: TokenChain | None) -> None:
         self.number, self.arrival, self.chain = number, arrival, chain
-        self.told: list[int] = []
+        self.written: list[int] = []
         """Tokens as they were written, if it takes long to hash them again."""
         self.logged = self.stop = self.seen = 0
         """Tokens written; positions written as computed; positions computed."""
@@ -84,7 +94,7 @@ class Entry:
         self.pending: list[int] = []
 
 
-class Journal:
+class LogWriter:
     """Writes one recording."""
 
     def __init__(self, cache: Cache, settings: Settings, tokens: Tokens) -> None:
@@ -159,7 +169,7 @@ class Journal:
             n=entry.number,
             hit=hit,
             stop=stop,
-            **self._told(arrival),
+            **self._fields(arrival),
             **more,
         )
 
@@ -194,7 +204,7 @@ class Journal:
         entry.logged = known
         if entry.chain is not None:
             tokens = entry.chain.tokens(tokens)
-            entry.told += tokens
+            entry.written += tokens
         return tokens
 
     def table(self, name: str, blocks: Sequence[int]) -> None:
@@ -216,9 +226,9 @@ class Journal:
         entry, request = self._live.pop(name)
         if entry.seen > entry.stop:
             self._extend(entry, request, entry.seen, max(entry.seen, entry.logged), ())
-        told = "" if entry.table == blocks else pack(blocks)
+        changed = "" if entry.table == blocks else pack(blocks)
         more = {"fenced": True} if fenced else {}
-        self._write("", told, op=verb, n=entry.number, **more)
+        self._write("", changed, op=verb, n=entry.number, **more)
 
     def cap(self) -> None:
         """Hits are cut short for a reason that is not recorded: none is lost from now on."""
@@ -253,12 +263,12 @@ class Journal:
     def _carried(self, entry: Entry, request: Any) -> bytes:
         """State of a request whose admission may be in a deleted file."""
         return self._line(
-            pack(entry.told or self._tokens(request, 0, entry.logged)),
+            pack(entry.written or self._tokens(request, 0, entry.logged)),
             pack(entry.table),
             op="carry",
             n=entry.number,
             stop=entry.stop,
-            **self._told(entry.arrival),
+            **self._fields(entry.arrival),
         )
 
     def _line(self, tokens: str = "", blocks: str = "", **fields: Any) -> bytes:
@@ -271,17 +281,19 @@ class Journal:
             text += f',"blocks":"{blocks}"'
         return f"{text}}}\n".encode()
 
-    def _told(self, arrival: Arrival) -> dict[str, Any]:
+    def _fields(self, arrival: Arrival) -> dict[str, Any]:
         """Return the fields of an arrival that differ from their usual values."""
         hide = self._veil.text if self._veil else str
-        told: dict[str, Any] = {"name": arrival.name}
+        fields: dict[str, Any] = {"name": arrival.name}
         for field in ("adapter", "adapter_version", "salt"):
             if (value := getattr(arrival, field)) is not None:
-                told[field] = hide(value)
+                fields[field] = hide(value)
         if arrival.spans:
-            told["spans"] = [[kind, at, size, hide(what)] for kind, at, size, what in arrival.spans]
-        told |= {field: False for field in ("read", "store") if not getattr(arrival, field)}
-        return told | ({"resumed": True} if arrival.resumed else {})
+            fields["spans"] = [
+                [kind, at, size, hide(what)] for kind, at, size, what in arrival.spans
+            ]
+        fields |= {field: False for field in ("read", "store") if not getattr(arrival, field)}
+        return fields | ({"resumed": True} if arrival.resumed else {})
 
     def _header(self) -> bytes:
         return self._line(
