@@ -314,7 +314,7 @@ def test_figures_of_a_pass() -> None:
     )
     assert (found.overall.right, found.overall.total) == (2, 5)
     assert (found.invalid, found.errors, found.retried, found.cut) == (1, {"timeout": 1}, 1, 1)
-    assert (found.hits, found.told, found.problems) == (1, 4, 1)
+    assert (found.hits, found.reported, found.problems) == (1, 4, 1)
     assert found.cached == pytest.approx(0.125)
     assert found.first_token == pytest.approx(0.1)
     assert found.prompt_rate == pytest.approx(400 / (4 * 0.5 / 2))
