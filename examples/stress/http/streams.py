@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import h11
 import msgspec
 
+from kvproof.harness.http.sse import EventDecoder
+
 _CHUNK = 1 << 16
 
 
@@ -59,22 +61,20 @@ def _request(connection: h11.Connection, host: str, path: str, data: bytes) -> b
 async def _answer(
     connection: h11.Connection, reader: asyncio.StreamReader, leave_after: int | None
 ) -> Streamed:
-    status, rest, seen = 0, b"", 0
+    status, rest, seen, decoder = 0, b"", 0, EventDecoder()
     text: list[str] = []
     told = Streamed(0)
     async for event in _events(connection, reader):
         if isinstance(event, h11.Response):
             status = event.status_code
-        elif isinstance(event, h11.Data):
+        elif isinstance(event, h11.Data) and status != 200:
             rest += event.data
-        if status != 200:
-            continue
-        *lines, rest = rest.split(b"\n\n")
-        for line in lines:
-            told = _take(told, line, text)
-            seen += 1
-            if leave_after is not None and seen >= leave_after:
-                return Streamed(0, "".join(text))
+        elif isinstance(event, h11.Data):
+            for found in decoder.feed(event.data):
+                told = _take(told, found.data, text)
+                seen += 1
+                if leave_after is not None and seen >= leave_after:
+                    return Streamed(0, "".join(text))
     if status != 200:
         return Streamed(status, error=rest.decode())
     if not told.finish and not told.error:
@@ -93,12 +93,10 @@ async def _events(connection: h11.Connection, reader: asyncio.StreamReader) -> A
             yield event
 
 
-def _take(told: Streamed, line: bytes, text: list[str]) -> Streamed:
-    if not line.startswith(b"data: "):
-        raise BrokenStream(f"no event: {line[:80]!r}")
-    if line == b"data: [DONE]":
+def _take(told: Streamed, data: bytes, text: list[str]) -> Streamed:
+    if data == b"[DONE]":
         return told
-    event = msgspec.json.decode(line[6:])
+    event = msgspec.json.decode(data)
     if "error" in event:
         return told._replace(error=event["error"]["message"])
     told = told._replace(usage=event.get("usage") or told.usage)

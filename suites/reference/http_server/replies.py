@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvproof.harness.http.sse import events
+
 
 @dataclass
 class Choice:
@@ -37,12 +39,11 @@ def read(data: bytes, *, stream: bool) -> Reply:
         if data:
             _add(reply, json.loads(data))
         return reply
-    for event in data.split(b"\n\n")[:-1]:
-        text = event.removeprefix(b"data: ")
-        if text == b"[DONE]":
+    for event in events([data]):
+        if event.data == b"[DONE]":
             reply.done = True
         else:
-            _add(reply, json.loads(text))
+            _add(reply, json.loads(event.data))
     return reply
 
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from examples.stress.http.process import Reply, Server
+from kvproof.harness.http import sse
 
 SMALL = (
     "--model", "symbolic", "--block-size", "4", "--num-blocks", "257", "--max-model-len", "512",
@@ -27,10 +28,9 @@ def chat(server: Server, *messages: Any, **fields: Any) -> Reply:
 
 
 def events(reply: Reply) -> list[Any]:
-    """What a stream told, without its end, which must be there."""
+    """The events of a stream, without its last one, which must be there."""
     assert reply.status == 200, reply
     assert reply.headers["content-type"].startswith("text/event-stream")
-    *told, last, nothing = reply.body.decode().split("\n\n")
-    assert (last, nothing) == ("data: [DONE]", "")
-    assert all(line.startswith("data: ") for line in told)
-    return [json.loads(line[6:]) for line in told]
+    *found, last = sse.events([reply.body])
+    assert last.data == b"[DONE]"
+    return [json.loads(event.data) for event in found]
