@@ -33,6 +33,7 @@ from kvproof.suites.tests.attack.classes import (
 )
 from kvproof.suites.tests.attack.jail import apart, enter
 from kvproof.suites.tests.attack.line import Installation
+from kvproof.suites.tests.attack.rules import Broken
 from kvproof.suites.tests.attack.session import Attempt, Session
 
 Class = Callable[[Session, Random], Attempt]
@@ -203,7 +204,11 @@ def _work(
 
 def _one(session: Session, report: Report, name: str, number: str) -> None:
     began = time.monotonic()
-    attempt = CLASSES[name][0](session, Random(f"{name}:{number}"))
+    try:
+        attempt = CLASSES[name][0](session, Random(f"{name}:{number}"))
+    except Exception as error:  # noqa: BLE001 - one attack that cannot be made must not end all
+        detail = f"{type(error).__name__}: {error}"
+        attempt = Attempt(name, (), (Broken("not attacked", detail),))
     report.add(name, number, attempt, time.monotonic() - began)
 
 

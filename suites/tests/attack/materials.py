@@ -232,7 +232,7 @@ class Worlds:
         rows = [
             {
                 "timestamp": 10 * i,
-                "input_length": 48 + i,
+                "input_length": 48,
                 "output_length": 1,
                 "hash_ids": [1, 2, 3 + i],
             }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -110,7 +111,8 @@ def attack_place(session: Session, place: Place, random: Random) -> Attempt:
     def prepare(folder: Path) -> Command:
         cwd = folder / "cwd"
         if place.file.startswith("record/"):
-            (cwd / RESUMED[place.verb]).rename(cwd / "record")
+            with suppress(FileNotFoundError):
+                (cwd / RESUMED[place.verb]).rename(cwd / "record")
         _spoil(cwd, place.file, random)
         if place.options.get("--model") == "models":
             (cwd / "models" / "config.json").write_bytes(_content(cwd / "model.json"))
@@ -159,13 +161,14 @@ def _spoil(cwd: Path, name: str, random: Random) -> None:
     """Damage the content of a file, or put another kind of thing in its place."""
     path = cwd / name
     if random.random() < 0.92:
-        path.write_bytes(damaged(name, path.read_bytes(), random))
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(damaged(name, _content(path), random))
         return
     kind = random.choice(SPECIAL)
     if kind == "closed":
         path.chmod(0o000)
         return
-    path.unlink()
+    path.unlink(missing_ok=True)
     if kind == "directory":
         path.mkdir()
     elif kind != "missing":
