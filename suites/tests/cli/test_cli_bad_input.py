@@ -239,7 +239,7 @@ def test_an_op_log_is_only_data_for_the_target_named(tmp_path: Path) -> None:
 
 def test_the_log_of_a_part_imports_no_target_of_its_own_choice(tmp_path: Path) -> None:
     (tmp_path / "evil.py").write_text("open('imported', 'w')\n")
-    log = {"part": "hits", "target": "evil:make", "property": "x", "config": {}, "operations": [[]]}
+    log = {"part": "hits", "target": "evil:make", "property": "x", "config": {}, "operations": [["x", {}]]}
     (tmp_path / "log.json").write_text(json.dumps(log))
     refused(here("replay", "log.json", cwd=tmp_path), "'evil:make', which replaying would import")
     assert here("replay", "log.json", "--target", "reference", cwd=tmp_path).code == 2
