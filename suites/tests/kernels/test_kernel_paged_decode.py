@@ -200,7 +200,7 @@ def test_what_does_not_fit_the_cache_is_named(axes, change, message):
 def test_a_workspace_that_is_too_small_is_refused():
     arguments = problem(small(head_dim=128))
     space = space_for(problem(small()))
-    with pytest.raises(ArgumentError, match=r"workspace\.parts has 2048 numbers"):
+    with pytest.raises(ArgumentError, match=r"workspace\.parts has \d+ numbers"):
         paged_decode(**arguments, space=space)
 
 

@@ -128,7 +128,7 @@ def test_a_slot_that_is_none_is_named_if_asked_for(slot):
 def test_pages_that_lie_apart_are_read_in_place():
     arguments = problem(small())
     expected = reference({}, arguments)["out"]
-    apart = torch.zeros(len(arguments["pages"]), 3, 16, 656, dtype=torch.uint8)
+    apart = torch.zeros(len(arguments["pages"]), 3, 16, 656, dtype=torch.uint8, device=DEVICE)
     apart[:, 1] = arguments["pages"]
     sparse_latent(**{**arguments, "pages": apart[:, 1]})
     error = (arguments["out"].double() - expected.double()).norm() / expected.double().norm()
