@@ -15,6 +15,10 @@ from kvproof.kernels.spec import Launch, Value
 TIMED_SECONDS = 1e-3
 """Minimum seconds of a replay: events and the start of a graph cost a few microseconds."""
 
+WARM_SECONDS = 0.1
+"""Seconds of work before the first sample: a GPU that comes from idle takes tens of milliseconds
+to reach its clocks. On an H200 all samples of the first 10 ms were up to 15 % slower."""
+
 MOST_NODES = 1024
 """Most launches in one graph; the shortest kernels reach `TIMED_SECONDS` with this many."""
 
@@ -44,6 +48,7 @@ def measure(launches: Sequence[Launch], *, replays: int = 9) -> Samples:
     if not torch.cuda.is_available():
         raise RuntimeError("there is no GPU: no time is taken without one")
     work, count, why_eager = _prepared(launches)
+    _warm(work)
     samples = Samples(seconds / count for seconds in _replayed(work, replays))
     samples.why_eager = why_eager
     return samples
@@ -142,6 +147,13 @@ def _prepared(launches: Sequence[Launch]) -> tuple[Callable[[], None], int, str]
         torch.cuda.synchronize()
         return lambda: _run(launches), len(launches), str(refused).partition("\n")[0]
     return graph.replay, repeats * len(launches), ""
+
+
+def _warm(work: Callable[[], None]) -> None:
+    """Run replays until the GPU has been busy for `WARM_SECONDS`."""
+    seconds = max(min(_replayed(work, 2)), 1e-6)
+    for _ in range(int(WARM_SECONDS / seconds)):
+        work()
 
 
 def _captured(launches: Sequence[Launch], stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import torch
 
+from kvproof.kernels import page_formats
 from kvproof.kernels.checks import last_dim_contiguous, shape_of
 
+_FORMAT = page_formats.FORMATS["mla-v3.2/1"]
 ROW = 656
 VALUES = 512
 ROPE = 64
@@ -18,8 +20,6 @@ GROUP = 128
 """Values that share a scale."""
 
 SCALES = VALUES // GROUP
-MOST = 448.0
-"""Greatest number of float8_e4m3."""
 
 
 def pack(columns: torch.Tensor) -> torch.Tensor:
@@ -30,15 +30,7 @@ def pack(columns: torch.Tensor) -> torch.Tensor:
 
     """
     shape_of("columns", columns, (*columns.shape[:-1], KEYS))
-    groups = columns[..., :VALUES].float().unflatten(-1, (SCALES, GROUP))
-    scales = groups.abs().amax(-1).div(MOST).clamp_min(1e-30)
-    values = (groups / scales[..., None]).clamp(-MOST, MOST).to(torch.float8_e4m3fn)
-    parts = (
-        values.flatten(-2).view(torch.uint8),
-        scales.view(torch.uint8),
-        columns[..., VALUES:].to(torch.bfloat16).contiguous().view(torch.uint8),
-    )
-    return torch.cat(parts, dim=-1)
+    return page_formats.pack(_FORMAT, columns[..., None, :])
 
 
 def unpack(rows: torch.Tensor, *, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -50,8 +42,4 @@ def unpack(rows: torch.Tensor, *, dtype: torch.dtype = torch.float32) -> torch.T
     """
     shape_of("rows", rows, (*rows.shape[:-1], ROW))
     last_dim_contiguous("rows", rows)
-    values = rows[..., :VALUES].contiguous().view(torch.float8_e4m3fn).to(dtype)
-    scales = rows[..., VALUES : VALUES + 4 * SCALES].contiguous().view(torch.float32).to(dtype)
-    rope = rows[..., VALUES + 4 * SCALES :].contiguous().view(torch.bfloat16).to(dtype)
-    wide = values.unflatten(-1, (SCALES, GROUP)) * scales[..., None]
-    return torch.cat((wide.flatten(-2), rope), dim=-1)
+    return page_formats.unpack(_FORMAT, rows, tokens=1, dtype=dtype)[..., 0, :]

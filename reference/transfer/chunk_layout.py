@@ -54,6 +54,9 @@ class Geometry:
     """Tokens of a block; of a state, of the interval at whose multiples it may be stored."""
     rows: int = 1
     """Ids that one state takes."""
+    format: str = ""
+    """Identity of the declared format of the bytes (`kernels.page_formats`): name, version, digest.
+    Empty: plain elements of `dtype`."""
 
     @property
     def row_bytes(self) -> int:
@@ -157,6 +160,9 @@ class ChunkLayout:
     def fingerprint(self) -> str:
         """SHA-256 of the layout in a canonical form: equal layouts, equal bytes (H6)."""
         plain = msgspec.to_builtins(self)
+        for group in plain["groups"]:
+            if not group["geometry"]["format"]:
+                del group["geometry"]["format"]  # as before there were formats
         return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
 
     def describe(self) -> str:
@@ -243,6 +249,15 @@ def first_needed(geometry: Geometry, length: int) -> int:
     if geometry.kind == "chunk":
         return length // geometry.size * geometry.size
     return 0 if geometry.kind == "full" else max(0, length - 1)
+
+
+def differing_formats(mine: ChunkLayout, other: ChunkLayout) -> str:
+    """Return the first formats of groups that differ, for a message; empty if none does."""
+    for index, (one, two) in enumerate(zip(mine.groups, other.groups, strict=False)):
+        ours, theirs = one.geometry.format or "no format", two.geometry.format or "no format"
+        if ours != theirs:
+            return f"; group {index} is {theirs} there and {ours} here"
+    return ""
 
 
 def byte_ranges(layout: ChunkLayout, groups: Sequence[int]) -> list[tuple[int, int]]:

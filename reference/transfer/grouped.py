@@ -29,7 +29,7 @@ from kvproof.reference.transfer.blocks import (
     pages,
     parts_of,
 )
-from kvproof.reference.transfer.chunk_layout import ChunkLayout, LayoutError
+from kvproof.reference.transfer.chunk_layout import ChunkLayout, LayoutError, differing_formats
 from kvproof.reference.transfer.host_object import HostObject
 from kvproof.reference.transfer.layer_groups import LayerGroup, LayerGroups
 from kvproof.reference.transfer.staged import Staged
@@ -157,6 +157,7 @@ class Transfer:
                 raise TransferError(
                     f"object {index} has another layout, of {each.layout.nbytes} bytes; this "
                     f"transfer's has {self.layout.nbytes}"
+                    f"{differing_formats(self.layout, each.layout)}"
                 )
             if pinned and not each.raw.is_pinned():
                 raise TransferError(f"object {index} is not in pinned memory")

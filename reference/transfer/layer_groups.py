@@ -78,6 +78,7 @@ class _Key(NamedTuple):
     table: int
     rows: int
     scale_bytes: int
+    format: str
 
     @classmethod
     def of(cls, reading: Reading, hint: Hint) -> _Key:
@@ -87,7 +88,7 @@ class _Key(NamedTuple):
         return cls(
             tuple(lying.shape), lying.dtype, lying.stride(), lying.device, reading.layout,
             "state" if state else hint.kind, hint.size, block, hint.table, hint.rows,
-            hint.scale_bytes,
+            hint.scale_bytes, hint.declared.identity if hint.declared else "",
         )  # fmt: skip
 
 
@@ -118,7 +119,7 @@ def layer_groups(
     _check_names(named, hints, excluded)
     members: dict[_Key, list[tuple[str, Reading]]] = {}
     for layer, name, tensor in _tensors(named, excluded):
-        given = hints.get(name, hints.get(layer, hint or Hint()))
+        given = hints.get(name, hints.get(layer, hint or Hint())).settled()
         reading = read(name, tensor, given)
         members.setdefault(_Key.of(reading, given), []).append((name, reading))
     groups = tuple(_group(key, each) for key, each in members.items())
@@ -184,6 +185,7 @@ def _group(key: _Key, members: Sequence[tuple[str, Reading]]) -> LayerGroup:
         size=key.size,
         block=key.block,
         rows=key.rows,
+        format=key.format,
     )
     return LayerGroup(geometry, paged, key.table, 1 if state else key.block // paged.page)
 

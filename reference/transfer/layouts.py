@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 
 from kvproof.kernels.block_transfer.layouts import LAYOUTS
+from kvproof.kernels.page_formats import FORMATS, PageFormat
 from kvproof.reference.core.attention_groups import Kind
 from kvproof.reference.transfer.chunk_layout import LayoutError
 
@@ -45,6 +46,28 @@ class Hint:
     """Ids that one state takes."""
     scale_bytes: int = 4
     """Of `indexer` rows, how many bytes are scales."""
+    format: str = ""
+    """A key of `FORMATS`, a declared format of bytes with its version. It settles how values and
+    scales lie in rows without heads; with heads, `layout` or their number decides the rest."""
+
+    @property
+    def declared(self) -> PageFormat | None:
+        """The format of `format`. Raises LayoutError if none has this name and version."""
+        if self.format and self.format not in FORMATS:
+            known = ", ".join(FORMATS)
+            raise LayoutError(f"format {self.format!r} is not declared, expected one of {known}")
+        return FORMATS.get(self.format)
+
+    def settled(self) -> Hint:
+        """Return the hint with the layout of its format, where the format decides it."""
+        found = self.declared
+        if found is None or found.per_head:
+            return self
+        scales = found.regions[1:]
+        layout = "indexer" if scales else "latent"
+        if self.layout not in ("", layout):
+            raise LayoutError(f"layout {self.layout!r} of format {self.format}: it is {layout}")
+        return replace(self, layout=layout, scale_bytes=sum(scales) or self.scale_bytes)
 
 
 class Reading(NamedTuple):
@@ -94,7 +117,26 @@ def read(name: str, tensor: torch.Tensor, hint: Hint) -> Reading:
         raise LayoutError(_impossible(name, tensor, hint, tried))
     if len(found) > 1:
         raise AmbiguousLayout(_ambiguous(name, tensor, found), found)
+    _check_format(name, tensor, hint)
     return found[0]
+
+
+def _check_format(name: str, tensor: torch.Tensor, hint: Hint) -> None:
+    """Refuse bytes that cannot be of the declared format."""
+    declared = hint.declared
+    if declared is None:
+        return
+    if tensor.element_size() != 1 or tensor.shape[-1] != declared.row_bytes:
+        raise LayoutError(
+            f"{name}: {_shape(tensor)} is not {hint.format}, which has rows of "
+            f"{declared.row_bytes} bytes"
+        )
+    step = tensor.stride(0)
+    if not declared.per_head and step % declared.alignment:
+        raise LayoutError(
+            f"{name}: pages lie {step} bytes apart, {hint.format} needs a multiple of "
+            f"{declared.alignment}"
+        )
 
 
 def _state(name: str, tensor: torch.Tensor, hint: Hint) -> Reading:

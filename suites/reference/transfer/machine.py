@@ -14,7 +14,7 @@ from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.transfer import oracle, view_checks
 from kvproof.suites.reference.transfer import properties as seen
 from kvproof.suites.reference.transfer.oracle import Bytes, Cache
-from kvproof.suites.reference.transfer.refusals import refuse
+from kvproof.suites.reference.transfer.refusals import REFUSALS
 from kvproof.suites.reference.transfer.subject import OBJECTS, Subject, random_bytes
 from kvproof.suites.reference.transfer.verdict import Marks, judge, saw_geometry
 
@@ -97,7 +97,7 @@ class TransferMachine:
         }
         if verb in verbs:
             return verbs[verb](**arguments)
-        check = refuse if verb == "refuse" else view_checks.VERBS[verb]
+        check = REFUSALS.get(verb) or view_checks.VERBS[verb]
         return check(self, **arguments)
 
     def write(self, *, seed: int, table: int | None = None) -> object:

@@ -30,6 +30,9 @@ CROSSED = "a copy passes a border"
 AT_ONCE = "pages are overwritten right after a store"
 REUSED = "an object is overwritten after its event"
 SIDE = "caches of one table with unequal blocks"
+VERSIONS = "two versions of a format"
+AS_LONG = "two formats with equally long rows"
+NO_FORMAT = "rows without a format"
 REFUSED = {
     kind: f"refused: {kind}"
     for kind in ("id", "negative", "count", "groups", "object", "twice", "skip", "ranges")
@@ -63,6 +66,8 @@ transferred_blocks_are_those_visible | G10 | WINDOW STATE_LEFT
     windows, chunks and states need exactly the blocks that the next token sees
 wrong_arguments_move_nothing | G4 | REFUSED
     ids, ranges and objects that do not fit are refused before anything is enqueued
+pages_of_another_format_are_refused | G2 H6 | VERSIONS AS_LONG NO_FORMAT
+    an object of one format of bytes has another key than under every other, and is refused
 objects_have_a_view_per_group | G9 | SEVERAL ONE
     views of groups are typed, and the only tensor of several groups is an error naming them
 copies_stay_inside_segments | G9 | CROSSED

@@ -1,12 +1,24 @@
-"""Calls with one wrong argument: they raise, and nothing at all is enqueued (G4)."""
+"""Calls with one wrong argument: they raise, and nothing at all is enqueued (G4).
+
+Objects under a format of bytes that is not the reader's: other keys, and refused (H6, G2).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+from kvproof.kernels.page_formats import FORMATS
+from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.core.identity import Namespace
+from kvproof.reference.tiers import object_key
 from kvproof.reference.transfer.chunk_layout import ChunkLayout
+from kvproof.reference.transfer.grouped import Transfer
 from kvproof.reference.transfer.host_object import HostObject
+from kvproof.reference.transfer.layer_groups import layer_groups
+from kvproof.reference.transfer.layouts import Hint
 from kvproof.suites.reference.transfer import properties as seen
 from kvproof.suites.reference.transfer.state import TransferState
 
@@ -97,6 +109,61 @@ def _ranges(machine: TransferState, call: dict[str, Any]) -> bool:
     return True
 
 
+FOREIGN_PAGE = 4
+"""Tokens of a page, and of a chunk, of the objects of another format."""
+
+
+def foreign(machine: TransferState, *, one: str, other: str, width: int, seed: int) -> object:
+    """Store a page of one format and retrieve it as another; formats are keys, "" is none.
+
+    `width`: bytes of a row without a format.
+    """
+    widths = [FORMATS[name].row_bytes if name else width for name in (one, other)]
+    writer, reader = (_latent(name, size) for name, size in zip((one, other), widths, strict=True))
+    pages = [transfer.groups.groups[0].paged.layers[0] for transfer in (writer, reader)]
+    drawn = torch.Generator().manual_seed(seed)
+    pages[0][1] = torch.randint(0, 256, pages[0][1].shape, generator=drawn, dtype=torch.uint8)
+    made = HostObject.allocate(writer.layout)
+    writer.store([[1]], [made])
+    answer = ""
+    try:
+        reader.retrieve([[1]], [made])
+    except ValueError as error:
+        answer = str(error)
+    if one != other:
+        machine.coverage.event(seen.VERSIONS, one.split("/")[0] == other.split("/")[0])
+        machine.coverage.event(seen.AS_LONG, widths[0] == widths[1])
+        machine.coverage.event(seen.NO_FORMAT, not (one and other))
+        right = "format" in answer or "/" in answer
+        right = right and not pages[1].any() and _key(writer.layout) != _key(reader.layout)
+    else:
+        right = not answer and torch.equal(*pages) and _key(writer.layout) == _key(reader.layout)
+    machine.coverage.check(
+        "pages_of_another_format_are_refused",
+        right,
+        lambda: f"pages of {one or 'no format'} read as {other or 'none'}: {answer or 'no error'}",
+    )
+    return answer
+
+
+def _latent(name: str, width: int) -> Transfer:
+    """A transfer of one layer with three pages of rows without heads."""
+    found = FORMATS.get(name)
+    nbytes = found.page_bytes(FOREIGN_PAGE) if found else FOREIGN_PAGE * width
+    rows = torch.zeros((3, nbytes), dtype=torch.uint8)
+    layer = rows[:, : FOREIGN_PAGE * width].unflatten(1, (FOREIGN_PAGE, width))
+    hint = Hint(layout="" if found else "latent", page=FOREIGN_PAGE, format=name)
+    groups = layer_groups([layer], hint=hint)
+    return Transfer(groups, groups.layout(tokens=FOREIGN_PAGE))
+
+
+def _key(layout: ChunkLayout) -> bytes:
+    """The key of an object of this layout, for a request of one unit."""
+    keys = object_key.ObjectKeys(CacheConfig(8, FOREIGN_PAGE), geometry=layout.fingerprint)
+    link = keys.chain(Namespace(), bytes(4 * FOREIGN_PAGE), (), 1)[0]
+    return keys.key(link, object_key.FULL)
+
+
 _SPOILT: dict[str, Callable[[TransferState, dict[str, Any]], bool]] = {
     "id": _id,
     "negative": _negative,
@@ -107,3 +174,5 @@ _SPOILT: dict[str, Callable[[TransferState, dict[str, Any]], bool]] = {
     "skip": _skip,
     "ranges": _ranges,
 }
+
+REFUSALS: dict[str, Callable[..., object]] = {"refuse": refuse, "foreign": foreign}

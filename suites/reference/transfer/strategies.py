@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kvproof.suites.reference.transfer.machine import TransferMachine
 
 MOVES = ("store", "store", "retrieve", "retrieve", "write")
-ASIDES = ("views", "item", "cut", "need", "read", "side", "refuse", "refuse")
+ASIDES = ("views", "item", "cut", "need", "read", "side", "refuse", "refuse", "foreign")
 LATE = ("look", "happen", "happen", "settle")
 OBJECTS = 5
 MOST_CHUNKS = 4
@@ -126,6 +126,18 @@ def _read(_: TransferMachine, draw: Draw) -> Arguments:
     return {"layout": layout, "sizes": sizes, "hint": hint, "turned": turned}
 
 
+def _foreign(_: TransferMachine, draw: Draw) -> Arguments:
+    """Mostly formats that the length of a row does not tell apart."""
+    from kvproof.kernels.page_formats import FORMATS
+
+    widths = {name: each.row_bytes for name, each in FORMATS.items() if not each.per_head}
+    one = draw(st.sampled_from(sorted(widths)))
+    alike = [name for name in widths if widths[name] == widths[one]]
+    other = draw(st.sampled_from(sorted({*alike, ""})) | st.sampled_from(sorted(widths)))
+    names = draw(st.permutations((one, other)))
+    return {"one": names[0], "other": names[1], "width": widths[one], "seed": draw(SEEDS)}
+
+
 _AXES_WITH_HEADS = {name: ("heads",) if name.endswith(("nhd", "hnd")) else () for name in LAYOUTS}
 
 _ARGUMENTS: dict[str, Callable[[TransferMachine, Draw], Arguments]] = {
@@ -138,6 +150,7 @@ _ARGUMENTS: dict[str, Callable[[TransferMachine, Draw], Arguments]] = {
     "cut": _cut,
     "need": _need,
     "read": _read,
+    "foreign": _foreign,
     "side": lambda _, draw: {name: draw(st.integers(2, 4)) for name in ("blocks", "other")},
     "look": lambda _, draw: {"cache": draw(st.integers(0, 6))},
     "happen": lambda _, draw: {"call": draw(st.integers(0, 6)), "seed": draw(SEEDS)},
