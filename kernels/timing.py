@@ -15,9 +15,9 @@ from kvproof.kernels.spec import Launch, Value
 TIMED_SECONDS = 1e-3
 """Minimum seconds of a replay: events and the start of a graph cost a few microseconds."""
 
-WARM_SECONDS = 0.1
-"""Seconds of work before the first sample: a GPU that comes from idle takes tens of milliseconds
-to reach its clocks. On an H200 all samples of the first 10 ms were up to 15 % slower."""
+WARM_SECONDS = 0.05
+"""Seconds of work before the first sample. Right after a check against float64 all samples of the
+first 10 ms were up to 15 % slower on an H200 (278 us instead of 242); later ones were not."""
 
 MOST_NODES = 1024
 """Most launches in one graph; the shortest kernels reach `TIMED_SECONDS` with this many."""

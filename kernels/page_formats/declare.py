@@ -14,7 +14,8 @@ BITS = {
 with a zero point`: the low 4 bits of the word are the zero point, the others the scale."""
 
 
-class Field(NamedTuple):
+@dataclass(frozen=True)
+class Field:
     """`count` numbers of one token, in a page of P tokens.
 
     Token t has them from byte `behind * P + t * stride + offset` on: `behind` is 0 in the first
