@@ -9,11 +9,20 @@ import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
-import tomllib
 
+from kvproof.harness.decoding import (
+    Finite,
+    Fraction,
+    Name,
+    NotValid,
+    Positive,
+    parse_toml,
+    read_file,
+    shown,
+)
 from kvproof.harness.errors import UsageError
 
 DEFAULT_FILE = "kvproof.toml"
@@ -40,23 +49,23 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class RunSettings(_Table, frozen=True, kw_only=True):
     """`[run]`: for `run`, `fuzz` and `gate`."""
 
-    targets: tuple[str, ...] = ("reference",)
+    targets: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1)] = ("reference",)
     budget: BudgetName = "pr"
 
 
 class Limit(_Table, frozen=True, kw_only=True):
     """`[[gate.threshold]]`: one figure of the bench must stay within `min` and `max`."""
 
-    target: str
+    target: Name
     """As in the run, or only its engine: `vllm` means every version of vLLM."""
     case: str = "no_eviction"
-    block_size: int
+    block_size: Positive
     """Tokens."""
     metric: Metric
     peer: str = ""
     """For `ratio`: only against this target, named like `target`; empty: whichever it is."""
-    min: float | None = None
-    max: float | None = None
+    min: Finite | None = None
+    max: Finite | None = None
 
 
 class GateSettings(_Table, frozen=True, kw_only=True):
@@ -65,13 +74,13 @@ class GateSettings(_Table, frozen=True, kw_only=True):
     level: LevelName = "core"
     """Suites that judge the reference; other targets are judged at level core."""
     bench: bool = True
-    requests: int = 400
+    requests: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 400
     """Requests of the generated bench workload."""
     sweep: bool = True
     """Check the kernels, if torch and Triton are installed."""
-    baseline: str = "kvproof-baseline.json"
+    baseline: Name = "kvproof-baseline.json"
     """Figures of an earlier gate on this hardware, relative to the settings file."""
-    max_regression: float = 0.25
+    max_regression: Fraction = 0.25
     """Largest loss against the baseline that counts as none, as a fraction of the cost."""
     threshold: tuple[Limit, ...] = ()
 
@@ -101,11 +110,11 @@ class CompareSettings(_Table, frozen=True, kw_only=True):
 class CampaignSettings(_Table, frozen=True, kw_only=True):
     """`[campaign]`: settings shared by the workers of `fuzz`."""
 
-    database: str = ".kvproof/examples"
+    database: Name = ".kvproof/examples"
     """Failing examples: a directory, or redis://host:6379/0 for several machines."""
     artifact: str = ""
     """owner/repository whose CI stores examples as an artifact: read, never written."""
-    histories: int = 200
+    histories: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 200
     """Of a work unit; small enough that a lost worker costs little."""
 
 
@@ -135,22 +144,15 @@ def load_settings(path: Path | None = None) -> Settings:
         raise _wrong_value(path, data, str(error)) from error
     _check_limits(path, settings.gate)
     _check_compare(path, settings.compare)
-    if settings.campaign.histories < 1:
-        raise UsageError(
-            f"{str(path)!r}: campaign.histories = {settings.campaign.histories} is not at least 1"
-        )
     return _beside(path, settings)
 
 
 def _parsed(path: Path) -> dict[str, Any]:
+    data = read_file(path, what="settings", hint="give a file with --config")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(
-            f"cannot read settings {str(path)!r}: {error.strerror}", "give a file with --config"
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{str(path)!r} is not TOML: {error}", "correct that line") from error
+        return parse_toml(data)
+    except NotValid as error:
+        raise UsageError(f"{str(path)!r}: {error}", "correct that line") from error
 
 
 def _refuse_unknown(path: Path, data: object, kind: object, where: tuple[str, ...]) -> None:
@@ -195,25 +197,22 @@ def _wrong_value(path: Path, data: dict[str, Any], message: str) -> UsageError:
     name = steps[-1] if steps else ""
     choices = _CHOICES.get(name, ())
     if not choices or not isinstance(value, str):
-        return UsageError(f"{str(path)!r}: {key} = {value!r}: {problem}", "correct that value")
+        return UsageError(f"{str(path)!r}: {key} = {shown(value)}: {problem}", "correct that value")
     return UsageError(
-        f"{str(path)!r}: {key} = {value!r} is not a {name}", _guess(value, (), choices)
+        f"{str(path)!r}: {key} = {shown(value)} is not a {name}", _guess(value, (), choices)
     )
 
 
 def _check_limits(path: Path, gate: GateSettings) -> None:
-    for key, value, fits in (
-        ("requests", gate.requests, gate.requests >= 1),
-        ("max_regression", gate.max_regression, 0 < gate.max_regression < 1),
-    ):
-        if not fits:
-            reach = "at least 1" if key == "requests" else "between 0 and 1"
-            raise UsageError(f"{str(path)!r}: gate.{key} = {value!r} is not {reach}")
     for index, limit in enumerate(gate.threshold):
+        where = f"{str(path)!r}: gate.threshold[{index}] ({limit.target}, {limit.metric})"
+        if limit.min is not None and limit.max is not None and limit.min > limit.max:
+            raise UsageError(
+                f"{where} has min {limit.min:g} above max {limit.max:g}", "nothing is within both"
+            )
         if limit.min is None and limit.max is None:
             raise UsageError(
-                f"{str(path)!r}: gate.threshold[{index}] ({limit.target}, {limit.metric}) has no "
-                "limit",
+                f"{where} has no limit",
                 "give it min = ... or max = ...",
             )
 

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-import tomllib
 from msgspec import Meta, field
 from msgspec.structs import replace
 
 from kvproof.eval.run.records import PHASES, Phase
+from kvproof.harness.decoding import Positive, parse_toml, read_file
 from kvproof.harness.errors import UsageError
 from kvproof.harness.redaction import has_password, learn_command, learn_environment
 
-Positive = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-Seconds = Annotated[float, Meta(gt=0)]
+Seconds = Annotated[float, Meta(gt=0, le=31_622_400)]
 Setting = str | int | float | bool
 
 
@@ -136,11 +135,9 @@ class EvalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 def read_config(path: Path) -> EvalConfig:
     """Read a file of configurations. Raises UsageError with the place and a legal example."""
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        tree = parse_toml(read_file(path, what="the configurations", hint=_EXAMPLES))
         found = msgspec.convert(tree, EvalConfig)
-    except OSError as error:
-        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", _EXAMPLES) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+    except msgspec.ValidationError as error:
         raise UsageError(f"{str(path)!r}: {error}", _EXAMPLES) from error
     _hide_secrets(str(path), found)
     check_config(str(path), found)

@@ -6,6 +6,7 @@ reason.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -15,6 +16,7 @@ from msgspec.structs import force_setattr
 
 from kvproof.harness.analysis.compare import Row, judge
 from kvproof.harness.analysis.series import Key, Metric, Series, one_run
+from kvproof.harness.decoding import Cost, Positive, decode, read_file
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.bench_names import current_case, current_workload
 from kvproof.harness.records.events import BenchSample, BenchSummary, Skipped, Threshold
@@ -32,11 +34,11 @@ class BaselineRow(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     workload: str
     case: str
-    block_size: int
-    num_blocks: int
-    tokens_per_second: float
-    bytes_per_block: float | None = None
-    samples: list[float] = []
+    block_size: Positive
+    num_blocks: Positive
+    tokens_per_second: Cost
+    bytes_per_block: Cost | None = None
+    samples: list[Cost] = []
     """CPU time per token of each repetition, in ns."""
 
     def __post_init__(self) -> None:
@@ -59,13 +61,11 @@ _STORED = tuple(name for name in BaselineRow.__struct_fields__ if name != "sampl
 
 def load_baseline(path: Path) -> Baseline | None:
     """Read a baseline; None if there is no such file. Raises UsageError for a broken one."""
+    if not path.exists():
+        return None
     again = "delete it, or write it again with kvproof gate --save-baseline"
     try:
-        baseline = msgspec.json.decode(path.read_bytes(), type=Baseline)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UsageError(f"cannot read baseline {str(path)!r}: {error.strerror}") from error
+        baseline = decode(read_file(path, what="baseline", hint=again), Baseline)
     except UNREADABLE as error:
         raise UsageError(f"{str(path)!r} is not a baseline: {error}", again) from error
     if baseline.format != FORMAT:
@@ -176,8 +176,15 @@ def _against(
                 measured=row.head,
                 limit=row.base * (1 + tolerated),
                 baseline=row.base,
-                verdict="fail" if row.change == "worse" else "pass",
+                verdict=_memory(row),
             )
+
+
+def _memory(row: Row) -> Literal["pass", "fail", "inconclusive"]:
+    """A comparison with NaN is no pass."""
+    if not (math.isfinite(row.head) and math.isfinite(row.base)):
+        return "inconclusive"
+    return "fail" if row.change == "worse" else "pass"
 
 
 def _figure(row: BaselineRow, metric: Metric) -> Key:

@@ -34,7 +34,8 @@ def query(directory: Path, sql: str) -> Answer:
         found = connection.execute(sql)
         return Answer([column[0] for column in found.description], found.fetchall())
     except duckdb.Error as error:
-        raise UsageError(f"DuckDB refuses {sql!r}: {error}", "views are runs and events") from error
+        why = " ".join(str(error).split())
+        raise UsageError(f"DuckDB refuses {sql!r}: {why}", "views are runs and events") from error
     finally:
         connection.close()
 

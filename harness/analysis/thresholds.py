@@ -5,6 +5,7 @@ Limits that do not depend on the machine, such as `ratio`, belong into `kvproof.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -97,13 +98,19 @@ def _bounds(target: str, limit: Limit, found: BenchSummary | None) -> Iterator[T
             measured=measured,
             limit=bound,
             verdict=_side(measured, sign, bound),
-            reason="" if measured is not None else "it was not measured in this run",
+            reason=_unmeasured(measured),
         )
+
+
+def _unmeasured(measured: float | None) -> str:
+    if measured is None:
+        return "it was not measured in this run"
+    return "" if math.isfinite(measured) else f"it is {measured}, no number"
 
 
 def _side(
     measured: float | None, sign: str, bound: float
 ) -> Literal["pass", "fail", "inconclusive"]:
-    if measured is None:
+    if measured is None or not math.isfinite(measured):
         return "inconclusive"
     return "pass" if (measured >= bound if sign == ">=" else measured <= bound) else "fail"

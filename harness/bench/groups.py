@@ -6,6 +6,7 @@ Every group has the block size of the run. The module needs only the standard li
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from kvproof.harness.contract.target import Group
@@ -15,6 +16,8 @@ EXAMPLE = "full,window:1024,window:1024,state"
 
 _NUMBERS = {"full": (0, 0), "window": (1, 1), "chunk": (1, 1), "state": (0, 1)}
 """Kind -> least and largest count of numbers after it."""
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 _STATES = 3
 """Of one request: the running one, and checkpoints at the junction and at the last border."""
@@ -33,10 +36,10 @@ def groups_of(spec: str, block_size: int) -> tuple[Group, ...]:
 def _group(item: str, spec: str, block_size: int) -> Group:
     kind, *numbers = item.split(":")
     fewest, most = _NUMBERS.get(kind, (1, 0))
-    whole = all(number.isdecimal() and int(number) > 0 for number in numbers)
+    whole = all(_NUMBER.fullmatch(number) for number in numbers)
     if not (whole and fewest <= len(numbers) <= most):
         raise UsageError(
-            f"groups {spec!r}: {item!r} is no group",
+            f"groups {spec[:80]!r}: {item[:80]!r} is no group",
             "full, window:TOKENS, chunk:TOKENS, state or state:BLOCKS, with commas between them; "
             f"for example {EXAMPLE}",
         )

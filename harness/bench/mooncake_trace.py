@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from kvproof.harness import strict_json
 from kvproof.harness.errors import UsageError
 
 DEFAULT_BLOCK = 512
@@ -157,14 +158,9 @@ def _place(depth: int, before: int) -> str:
 
 def _parse(line: bytes) -> _Row:
     try:
-        row = json.loads(line.decode())
-    except UnicodeDecodeError as error:
-        byte = line[error.start]
-        raise _Bad(f"not UTF-8: byte {byte:#04x} at column {error.start + 1}") from None
-    except json.JSONDecodeError as error:
-        raise _Bad(f"not JSON: {error.msg} at column {error.colno}") from None
-    except (ValueError, RecursionError) as error:
-        raise _Bad(f"not JSON: {error}") from None
+        row = strict_json.loads(line)
+    except strict_json.NotStrict as error:
+        raise _Bad(str(error)) from None
     if not isinstance(row, dict):
         raise _Bad(f"{_shown(row)} instead of an object")
     _integer(row, "output_length", 0)
@@ -224,7 +220,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             packed = raw.read(2) == _GZIP
             raw.seek(0)
             with gzip.open(raw) if packed else raw as file:
-                for number, line in enumerate(file, 1):
+                for number, line in enumerate(strict_json.lines(file), 1):
                     if row := line.strip():
                         yield number, row
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -232,6 +228,8 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             f"{str(path)!r} is truncated or damaged after line {number}: {error}",
             "download or copy the trace again, and compare its checksum",
         ) from None
+    except strict_json.NotStrict as error:
+        raise UsageError(f"{path}:{number + 1}: the line is {error}", "is it a trace?") from None
     except OSError as error:
         raise UsageError(
             f"cannot read the trace {str(path)!r}: {error.strerror}",

@@ -25,6 +25,9 @@ from kvproof.harness.bench.mooncake_trace import read_trace
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.bench_names import current_workload
 
+MOST = 10_000_000
+"""Requests of a workload, tokens of a prompt, and every other size of a specification."""
+MOST_SEED = (1 << 31) - 1
 VOCABULARY = 150_000
 """Token ids are below this, the size of today's vocabularies."""
 
@@ -246,7 +249,7 @@ def load_workload(spec: str) -> Workload:
     name, _, given = spec.partition(":")
     if name not in GENERATORS:
         raise WorkloadError(
-            f"unknown workload {name!r}{_closest(name, GENERATORS)}",
+            f"unknown workload {name[:80]!r}{_closest(name, GENERATORS)}",
             f"choose one of {', '.join(GENERATORS)}, or give a trace ending in .jsonl or .jsonl.gz",
         )
     generator = GENERATORS[name]
@@ -287,6 +290,8 @@ def _parameters(name: str, given: str, defaults: dict[str, int | float]) -> dict
                 f"{name} has no parameter {key!r}{_closest(key, defaults)}",
                 f"its parameters are {', '.join(defaults)}",
             )
+        if key in values:
+            raise WorkloadError(f"{name} has {key!r} twice", "give each parameter once")
         values[key] = _number(key, text, defaults[key])
     return values
 
@@ -299,10 +304,13 @@ def _number(key: str, text: str, default: int | float) -> int | float:
         value = -1
     if isinstance(value, float) and 0 <= value <= 1:
         return value
-    if isinstance(value, int) and low <= value < 1 << 31:
+    most = MOST_SEED if key == "seed" else MOST
+    if isinstance(value, int) and low <= value <= most:
         return value
-    wanted = "a number from 0 to 1" if isinstance(default, float) else f"an integer from {low}"
-    raise WorkloadError(f"{key}={text!r} is not {wanted}", f"for example {key}={default}")
+    wanted = "a number from 0 to 1"
+    if isinstance(default, int):
+        wanted = f"an integer from {low}" + (f" to {most}" if value > most else "")
+    raise WorkloadError(f"{key}={text[:40]!r} is not {wanted}", f"for example {key}={default}")
 
 
 def _closest(name: str, known: Iterable[str]) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
+
+from kvproof.harness.decoding import NotValid, check_number
+from kvproof.harness.errors import UsageError
 
 Targets: TypeAlias = Annotated[
     list[str] | None, Parameter(("--target", "--targets"), consume_multiple=True)
@@ -14,7 +18,27 @@ Targets: TypeAlias = Annotated[
 Output: TypeAlias = Annotated[Path | None, Parameter("--output")]
 
 
+def check_option(_: object, value: object) -> None:
+    """Refuse numbers of an option that are none, in lists and sets of options too.
+
+    Raises NotValid.
+    """
+    if is_dataclass(value):
+        for name, each in vars(value).items():
+            try:
+                check_option(None, each)
+            except NotValid as error:
+                raise NotValid(f"--{name.strip('_').replace('_', '-')}: {error}") from None
+    for each in value if isinstance(value, list | tuple) else (value,):
+        check_number(each)
+
+
 def names(given: Sequence[str] | None) -> tuple[str, ...]:
-    """Accept `--kernels a,b`, `--kernels "a b"` and `--kernels a --kernels b`; each name once."""
+    """Accept `--kernels a,b`, `--kernels "a b"` and `--kernels a --kernels b`; each name once.
+
+    Raises UsageError for a list that was given and is empty: it must not mean the default.
+    """
     found = [name for item in given or () for name in item.replace(",", " ").split()]
+    if given and not found:
+        raise UsageError(f"{given[0]!r} names nothing", "give a name, or leave the option out")
     return tuple(dict.fromkeys(found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from kvproof.harness.decoding import LARGEST, shown
 from kvproof.harness.errors import UsageError
 
 _UNITS = {"": 1, "B": 1, **{f"{p}B": 1000**i for i, p in enumerate("KMGT", 1)},
@@ -12,7 +13,10 @@ _UNITS = {"": 1, "B": 1, **{f"{p}B": 1000**i for i, p in enumerate("KMGT", 1)},
 
 def size_of(text: str) -> int:
     """Return bytes. Raises UsageError with the value and legal examples."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B|)\s*", text)
-    if found is None:
-        raise UsageError(f"memory {text!r} is not a size", "for example 64GiB, 80GB or 1048576")
-    return int(float(found[1]) * _UNITS[found[2]])
+    found = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*([KMGT]i?B|B|)\s*", text)
+    size = int(float(found[1]) * _UNITS[found[2]]) if found else LARGEST + 1
+    if size > LARGEST:
+        raise UsageError(
+            f"memory {shown(text)} is not a size", "for example 64GiB, 80GB or 1048576"
+        )
+    return size

@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from kvproof.harness import strict_json
 from kvproof.harness.contract.target import Namespace, Request, Span, TargetConfig
 from kvproof.harness.errors import UsageError
 from kvproof.harness.recorder.codec import unpack
@@ -219,7 +220,9 @@ def _file(path: Path) -> tuple[Header, Iterator[tuple[int, Line]]]:
 def _whole_lines(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
-            yield from (text for text in file if text.endswith(b"\n"))
+            yield from (text for text in strict_json.lines(file) if text.endswith(b"\n"))
+    except strict_json.NotStrict as error:
+        raise UsageError(f"{str(path)!r} has a line {error}", "it is no recording") from error
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
 

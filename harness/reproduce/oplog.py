@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from kvproof.harness.contract.target import CONTRACT_VERSION, TargetConfig
+from kvproof.harness.decoding import parse_json, read_file
 from kvproof.harness.errors import ANSWERS, UsageError
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.records.renamed import current
@@ -94,12 +95,10 @@ def fingerprint(scope: str, prop: str, verb: str) -> str:
 def load(path: Path) -> OpLog:
     """Read an op log of any version. Raises UsageError that names the file and its fault."""
     try:
-        return _parse(path, path.read_bytes())
-    except OSError as error:
-        raise UsageError(
-            f"cannot read op log {str(path)!r}: {error.strerror}",
-            "name an op log, or the directory of a run with failures",
-        ) from error
+        hint = "name an op log, or the directory of a run with failures"
+        data = read_file(path, what="op log", hint=hint)
+        parse_json(data)  # msgspec takes the last of two equal keys
+        return _parse(path, data)
     except UNREADABLE as error:
         raise UsageError(
             f"{str(path)!r} is no op log: {error}", "record one with kvproof run or fuzz"

@@ -12,6 +12,10 @@ _ALIASES = {"float8_e4m3fn": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "half"
 KV_DTYPES = ("auto", "bfloat16", "float16", "float32", "fp8", "fp8_ds_mla")
 """`fp8_ds_mla`: 512 fp8 values, 4 scales and 64 bfloat16 values of a DeepSeek latent."""
 
+LARGEST = (1 << 31) - 1
+"""Of any field; the longest context today is below a hundredth of it."""
+MOST_LAYERS = 10_000
+
 _DS_MLA_BYTES = 656
 _SCALE_BYTES = 4
 
@@ -41,12 +45,15 @@ class Fields:
 
     def whole(self, name: str, default: int | None = None, *, least: int = 0) -> int:
         """Return a whole number; `default` where the field is missing or null."""
-        value = self._config.get(name)
+        value: Any = self._config.get(name)
         if value is None and default is not None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self.wrong(name, value, f"a whole number, at least {least}")
-        return value
+        most = MOST_LAYERS if name.endswith("layers") else LARGEST
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not (whole and least <= value <= most):
+            rule = f"a whole number, at least {least}" + (f" and at most {most}" if whole else "")
+            raise self.wrong(name, value, rule)
+        return int(value)
 
     def count(self, name: str, default: int | None = None) -> int:
         """Return a whole number of at least 1."""

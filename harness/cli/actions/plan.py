@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from rich.console import Console
 from kvproof.harness.cli.arguments.plan import PlanOptions
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.sizes import size_of
+from kvproof.harness.decoding import NotValid, parse_json, read_file
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.run_directory import store
 from kvproof.reference.core.cache_config import ConfigError
@@ -22,6 +22,8 @@ from kvproof.reference.planner.planner import make_plan
 from kvproof.reference.planner.rules import read_plan
 from kvproof.reference.planner.summary import summary
 from kvproof.reports.render.plan_page import print_plan, render_plan
+
+MOST_STAGES = 4096
 
 
 def plan(options: PlanOptions) -> None:
@@ -66,13 +68,8 @@ def _show(made: Plan, output: Path | None, console: Console) -> None:
 
 
 def _bytes_of(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {str(path)!r}: {error.strerror}",
-            "give a config.json or its folder, or with --read a plan.json",
-        ) from error
+    hint = "give a config.json or its folder, or with --read a plan.json"
+    return read_file(path, what="the model", hint=hint)
 
 
 def _config(path: Path | None) -> dict[str, Any]:
@@ -80,9 +77,9 @@ def _config(path: Path | None) -> dict[str, Any]:
         raise UsageError("there is no model to plan for", "give --model-config config.json")
     data = _bytes_of(path / "config.json" if path.is_dir() else path)
     try:
-        config = json.loads(data)
-    except ValueError as error:
-        raise UsageError(f"{str(path)!r} is not JSON: {error}", "give a config.json") from error
+        config = parse_json(data)
+    except NotValid as error:
+        raise UsageError(f"{str(path)!r} cannot be used: {error}", "give a config.json") from error
     if not isinstance(config, dict):
         raise UsageError(f"{str(path)!r} is not a JSON object", "give a config.json")
     return config
@@ -107,7 +104,7 @@ def _memory(given: list[str] | None, stages: int) -> tuple[int, ...]:
     sizes = [size_of(item) for text in given or () for item in text.split(",")]
     if not sizes:
         raise UsageError("there is no memory to plan", "for example --memory 64GiB")
-    if stages < 1 or len(sizes) not in (1, stages):
+    if not 1 <= stages <= MOST_STAGES or len(sizes) not in (1, stages):
         raise UsageError(
             f"{len(sizes)} sizes of memory for {stages} pipeline stages",
             "give one size for all stages, or one for each",

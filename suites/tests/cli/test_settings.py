@@ -105,8 +105,8 @@ def test_everything_can_be_set(tmp_path: Path) -> None:
         ("[run]\ntargets = 'reference'", "run.targets = 'reference': Expected `array`", "correct"),
         ("[run]\ntargets = ['reference', 3]", "run.targets[1] = 3: Expected `str`", "correct"),
         ("[gate]\nbench = 'yes'", "gate.bench = 'yes': Expected `bool`", "correct"),
-        ("[gate]\nrequests = 0", "gate.requests = 0 is not at least 1", ""),
-        ("[gate]\nmax_regression = 25.0", "gate.max_regression = 25.0 is not between", ""),
+        ("[gate]\nrequests = 0", "gate.requests = 0: Expected `int` >= 1", ""),
+        ("[gate]\nmax_regression = 25.0", "gate.max_regression = 25.0: Expected `float` < 1", ""),
         ("run = 1", "run = 1: Expected `object`", "correct"),
         ("[run\n", "is not TOML", "line 1"),
         (

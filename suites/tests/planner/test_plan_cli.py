@@ -98,7 +98,7 @@ def _with_config(folder: Path, name: str) -> Path:
     ("arguments", "message", "hint"),
     [
         ((), "no model to plan for", "--model-config config.json"),
-        (("--model-config", "none.json"), "cannot read 'none.json'", "give a config.json"),
+        (("--model-config", "none.json"), "the model 'none.json'", "give a config.json"),
         (("--model-config", LLAMA), "no memory to plan", "--memory 64GiB"),
         (("--model-config", LLAMA, "--memory", "64 parsecs"), "'64 parsecs' is not", "64GiB"),
         (("--model-config", LLAMA, "--memory", "1GiB,2GiB"), "2 sizes of memory for 1", "one size"),
