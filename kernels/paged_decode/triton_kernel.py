@@ -7,205 +7,35 @@ A request that lies in one chunk is finished there. Otherwise every chunk leaves
 workspace, and the program that arrives last combines them; it also puts the counter back to zero,
 so that the launch can be replayed. Nothing depends on the page but the address of a token.
 
-KV of one byte is read as words of two: the even columns are the low bytes of a tile of words, the
-odd columns the high bytes. So tiles move and turn as 16-bit tiles do, and products are of float16.
-
-The file is long because Triton has no structures: every helper takes what it needs one by one.
+The loads, products and stores of tiles are in `triton_kernel_tiles`, the combining of parts in
+`triton_kernel_combine`.
 """
 
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-LOG2E = tl.constexpr(1.4426950408889634)
-WIDE = tl.constexpr(0)
-FP8 = tl.constexpr(1)
-INT8 = tl.constexpr(2)
+from kvproof.kernels.paged_decode.triton_kernel_combine import LOG2E, combine, factors, place_of
+from kvproof.kernels.paged_decode.triton_kernel_tiles import (
+    FP8,
+    INT8,
+    WIDE,
+    add_scores,
+    add_values,
+    load_queries,
+    load_tile,
+    prefetch,
+    rounded,
+    store_row,
+)
+
 LEAST_SCALE = tl.constexpr(1e-30)
 FEW = tl.constexpr(32)
+"""Chunks of a batch of few units that would have up to `FEW_MORE`: `combine` reads 32 parts at
+once, and a second pass over the last of them takes longer than the units that the others gain."""
 FEW_MORE = tl.constexpr(36)
 FEW_UNITS = tl.constexpr(1024)
-
-
-@triton.jit
-def _unpack(words, KV: tl.constexpr, ASM: tl.constexpr):
-    """The low and the high bytes of 16-bit words, each as float16."""
-    if ASM:
-        if KV == FP8:
-            low, high = tl.inline_asm_elementwise(
-                """{
-                .reg .b16 a, b;
-                .reg .b32 x, y;
-                mov.b32 {a, b}, $2;
-                cvt.rn.f16x2.e4m3x2 x, a;
-                cvt.rn.f16x2.e4m3x2 y, b;
-                prmt.b32 $0, x, y, 0x5410;
-                prmt.b32 $1, x, y, 0x7632;
-                }""",
-                "=r,=r,r",
-                [words],
-                dtype=(tl.float16, tl.float16),
-                is_pure=True,
-                pack=2,
-            )
-        else:
-            # 0x64 above a byte u is the float16 1024 + u; u is the value + 128.
-            low, high = tl.inline_asm_elementwise(
-                """{
-                .reg .b32 u, x, y, c;
-                xor.b32 u, $2, 0x80808080;
-                prmt.b32 x, u, 0x64646464, 0x4240;
-                prmt.b32 y, u, 0x64646464, 0x4341;
-                mov.b32 c, 0x64806480;
-                sub.f16x2 $0, x, c;
-                sub.f16x2 $1, y, c;
-                }""",
-                "=r,=r,r",
-                [words],
-                dtype=(tl.float16, tl.float16),
-                is_pure=True,
-                pack=2,
-            )
-    else:
-        wide = words.to(tl.int32)
-        low = _byte(wide & 0xFF, KV)
-        high = _byte((wide >> 8) & 0xFF, KV)
-    return low, high
-
-
-@triton.jit
-def _byte(byte, KV: tl.constexpr):
-    """Bytes in int32 as float16."""
-    if KV == FP8:
-        bits = ((byte & 0x80) << 8) | ((byte & 0x7F) << 7)
-        value = bits.to(tl.uint16).to(tl.float16, bitcast=True) * 256.0
-        value = tl.where((byte & 0x7F) == 0x7F, float("nan"), value).to(tl.float16)
-    else:
-        value = ((byte ^ 0x80) - 128).to(tl.float16)
-    return value
-
-
-@triton.jit
-def _prefetch(rows, live, WORDS: tl.constexpr):
-    """Ask for rows of memory, into L2, which is never stale; nothing waits for them."""
-    LINES: tl.constexpr = max(1, WORDS // 64)
-    lines = rows[:, None] + 64 * tl.arange(0, LINES)[None, :]
-    asked, lines = tl.broadcast(live[:, None].to(tl.int32), lines.to(tl.int64))
-    tl.inline_asm_elementwise(
-        """{
-        .reg .pred p;
-        setp.ne.b32 p, $2, 0;
-        @p prefetch.global.L2 [$1];
-        mov.b32 $0, 0;
-        }""",
-        "=r,l,r",
-        [lines, asked],
-        dtype=tl.int32,
-        is_pure=False,
-        pack=1,
-    )
-
-
-@triton.jit
-def _operand(value, GPU: tl.constexpr):
-    """An operand of a product; the interpreter would multiply the bits of bfloat16."""
-    if not GPU:
-        value = value.to(tl.float32)
-    return value
-
-
-@triton.jit
-def _rounded(value, dtype: tl.constexpr, GPU: tl.constexpr):
-    """float32 rounded to the nearest of a dtype; the interpreter cuts bfloat16 off."""
-    if dtype == tl.bfloat16 and not GPU:
-        bits = value.to(tl.uint32, bitcast=True)
-        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-        value = bits.to(tl.float32, bitcast=True)
-    return value.to(dtype)
-
-
-@triton.jit
-def _add_scores(scores, q_low, q_high, k, KV: tl.constexpr, GPU: tl.constexpr, ASM: tl.constexpr):
-    if KV == WIDE:
-        scores = tl.dot(_operand(q_low, GPU), tl.trans(_operand(k, GPU)), scores)
-    else:
-        low, high = _unpack(k, KV, ASM)
-        scores = tl.dot(q_low, tl.trans(low), scores)
-        scores = tl.dot(q_high, tl.trans(high), scores)
-    return scores
-
-
-@triton.jit
-def _add_values(low_acc, high_acc, p, v, KV: tl.constexpr, GPU: tl.constexpr, ASM: tl.constexpr):
-    if KV == WIDE:
-        low_acc = tl.dot(_operand(p, GPU), _operand(v, GPU), low_acc)
-    else:
-        low, high = _unpack(v, KV, ASM)
-        low_acc = tl.dot(p, low, low_acc)
-        high_acc = tl.dot(p, high, high_acc)
-    return low_acc, high_acc
-
-
-@triton.jit
-def _load_tile(rows, live, FIRST: tl.constexpr, WIDTH: tl.constexpr, WORDS: tl.constexpr):
-    """Columns FIRST .. FIRST + WIDTH of a tile of tokens; columns from WORDS on are zero."""
-    columns = FIRST + tl.arange(0, WIDTH)
-    whole: tl.constexpr = FIRST + WIDTH <= WORDS
-    mask = live[:, None] if whole else live[:, None] & (columns < WORDS)[None, :]
-    return tl.load(
-        rows[:, None] + columns[None, :], mask=mask, other=0, eviction_policy="evict_first"
-    )
-
-
-@triton.jit
-def _load_queries(
-    rows,
-    live,
-    FIRST: tl.constexpr,
-    WIDTH: tl.constexpr,
-    WORDS: tl.constexpr,
-    KV: tl.constexpr,
-    BYTE: tl.constexpr,
-):
-    """Query rows at the columns that a tile of words holds in its low or high bytes."""
-    words = FIRST + tl.arange(0, WIDTH)
-    columns = words if KV == WIDE else 2 * words + BYTE
-    mask = live[:, None] & (words < WORDS)[None, :]
-    q = tl.load(rows[:, None] + columns[None, :], mask=mask, other=0)
-    if KV != WIDE:
-        q = q.to(tl.float16)
-    return q
-
-
-@triton.jit
-def _store_values(
-    rows,
-    live,
-    values,
-    FIRST: tl.constexpr,
-    WIDTH: tl.constexpr,
-    WORDS: tl.constexpr,
-    KV: tl.constexpr,
-    BYTE: tl.constexpr,
-    GPU: tl.constexpr,
-):
-    words = FIRST + tl.arange(0, WIDTH)
-    columns = words if KV == WIDE else 2 * words + BYTE
-    mask = live[:, None] & (words < WORDS)[None, :]
-    values = _rounded(values, rows.dtype.element_ty, GPU)
-    tl.store(rows[:, None] + columns[None, :], values, mask=mask)
-
-
-@triton.jit
-def _factors(m, mass, sink, HAS_SINKS: tl.constexpr):
-    """What accumulated values are multiplied with in the end; 0 for rows that see nothing."""
-    if HAS_SINKS:
-        most = tl.maximum(m, sink)
-        seen = tl.exp2(m - most)
-        weight = seen / (mass * seen + tl.exp2(sink - most))
-    else:
-        weight = 1.0 / tl.where(mass > 0, mass, 1.0)
-    return tl.where(mass > 0, weight, 0.0)
+"""Units up to which this holds: 16,384 tokens."""
 
 
 @triton.jit
@@ -393,23 +223,23 @@ def paged_decode_kernel(
                     at = low + ahead * TILE + tile
                     page = _load_pages(table, at, high, PAGE).to(tl.int64)
                     slot = (at.to(tl.uint32) % PAGE).to(tl.int32)
-                    _prefetch(k_base + page * K_PAGE + slot * K_TOKEN, at < high, K_MAIN)
+                    prefetch(k_base + page * K_PAGE + slot * K_TOKEN, at < high, K_MAIN)
                     if not SHARED:
-                        _prefetch(v_base + page * V_PAGE + slot * V_TOKEN, at < high, V_MAIN)
+                        prefetch(v_base + page * V_PAGE + slot * V_TOKEN, at < high, V_MAIN)
         if PDL and EARLY:
             gdc_wait()
         q_request = q + tl.cast(request, tl.int64) * Q_BATCH
         q_rows = q_request + token_of_row * Q_TOKEN + head_of_row * Q_HEAD
-        q_main = _load_queries(q_rows, row_is, 0, K_MAIN, K_WORDS, KV, 0)
+        q_main = load_queries(q_rows, row_is, 0, K_MAIN, K_WORDS, KV, 0)
         q_main_high = 0
         q_rest = 0
         q_rest_high = 0
         if KV != WIDE:
-            q_main_high = _load_queries(q_rows, row_is, 0, K_MAIN, K_WORDS, KV, 1)
+            q_main_high = load_queries(q_rows, row_is, 0, K_MAIN, K_WORDS, KV, 1)
         if K_REST:
-            q_rest = _load_queries(q_rows, row_is, K_MAIN, K_REST, K_WORDS, KV, 0)
+            q_rest = load_queries(q_rows, row_is, K_MAIN, K_REST, K_WORDS, KV, 0)
             if KV != WIDE:
-                q_rest_high = _load_queries(q_rows, row_is, K_MAIN, K_REST, K_WORDS, KV, 1)
+                q_rest_high = load_queries(q_rows, row_is, K_MAIN, K_REST, K_WORDS, KV, 1)
         position = size - Q_TOKENS + token_of_row
 
         m = tl.full([ROWS], float("-inf"), tl.float32)
@@ -434,12 +264,12 @@ def paged_decode_kernel(
             slot = (at.to(tl.uint32) % PAGE).to(tl.int32)
 
             k_rows = k_base + page * K_PAGE + slot * K_TOKEN
-            k_main = _load_tile(k_rows, live, 0, K_MAIN, K_WORDS)
+            k_main = load_tile(k_rows, live, 0, K_MAIN, K_WORDS)
             scores = tl.zeros([ROWS, TILE], tl.float32)
-            scores = _add_scores(scores, q_main, q_main_high, k_main, KV, GPU, ASM)
+            scores = add_scores(scores, q_main, q_main_high, k_main, KV, GPU, ASM)
             if K_REST:
-                k_rest = _load_tile(k_rows, live, K_MAIN, K_REST, K_WORDS)
-                scores = _add_scores(scores, q_rest, q_rest_high, k_rest, KV, GPU, ASM)
+                k_rest = load_tile(k_rows, live, K_MAIN, K_REST, K_WORDS)
+                scores = add_scores(scores, q_rest, q_rest_high, k_rest, KV, GPU, ASM)
             if KV == INT8:
                 k_scales = tl.load(
                     k_scale + page * KS_PAGE + slot * KS_TOKEN + kv_head * KS_HEAD,
@@ -490,16 +320,16 @@ def paged_decode_kernel(
                 if KV != WIDE:
                     rest_high = rest_high * alpha[:, None]
 
-            p = _rounded(p, k_main.dtype if KV == WIDE else tl.float16, GPU)
+            p = rounded(p, k_main.dtype if KV == WIDE else tl.float16, GPU)
             if SHARED:
-                main, main_high = _add_values(main, main_high, p, k_main, KV, GPU, ASM)
+                main, main_high = add_values(main, main_high, p, k_main, KV, GPU, ASM)
             else:
                 v_rows = v_base + page * V_PAGE + slot * V_TOKEN
-                v_main = _load_tile(v_rows, live, 0, V_MAIN, V_WORDS)
-                main, main_high = _add_values(main, main_high, p, v_main, KV, GPU, ASM)
+                v_main = load_tile(v_rows, live, 0, V_MAIN, V_WORDS)
+                main, main_high = add_values(main, main_high, p, v_main, KV, GPU, ASM)
                 if V_REST:
-                    v_rest = _load_tile(v_rows, live, V_MAIN, V_REST, V_WORDS)
-                    rest, rest_high = _add_values(rest, rest_high, p, v_rest, KV, GPU, ASM)
+                    v_rest = load_tile(v_rows, live, V_MAIN, V_REST, V_WORDS)
+                    rest, rest_high = add_values(rest, rest_high, p, v_rest, KV, GPU, ASM)
 
         if PDL == 2:  # noqa: SIM102 - one is known to the compiler, the other is not
             if request == last_request:
@@ -509,18 +339,23 @@ def paged_decode_kernel(
             sink = 0.0
             if HAS_SINKS:
                 sink = tl.load(sinks + head_of_row, mask=row_is, other=0.0) * LOG2E
-            factor = _factors(m, mass, sink, HAS_SINKS) * value_scale
+            factor = factors(m, mass, sink, HAS_SINKS) * value_scale
             factor = factor[:, None]
             out_rows = out_request + token_of_row * OUT_TOKEN + head_of_row * OUT_HEAD
-            _store_values(out_rows, row_is, main * factor, 0, V_MAIN, V_WORDS, KV, 0, GPU)
-            if KV != WIDE:
-                _store_values(out_rows, row_is, main_high * factor, 0, V_MAIN, V_WORDS, KV, 1, GPU)
-            if V_REST:
-                _store_values(out_rows, row_is, rest * factor, V_MAIN, V_REST, V_WORDS, KV, 0, GPU)
-                if KV != WIDE:
-                    _store_values(
-                        out_rows, row_is, rest_high * factor, V_MAIN, V_REST, V_WORDS, KV, 1, GPU
-                    )
+            store_row(
+                out_rows,
+                row_is,
+                main,
+                main_high,
+                rest,
+                rest_high,
+                factor,
+                V_MAIN,
+                V_REST,
+                V_WORDS,
+                KV,
+                GPU,
+            )
         else:
             inverse = 1.0 / tl.where(mass > 0, mass, 1.0)
             norm = tl.where(mass > 0, m + tl.log2(tl.where(mass > 0, mass, 1.0)), float("-inf"))
@@ -529,173 +364,51 @@ def paged_decode_kernel(
             if BATCH > 1:
                 from_chunk = _chunk_of(request_begin, share, longer)
                 to_chunk = _chunk_of(request_end - 1, share, longer)
-            place = _place(chunk, from_chunk, block, HEAD_BLOCKS)
+            place = place_of(chunk, from_chunk, block, HEAD_BLOCKS)
             kept = row < PART_ROWS
             tl.store(norms + place * PART_ROWS + row, norm, mask=kept)
             part = parts + (place * PART_ROWS + row) * VALUES
             inverse = inverse[:, None]
-            _store_values(part, kept, main * inverse, 0, V_MAIN, V_WORDS, KV, 0, GPU)
-            if KV != WIDE:
-                _store_values(part, kept, main_high * inverse, 0, V_MAIN, V_WORDS, KV, 1, GPU)
-            if V_REST:
-                _store_values(part, kept, rest * inverse, V_MAIN, V_REST, V_WORDS, KV, 0, GPU)
-                if KV != WIDE:
-                    _store_values(
-                        part, kept, rest_high * inverse, V_MAIN, V_REST, V_WORDS, KV, 1, GPU
-                    )
+            store_row(
+                part,
+                kept,
+                main,
+                main_high,
+                rest,
+                rest_high,
+                inverse,
+                V_MAIN,
+                V_REST,
+                V_WORDS,
+                KV,
+                GPU,
+            )
 
             # The last of some chunks to arrive combines them; if there are many chunks, the last
             # of those that have combined some combines all.
             first = from_chunk + (chunk - from_chunk) // FAN * FAN
             count = tl.minimum(FAN, to_chunk + 1 - first)
             alone = to_chunk - from_chunk < FAN
-            arrival = arrivals + _place(first, from_chunk, block, HEAD_BLOCKS)
+            arrival = arrivals + place_of(first, from_chunk, block, HEAD_BLOCKS)
+            whole = (
+                out_request, sinks, parts, norms, from_chunk,
+                block, kv_head, first_row, value_scale,
+            )  # fmt: skip
             tl.debug_barrier()
             if tl.atomic_add(arrival, 1, sem="acq_rel") == count - 1:
-                _combine(
-                    out_request,
-                    sinks,
-                    parts,
-                    norms,
-                    from_chunk,
-                    first,
-                    count,
-                    alone,
-                    block,
-                    kv_head,
-                    first_row,
-                    value_scale,
-                    1,
-                    GROUP,
-                    NUMBERS,
-                    VALUES,
-                    OUT_TOKEN,
-                    OUT_HEAD,
-                    HAS_SINKS,
-                    HEAD_BLOCKS,
-                    PART_ROWS,
-                    PART_STEP,
-                    ROW_STEP,
-                    GPU,
-                )
+                combine(
+                    whole, first, count, alone, 1, GROUP, NUMBERS, VALUES, OUT_TOKEN, OUT_HEAD,
+                    HAS_SINKS, HEAD_BLOCKS, PART_ROWS, PART_STEP, ROW_STEP, GPU,
+                )  # fmt: skip
                 tl.store(arrival, 0)
                 if not alone:
                     first = from_chunk
                     count = tl.cdiv(to_chunk + 1 - from_chunk, FAN)
-                    arrival = arrivals + later + _place(first, from_chunk, block, HEAD_BLOCKS)
+                    arrival = arrivals + later + place_of(first, from_chunk, block, HEAD_BLOCKS)
                     tl.debug_barrier()
                     if tl.atomic_add(arrival, 1, sem="acq_rel") == count - 1:
-                        _combine(
-                            out_request,
-                            sinks,
-                            parts,
-                            norms,
-                            from_chunk,
-                            first,
-                            count,
-                            True,  # noqa: FBT003 - kernels are called by position
-                            block,
-                            kv_head,
-                            first_row,
-                            value_scale,
-                            FAN,
-                            GROUP,
-                            NUMBERS,
-                            VALUES,
-                            OUT_TOKEN,
-                            OUT_HEAD,
-                            HAS_SINKS,
-                            HEAD_BLOCKS,
-                            PART_ROWS,
-                            PART_STEP,
-                            ROW_STEP,
-                            GPU,
-                        )
+                        combine(
+                            whole, first, count, True, FAN, GROUP, NUMBERS, VALUES, OUT_TOKEN,  # noqa: FBT003 - kernels are called by position
+                            OUT_HEAD, HAS_SINKS, HEAD_BLOCKS, PART_ROWS, PART_STEP, ROW_STEP, GPU,
+                        )  # fmt: skip
                         tl.store(arrival, 0)
-
-
-@triton.jit
-def _place(chunk, from_chunk, block, HEAD_BLOCKS: tl.constexpr):
-    """Where a chunk keeps its part of a request that began in chunk `from_chunk`."""
-    slot = 2 * chunk + (chunk == from_chunk).to(tl.int32)
-    return slot * HEAD_BLOCKS + block
-
-
-@triton.jit
-def _combine(
-    out_request,
-    sinks,
-    parts,
-    norms,
-    from_chunk,
-    first,
-    count,
-    done,
-    block,
-    kv_head,
-    first_row,
-    value_scale,
-    STEP: tl.constexpr,
-    GROUP: tl.constexpr,
-    NUMBERS: tl.constexpr,
-    VALUES: tl.constexpr,
-    OUT_TOKEN: tl.constexpr,
-    OUT_HEAD: tl.constexpr,
-    HAS_SINKS: tl.constexpr,
-    HEAD_BLOCKS: tl.constexpr,
-    PART_ROWS: tl.constexpr,
-    PART_STEP: tl.constexpr,
-    ROW_STEP: tl.constexpr,
-    GPU: tl.constexpr,
-):
-    """Parts of chunks first, first + STEP, ..., `count` of them, into the answer or the first."""
-    COLUMNS: tl.constexpr = triton.next_power_of_2(VALUES)
-    column = tl.arange(0, COLUMNS)
-    steps = tl.arange(0, PART_STEP)
-    target = _place(first, from_chunk, block, HEAD_BLOCKS)
-    for start in tl.range(0, PART_ROWS, ROW_STEP, num_stages=1):
-        row = start + tl.arange(0, ROW_STEP)
-        most = tl.full([ROW_STEP], float("-inf"), tl.float32)
-        mass = tl.zeros([ROW_STEP], tl.float32)
-        acc = tl.zeros([ROW_STEP, COLUMNS], tl.float32)
-        for member in tl.range(0, count, PART_STEP, num_stages=1):
-            there = (member + steps < count)[None, :] & (row < PART_ROWS)[:, None]
-            place = _place(first + (member + steps) * STEP, from_chunk, block, HEAD_BLOCKS)
-            at = place[None, :] * PART_ROWS + row[:, None]
-            # Both loads before the first use: they wait for the memory together. Rows come
-            # first, so that every thread has all parts of what it sums.
-            norm = tl.load(norms + at, mask=there, other=float("-inf"), cache_modifier=".cg")
-            mask = there[:, :, None]
-            if COLUMNS > VALUES:
-                mask = mask & (column < VALUES)[None, None, :]
-            part = tl.load(
-                parts + at[:, :, None] * VALUES + column[None, None, :],
-                mask=mask,
-                other=0.0,
-                cache_modifier=".cg",
-            )
-            new = tl.maximum(most, tl.max(norm, 1))
-            shift = tl.where(new == float("-inf"), 0.0, new)
-            alpha = tl.exp2(most - shift)
-            weight = tl.exp2(norm - shift[:, None])
-            mass = mass * alpha + tl.sum(weight, 1)
-            acc = acc * alpha[:, None] + tl.sum(part * weight[:, :, None], 1)
-            most = new
-        number = first_row + row
-        live = (number < NUMBERS)[:, None] & (column < VALUES)[None, :]
-        if done:
-            head = kv_head * GROUP + number % GROUP
-            sink = 0.0
-            if HAS_SINKS:
-                sink = tl.load(sinks + head, mask=number < NUMBERS, other=0.0) * LOG2E
-            acc = acc * (_factors(most, mass, sink, HAS_SINKS) * value_scale)[:, None]
-            rows = out_request + (number // GROUP) * OUT_TOKEN + head * OUT_HEAD
-            values = _rounded(acc, rows.dtype.element_ty, GPU)
-            tl.store(rows[:, None] + column[None, :], values, mask=live)
-        else:
-            some = tl.where(mass > 0, mass, 1.0)
-            norm = tl.where(mass > 0, most + tl.log2(some), float("-inf"))
-            at = target * PART_ROWS + row
-            tl.store(norms + at, norm, mask=row < PART_ROWS)
-            place = parts + at[:, None] * VALUES + column[None, :]
-            tl.store(place, acc / some[:, None], mask=live)
