@@ -8,10 +8,9 @@ and a killed run are handled as with kvproof's own client.
 from __future__ import annotations
 
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,8 +24,8 @@ from kvproof.eval.opencompass.job import Job, Message, Warmed, decode, encode, w
 from kvproof.eval.run.protocol import Questions, Request
 from kvproof.eval.run.records import SampleRecord, Scored
 from kvproof.eval.run.runner import ConfigurationRun
-from kvproof.eval.run.server import launch, stop
 from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.supervised import Supervised
 from kvproof.harness.redaction import redacted_bytes
 
 NAME = "OpenCompass"
@@ -76,11 +75,11 @@ class Runner:
         job = _prepared(at, turn, earlier, stock=self.stock)
         follower = _Follower(at.answers, turn, earlier)
         with _started(self.place, at) as process:
-            while process.poll() is None:
+            while process.code is None:
                 follower.read()
                 time.sleep(_POLL)
         follower.read()
-        _check(at, process.returncode)
+        _check(at, process.code)
         for each in _scored(at, job, follower.right):
             turn.write(each)
         return follower.warmed
@@ -180,18 +179,12 @@ def _rotated(found: Questions) -> Iterator[Sample]:
     return (rotated(found.data.sample(n)) for n in range(len(found.data.cards)))
 
 
-@contextmanager
-def _started(place: OpenCompass, at: _At) -> Iterator[subprocess.Popen[bytes]]:
+def _started(place: OpenCompass, at: _At) -> Supervised:
     """Start OpenCompass; it ends with this process."""
     arguments = [str(at.config), "-w", str(at.work), "--debug", "--dump-eval-details", "True"]
     environment = _OFFLINE | {"HF_DATASETS_CACHE": str(at.work / "cache")}
-    process = launch(
-        [str(place.python), "-I", _MAIN, *arguments], environment, at.log, folder=at.work
-    )
-    try:
-        yield process
-    finally:
-        stop(process)
+    line = [str(place.python), "-I", _MAIN, *arguments]
+    return Supervised(line, at.log, environment=environment, folder=at.work)
 
 
 class _Follower:

@@ -30,9 +30,10 @@ from kvproof.eval.run.records import (
     models_of,
     samples_of,
 )
-from kvproof.eval.run.server import Died, Serving, key_of, serving
+from kvproof.eval.run.server import Serving, key_of, serving
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.chat_client import ChatClient
+from kvproof.harness.isolation.supervised import Died
 
 Progress = Callable[[str, int, int], None]
 """Configuration, its recorded samples, their total."""

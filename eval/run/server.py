@@ -3,42 +3,24 @@
 from __future__ import annotations
 
 import os
-import shutil
-import signal
 import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from kvproof.eval.run.config import Configuration, EvalConfig, Server, command
-from kvproof.eval.run.supervisor import GRACE
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.client import HttpClient
+from kvproof.harness.isolation.supervised import Supervised
 from kvproof.harness.records.run_directory import store
 from kvproof.harness.redaction import learn
 
-_POLL = 0.1
-_KEEPER = str(Path(__file__).with_name("supervisor.py"))
-
 _PATIENCE = 1.0
 """Seconds until a server that dropped a connection has ended, if it died."""
-
-_LOG_TAIL = 4000
-"""Characters of its log in a record."""
-
-
-class Died(Exception):
-    """A started server has ended, or did not become ready; `log` is its end."""
-
-    def __init__(self, message: str, log: str) -> None:
-        super().__init__(message)
-        self.log = log
 
 
 class Serving(NamedTuple):
@@ -125,38 +107,13 @@ def _started(config: EvalConfig, one: Configuration, log: Path) -> Iterator[Serv
     line = command(config, one, port=port)
     url = f"http://127.0.0.1:{port}/v1"
     root = _Root(url, server.health, key_of(server))
-    process = launch(line, server.environment, log)
-
-    def check(patience: float = 0.0) -> None:
-        with suppress(subprocess.TimeoutExpired):
-            code = process.wait(patience)
-            raise Died(f"the server ended with code {code}", _tail(log))
-
     try:
-        models = _ready(root, check, server.ready_within, log)
-        yield Serving(url, models, tuple(line), fresh=True, check=lambda: check(_PATIENCE))
+        with Supervised(line, log, environment=server.environment) as process:
+            models = process.until(root.models, server.ready_within)
+            check = partial(process.check, _PATIENCE)
+            yield Serving(url, models, tuple(line), fresh=True, check=check)
     finally:
-        stop(process)
         _hide_in(log)
-
-
-def launch(
-    line: Sequence[str], environment: Mapping[str, str], log: Path, *, folder: Path | None = None
-) -> subprocess.Popen[bytes]:
-    """Start a command under its supervisor, which ends it if we cannot. Raises UsageError."""
-    if shutil.which(line[0], path=environment.get("PATH")) is None:
-        raise UsageError(f"cannot start {line[0]!r}: there is no such command", _INSTALLED)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as output:
-        return subprocess.Popen(  # noqa: S603 - the command is the user's own
-            [sys.executable, "-P", _KEEPER, *line],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env={**os.environ, **environment},
-            start_new_session=True,
-        )
 
 
 def _hide_in(log: Path) -> None:
@@ -165,45 +122,9 @@ def _hide_in(log: Path) -> None:
         store(log, log.read_bytes())
 
 
-_INSTALLED = "is it installed, and on the path?"
-
-
-def _ready(root: _Root, check: Callable[[], None], within: float, log: Path) -> tuple[str, ...]:
-    deadline = time.monotonic() + within
-    while True:
-        check()
-        with suppress(OSError):
-            return root.models()
-        if time.monotonic() > deadline:
-            raise Died(f"the server was not ready within {within:g} s", _tail(log))
-        time.sleep(_POLL)
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a server and all its processes."""
-    _signal(process, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(GRACE)
-    _signal(process, signal.SIGKILL)
-    process.wait()
-    assert process.stdin is not None
-    process.stdin.close()
-
-
-def _signal(process: subprocess.Popen[bytes], which: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, which)
-
-
 def free_port() -> int:
     """Return an unused port of the loopback address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _tail(log: Path) -> str:
-    with suppress(OSError):
-        return log.read_text(errors="replace")[-_LOG_TAIL:]
-    return ""

@@ -7,18 +7,20 @@ includes messages, hashes and locks.
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import torch
+
+from kvproof.harness.isolation.supervised import Supervised
 
 Work = Callable[[], None]
 PATIENCE_S = 60.0
@@ -54,28 +56,14 @@ def _started(chunk: int, gib: int) -> Iterator[str]:
     options = {"host": "127.0.0.1", "port": port, "chunk-size": chunk, "l1-size-gb": gib + 1}
     arguments = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     quiet = {"LMCACHE_LOG_LEVEL": "CRITICAL", "LMCACHE_TRACK_USAGE": "false"}
-    process = subprocess.Popen(  # noqa: S603 - this interpreter, and arguments made here
-        [sys.executable, "-P", "-W", "ignore", "-m", _SERVER, *arguments,
-         "--eviction-policy", "LRU", "--disable-observability"],
-        env={**os.environ, **quiet},
-    )  # fmt: skip
-    try:
-        _wait_until_it_listens(process, port)
+    line = [sys.executable, "-P", "-W", "ignore", "-m", _SERVER, *arguments,
+            "--eviction-policy", "LRU", "--disable-observability"]  # fmt: skip
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Supervised(line, Path(folder, "log"), environment=quiet, name="LMCache's server") as server,
+    ):
+        server.until(lambda: socket.create_connection(("127.0.0.1", port)).close(), PATIENCE_S)
         yield f"tcp://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_S)
-
-
-def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"LMCache's server does not start: exit status {process.poll()}")
-        time.sleep(0.1)
 
 
 class _Engine:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from kvproof.harness.isolation.process import WorkerProcess
 from kvproof.reference.core import identity
 from kvproof.suites.reference.object_keys.history import KeyRequest
 
 HASH_SEED = "104729"
-CLOSING_SECONDS = 10
+ANSWER_SECONDS = 60.0
 _SERVE = "from kvproof.suites.reference.object_keys.second_process import serve; serve()"
 
 
@@ -22,29 +23,18 @@ class Companion:
     """A process that answers one line of JSON with another."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(  # noqa: S603 - this Python, this module
+        self._process = WorkerProcess(
             [sys.executable, "-c", _SERVE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONHASHSEED": HASH_SEED},
+            Path(os.devnull),
+            environment={**os.environ, "PYTHONHASHSEED": HASH_SEED},
         )
-        atexit.register(self.close)
+        atexit.register(self._process.end)
 
     def keys(self, tracked: KeyRequest) -> list[str]:
         """Return the keys of a history, hashed at once by the process."""
-        to, back = self._process.stdin, self._process.stdout
-        assert to is not None
-        assert back is not None
-        to.write(json.dumps(tracked) + "\n")
-        to.flush()
-        answer: list[str] = json.loads(back.readline())
-        return answer
-
-    def close(self) -> None:
-        """End the process and close the pipes."""
-        if self._process.poll() is None:
-            self._process.communicate(timeout=CLOSING_SECONDS)
+        answer = self._process.exchange(json.dumps(tracked).encode(), ANSWER_SECONDS)
+        keys: list[str] = json.loads(answer)
+        return keys
 
 
 @cache

@@ -20,8 +20,9 @@ from kvproof.eval.run.config import Protocol
 from kvproof.eval.run.protocol import Questions
 from kvproof.eval.run.records import PHASES, SampleRecord, Scored, done
 from kvproof.eval.run.runner import ConfigurationRun, direct
-from kvproof.eval.run.server import Died, Serving
+from kvproof.eval.run.server import Serving
 from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.supervised import Died
 from kvproof.suites.tests.cli.cli_kit import here, refused
 from kvproof.suites.tests.evaluation.eval_kit import SMALL, configured, record, small_material
 from kvproof.suites.tests.evaluation.eval_server import Server, scripted

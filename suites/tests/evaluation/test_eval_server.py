@@ -15,8 +15,9 @@ import pytest
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol, Server
 from kvproof.eval.run.records import ServerDied, ServerRecord
 from kvproof.eval.run.runner import ConfigurationRun, evaluate
-from kvproof.eval.run.server import Died, free_port, launch, serving, stop
+from kvproof.eval.run.server import free_port, serving
 from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.supervised import Died, Supervised
 from kvproof.suites.tests.evaluation.eval_kit import SMALL, Kept, configuration, small_material
 from kvproof.suites.tests.evaluation.eval_server import scripted
 
@@ -85,11 +86,10 @@ def test_a_server_has_time_to_end_in_order(tmp_path: Path) -> None:
     ended, log = tmp_path / "ended", tmp_path / "log"
     end = f"sleep 0.3; echo in order > {ended}; exit 0"
     script = f"trap '{end}' TERM; echo ready; while :; do sleep 0.05; done"
-    process = launch(["sh", "-c", script], {}, log)
-    while "ready" not in log.read_text():
-        assert process.poll() is None
-        time.sleep(0.02)
-    stop(process)
+    with Supervised(["sh", "-c", script], log) as process:
+        while "ready" not in log.read_text():
+            assert process.code is None
+            time.sleep(0.02)
     assert ended.read_text() == "in order\n"
 
 
