@@ -179,7 +179,7 @@ class CacheClient:
 
     def report(self) -> Report:
         """Return the counts of the server."""
-        return self._call(m.Status(), m.Told).report
+        return self._call(m.Status(), m.StatusReply).report
 
     def heartbeat(self) -> None:
         """Report that this client lives; needed between two calls that are `patience` apart."""

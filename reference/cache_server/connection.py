@@ -90,7 +90,7 @@ class Connection:
                 now = self.session()
                 if session not in (None, now):
                     return None
-                reply = self._ask(now, request)
+                reply = self._send_once(now, request)
                 if isinstance(reply, m.Refused):
                     raise CacheServerRefused(self._link.address, reply)
                 if reply is not None:
@@ -150,7 +150,7 @@ class Connection:
             self._session, self._closed = None, True
             self._link.close()
 
-    def _ask(self, session: Session, request: m.Request) -> m.Reply | None:
+    def _send_once(self, session: Session, request: m.Request) -> m.Reply | None:
         self._undo_unfinished(session)
         self._send_late(session)
         if self._session is not session:

@@ -118,7 +118,7 @@ class CacheServer:
     def tick(self) -> None:
         """Let reservations of silent clients lapse, and forget clients who hold nothing."""
         before = self._now() - self.settings.patience
-        for session in [each for each in self.sessions.values() if each.heard < before]:
+        for session in [each for each in self.sessions.values() if each.last_call < before]:
             if not session.held:
                 self._end(session)
                 continue
@@ -158,7 +158,7 @@ class CacheServer:
         return SessionReport(
             session.pid,
             session.provable,
-            round(self._now() - session.heard, 3),
+            round(self._now() - session.last_call, 3),
             session.lapsed,
             session.space.name,
             sum(len(batch.writing) for batch in session.batches.values()),
@@ -190,14 +190,14 @@ class CacheServer:
 
     def _reply(self, session: Session, request: m.Request) -> m.Reply:
         if isinstance(request, m.Status):
-            return m.Told(self.report(session.space))
+            return m.StatusReply(self.report(session.space))
         return self._verbs.do(session, request)
 
     def _session(self, of: bytes) -> Session:
         session = self.sessions.get(of)
         if session is None:
             raise Decline("session", "there is no such session: say hello")
-        session.heard, session.lapsed = self._now(), False
+        session.last_call, session.lapsed = self._now(), False
         return session
 
     def _hello(self, hello: m.Hello, peer: object) -> m.Welcome:

@@ -201,7 +201,7 @@ class Cleared(_Body, frozen=True, tag="cleared"):
     left: int
 
 
-class Told(_Body, frozen=True, tag="told"):
+class StatusReply(_Body, frozen=True, tag="told"):
     """Counts and sizes of the server."""
 
     report: Report
@@ -218,7 +218,7 @@ class Refused(_Body, frozen=True, tag="refused"):
     message: str
 
 
-Reply: TypeAlias = Welcome | Reserved | Flags | Leased | Count | Cleared | Told | Refused
+Reply: TypeAlias = Welcome | Reserved | Flags | Leased | Count | Cleared | StatusReply | Refused
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

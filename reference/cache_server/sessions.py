@@ -38,7 +38,7 @@ class Session:
     space: Space
     pid: int
     provable: bool
-    heard: float
+    last_call: float
     """When its last message came."""
     lapsed: bool = False
     """The client was silent for so long that its unfinished writes were dropped."""

@@ -133,7 +133,7 @@ def _go_on(engine: Parts, moved: Moved, access: Access, missing: int) -> Refusal
 
 def _at_hand(engine: Parts) -> AbstractContextManager[None]:
     """Disable loading from the tiers: missing content of the index is moved in."""
-    return engine.tiers.aside() if engine.tiers else nullcontext()
+    return engine.tiers.without_loading() if engine.tiers else nullcontext()
 
 
 def _rows(moved: Moved, hit: int) -> ArrayLike | None:

@@ -1,4 +1,4 @@
-"""Requests that an engine serves, their life (C1), and the line in which they wait."""
+"""Requests that an engine serves, their life (C1), and the queue in which they wait."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Scheduler:
         self.requests: dict[str, ScheduledRequest] = {}
         """Waiting, running and preempted ones."""
         self.running: dict[str, ScheduledRequest] = {}
-        self.line = WaitingQueue()
+        self.queue = WaitingQueue()
         self.steps: dict[int, list[ScheduledWork]] = {}
         self.decisions: list[Decision] = []
         self._moved_rows: dict[int, dict[str, ArrayLike]] = {}
@@ -100,14 +100,14 @@ class Scheduler:
         self.weights = 0
         """Version of the weights: resets so far (H6)."""
         self._starved = False
-        """Whether the head of the line found no room when it last asked."""
+        """Whether the head of the queue found no room when it last asked."""
         self._short = ""
         """A running request that found no room last time; no new request may take that room."""
 
     # --- arrival and departure ---
 
     def add(self, prompt: Prompt) -> Refusal | None:
-        """Put a request in the line; one that can never fit is refused with the numbers (B8)."""
+        """Put a request in the queue; one that can never fit is refused with the numbers (B8)."""
         request = ScheduledRequest(prompt, self.next_rank())
         refusal = self.cache.capacity.fits(prompt.most_tokens - 1, prompt.spans)
         if refusal:
@@ -123,9 +123,9 @@ class Scheduler:
         return self._arrived
 
     def wait(self, request: ScheduledRequest) -> None:
-        """Put a request that holds nothing in the line."""
+        """Put a request that holds nothing in the queue."""
         self.requests[request.id] = request
-        self.line.push(request)
+        self.queue.push(request)
 
     def join(self, request: ScheduledRequest, step: int, rows: ArrayLike | None) -> None:
         """Let a request run whose content and expert `rows` are moved in by `step` (C5)."""
@@ -156,7 +156,7 @@ class Scheduler:
         request.move("preempt")
         self._note("preempt", request.id, reason, request.computed, request.in_flight)
         self._release(request)
-        self.line.push(request)
+        self.queue.push(request)
 
     def _release(self, request: ScheduledRequest) -> None:
         del self.running[request.id]
@@ -197,7 +197,7 @@ class Scheduler:
 
     def _preempt_for_head(self) -> None:
         """Preempt the youngest if an older request, once preempted or moved in, waits for it."""
-        head = self.line.head()
+        head = self.queue.head()
         full = len(self.running) >= self.cache.config.max_requests
         victim = self._victim(head) if head and self.running else None
         if victim and (full or self._starved):
@@ -207,7 +207,7 @@ class Scheduler:
         ready = [r for r in sorted(self.running.values(), key=arrival_order) if r.wanted]
         left = self.config.max_batch_tokens
         waits = self._starved or self._short in self.running or not self._has_room()
-        head = None if waits else self.line.head()
+        head = None if waits else self.queue.head()
         shares = share_budget(left, ready, head)
         for request in ready:
             if request.status == RUNNING and shares[request.id]:
@@ -215,7 +215,7 @@ class Scheduler:
         return left
 
     def _has_room(self) -> bool:
-        return len(self.running) < self.cache.config.max_requests and self.line.head() is not None
+        return len(self.running) < self.cache.config.max_requests and self.queue.head() is not None
 
     def _extend(self, request: ScheduledRequest, share: int) -> int:
         """Compute up to `share` more tokens; returns how many, 0 if it has to wait for room."""
@@ -261,7 +261,7 @@ class Scheduler:
     def _admit(self, left: int) -> None:
         """Admit waiting requests in order of arrival, within tokens and room."""
         while left > 0 and self._has_room():
-            request = self.line.head()
+            request = self.queue.head()
             assert request is not None
             answer = self._try_to_admit(request, left)
             self._starved = isinstance(answer, Refusal) and answer.reason != LOADING
@@ -270,7 +270,7 @@ class Scheduler:
                 if not self._starved or not self._preempt_younger(request):
                     return
                 continue
-            self.line.pop()
+            self.queue.pop()
             request.admit(self.weights)
             self.running[request.id] = request
             self._note("admit", request.id, answer.hit)
@@ -286,11 +286,11 @@ class Scheduler:
 
     def _try_to_admit(self, request: ScheduledRequest, left: int) -> Admission | Refusal:
         """Admit; if no other request holds blocks, the shortest step is enough (C3)."""
-        answer = self._ask(request, left)
+        answer = self._admit_within(request, left)
         alone = not self.running and len(self.steps) == 1
-        return self._ask(request, 1) if isinstance(answer, Refusal) and alone else answer
+        return self._admit_within(request, 1) if isinstance(answer, Refusal) and alone else answer
 
-    def _ask(self, request: ScheduledRequest, compute: int) -> Admission | Refusal:
+    def _admit_within(self, request: ScheduledRequest, compute: int) -> Admission | Refusal:
         prompt = request.prompt
         return self.cache.admit(
             AdmitRequest(

@@ -103,11 +103,11 @@ class Pass:
 
     def _sample(self, vocabulary: int) -> tuple[int, int]:
         work, accepted = self._work, 0
-        said = [next_token(hidden, vocabulary) for hidden in self._hidden[-1 - work.drafts :]]
+        sampled = [next_token(hidden, vocabulary) for hidden in self._hidden[-1 - work.drafts :]]
         drafts = work.tokens[len(work.tokens) - work.drafts :]
-        while accepted < work.drafts and drafts[accepted] == said[accepted]:
+        while accepted < work.drafts and drafts[accepted] == sampled[accepted]:
             accepted += 1
-        return said[accepted], accepted
+        return sampled[accepted], accepted
 
     def _follow(self, stop: int) -> int:
         """Let the draft layers read the output of the last layer, up to the last accepted token."""

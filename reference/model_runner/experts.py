@@ -137,14 +137,14 @@ def replayed(model: Any, rows: torch.Tensor) -> Iterator[None]:
     originals = [block.router.forward for block in blocks]
     try:
         for layer, block in enumerate(blocks):
-            block.router.forward = _told(block, rows[:, :, layer])
+            block.router.forward = _forced(block, rows[:, :, layer])
         yield
     finally:
         for block, original in zip(blocks, originals, strict=True):
             block.router.forward = original
 
 
-def _told(block: Block, rows: torch.Tensor) -> Any:
+def _forced(block: Block, rows: torch.Tensor) -> Any:
     original = block.router.forward
     ids = rows.reshape(-1, rows.shape[-1]).to(next(block.module.parameters()).device)
 

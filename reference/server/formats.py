@@ -31,7 +31,7 @@ class Format:
         self.id = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
         self._kind = "chat.completion" if chat else "text_completion"
         self._head = {"created": int(time.time()), "model": model}
-        self._told = [language.detokenizer() for _ in prepared]
+        self._detokenizers = [language.detokenizer() for _ in prepared]
         self._offsets = [0] * len(prepared)
         """Characters of each choice that logprobs have covered."""
 
@@ -43,16 +43,16 @@ class Format:
 
     def chunks(self, index: int, piece: Piece, *, first: bool) -> list[Json]:
         """Return the next chunks of a stream; none for a token without complete text."""
-        told = []
+        found = []
         if first and self._chat:
             role = {"role": "assistant", "content": ""}
-            told.append({"index": index, "delta": role, "logprobs": None, "finish_reason": None})
+            found.append({"index": index, "delta": role, "logprobs": None, "finish_reason": None})
         silent = not (piece.text or piece.scores or piece.finish or self.options.token_ids)
         if not silent or (first and self.options.echo):
-            told.append(self._choice(index, piece, first=first, stream=True))
+            found.append(self._choice(index, piece, first=first, stream=True))
         kind = "chat.completion.chunk" if self._chat else self._kind
         usage = {"usage": None} if self.options.usage else {}
-        return [self._envelope(kind, [choice]) | usage for choice in told]
+        return [self._envelope(kind, [choice]) | usage for choice in found]
 
     def last_chunk(self, pieces: Sequence[Piece]) -> Json:
         """Return the chunk with the usage of the whole stream."""
@@ -134,7 +134,7 @@ class Format:
         offsets = []
         for token in tokens:
             offsets.append(self._offsets[index])
-            self._offsets[index] += len(self._told[index].add(token))
+            self._offsets[index] += len(self._detokenizers[index].add(token))
         return {
             "tokens": texts,
             "token_logprobs": [None if isinstance(each, int) else each.logprob for each in scores],

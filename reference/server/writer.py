@@ -55,8 +55,8 @@ class Writer:
         """Take the next tokens; tokens after the end are not part of the answer."""
         text = ""
         for count, token in enumerate(tokens, 1):
-            told, finish = self._add(token)
-            text += told
+            certain, finish = self._add(token)
+            text += certain
             if finish:
                 return Piece(text, tuple(tokens[:count]), finish=finish)
         return Piece(text, tuple(tokens))

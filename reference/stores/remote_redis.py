@@ -111,25 +111,25 @@ class RedisBackend:
 
     def get_many(self, names: Sequence[bytes], *, until: float) -> list[bytes | None]:
         """GET; a value that is no string is returned as b"", so that its reader removes it."""
-        answers = self._ask([("GET", name) for name in names], until)
+        answers = self._execute([("GET", name) for name in names], until)
         return [_value(answer) for answer in answers]
 
     def set_many(self, values: Mapping[bytes, Bytes], *, until: float) -> Kept:
         """SET NX; refused are those that the server answers with an error, such as OOM."""
         commands = [("SET", name, value, "NX") for name, value in values.items()]
-        answers = self._ask(commands, until)
+        answers = self._execute(commands, until)
         refusals = [answer for answer in answers if isinstance(answer, ResponseError)]
         taken = tuple(not isinstance(answer, ResponseError) for answer in answers)
         return Kept(taken, str(refusals[0]) if refusals else "")
 
     def exists_many(self, names: Sequence[bytes], *, until: float) -> list[bool]:
         """EXISTS, which leaves the order of eviction alone."""
-        answers = self._ask([("EXISTS", name) for name in names], until)
+        answers = self._execute([("EXISTS", name) for name in names], until)
         return [bool(_number(answer)) for answer in answers]
 
     def delete_many(self, names: Sequence[bytes], *, until: float) -> int:
         """UNLINK, so that the server frees the memory in the background."""
-        return sum(map(_number, self._ask([("UNLINK", *names)] if names else [], until)))
+        return sum(map(_number, self._execute([("UNLINK", *names)] if names else [], until)))
 
     def scan(self, prefix: bytes, *, until: float) -> Iterator[tuple[bytes, int]]:
         """SCAN and STRLEN page by page; names that come and go meanwhile may be missed."""
@@ -141,7 +141,7 @@ class RedisBackend:
             # A server may name a key twice, for instance while its table grows.
             names = [name for name in dict.fromkeys(page) if name not in seen]
             seen.update(names)
-            sizes = self._ask([("STRLEN", name) for name in names], until)
+            sizes = self._execute([("STRLEN", name) for name in names], until)
             yield from ((n, s) for n, s in zip(names, sizes, strict=True) if isinstance(s, int))
             if not int(cursor):
                 return
@@ -151,12 +151,12 @@ class RedisBackend:
         self._pool.disconnect()
 
     def _ask_once(self, command: tuple[Any, ...], until: float) -> Any:
-        (answer,) = self._ask([command], until)
+        (answer,) = self._execute([command], until)
         if isinstance(answer, ResponseError):
             raise BackendDown(str(answer), advice=_advice(answer))
         return answer
 
-    def _ask(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
+    def _execute(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         """Send commands at once and return their answers; an answer may be a ResponseError."""
         if not commands:
             return []

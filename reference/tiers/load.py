@@ -106,7 +106,7 @@ class Loader:
         self._insert(request, here, plan.length, loaded)
         self._insert(request, max(here, plan.length), reach, loaded)
         held.append(self._hold(request, reach))
-        self._hang(plan, held[-1], loaded, views)
+        self._attach(plan, held[-1], loaded, views)
         for node in held:
             self._trie.unlock(node)
 
@@ -160,7 +160,7 @@ class Loader:
         self._trie.unlock(pieces[-1].node)
         self._trie.unlock(twice.pop())
 
-    def _hang(
+    def _attach(
         self, plan: Plan, node: Node, loaded: _Loaded, views: Mapping[bytes, memoryview]
     ) -> None:
         """Attach the loaded state, rows and window blocks to a path."""

@@ -95,7 +95,7 @@ class Tiers:
         self._inventory = Inventory(cache.eviction, self._nodes, self._keys)
         self._waiting: dict[str, Waiting] = {}
         self._nonce, self._epoch = os.urandom(16), 0
-        self._closed = self._aside = False
+        self._closed = self._paused = False
         cache.trie.attached = [*cache.trie.attached, self._nodes]
         self._found: Sources = {}
         cache.eviction.listener = self
@@ -140,7 +140,7 @@ class Tiers:
 
     def prepare(self, request: RequestState, compute: int | None) -> Sources | Refusal:
         """Load them; returns how many tokens of the hit came from each tier, or a refusal (X2)."""
-        if self._aside or not request.access.read:
+        if self._paused or not request.access.read:
             return {}
         waiting = self._wait(request)
         while waiting.polls <= self.patience:
@@ -163,20 +163,20 @@ class Tiers:
 
     def reach(self, request: RequestState) -> int:
         """Return the tokens that a request could hit with the tiers; 0: they add none."""
-        if self._aside or not request.prompt:
+        if self._paused or not request.prompt:
             return 0
         waiting = self._asking(request)
         plan = self._planner.plan(request, waiting.links, self._keys.key, waiting)
         return plan.length * self._eviction.unit if plan else 0
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def without_loading(self) -> Iterator[None]:
         """Exclude the tiers from lookups and admissions meanwhile (C5)."""
-        self._aside = True
+        self._paused = True
         try:
             yield
         finally:
-            self._aside = False
+            self._paused = False
 
     def _wait(self, request: RequestState) -> Waiting:
         waiting = self._waiting.get(request.id)

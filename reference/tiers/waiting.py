@@ -27,7 +27,7 @@ class Waiting:
         """Steps in which something was still on its way."""
         self._source = source
         self._fetch: Fetch | None = None
-        self._asked: list[Need] = []
+        self._fetched: list[Need] = []
         self._expected: dict[bytes, bool] = {}
         self._leases: list[Lease] = []
 
@@ -66,8 +66,8 @@ class Waiting:
         lost = [need for need in needs if need.key in self.failed]
         assert not lost, f"a plan counts on {lost}, which did not come"
         if self._fetch is None:
-            self._asked = [need for need in needs if need.key not in self.views]
-            keys = [need.key for need in self._asked]
+            self._fetched = [need for need in needs if need.key not in self.views]
+            keys = [need.key for need in self._fetched]
             self.places |= zip(keys, self._source.where(keys), strict=True)
             self._fetch = self._source.fetch(keys)
 
@@ -84,7 +84,7 @@ class Waiting:
         self._fetch = None
         self._leases.append(lease)
         useless = []
-        for need, view in zip(self._asked, lease.views, strict=True):
+        for need, view in zip(self._fetched, lease.views, strict=True):
             if view is not None and view.nbytes == size(need.part):
                 self.views[need.key] = view
                 continue

@@ -30,7 +30,7 @@ class BudgetChecks:
         verbs = [decision.verb for decision in decisions]
         computed = [d.detail[1] - d.detail[0] for d in decisions if d.verb == "compute"]
         left = self._config["max_batch_tokens"] - sum(computed)
-        waiting = self._scheduler.line.head()
+        waiting = self._scheduler.queue.head()
         room = len(self._scheduler.running) < self._config["max_requests"]
         self._coverage.check(
             "token_budget_is_used_while_requests_wait",

@@ -203,7 +203,7 @@ def draw_operation(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
         return _below(draw)
     if machine.config["experts"] and machine.runs_on_a_hit() and draw(st.booleans()):
         return "reset", {}  # takes the rows of the hit
-    if machine.outside and machine.engine.scheduler.line.head() and draw(st.booleans()):
+    if machine.outside and machine.engine.scheduler.queue.head() and draw(st.booleans()):
         return "bring", {"name": _one(draw, sorted(machine.outside))}  # while others wait for room
     if verb == "rare":
         return _rare(machine, draw)

@@ -288,7 +288,7 @@ def test_a_lookup_tells_what_tiers_would_bring_back():
     subject.cache.evict(100)
     before = subject.tiers.host.keys()
     assert subject.cache.lookup(tokens) == 20
-    with subject.tiers.aside():
+    with subject.tiers.without_loading():
         assert subject.cache.lookup(tokens) == 0
     assert subject.tiers.host.keys() == before
     assert (subject.tiers.num_loading, subject.tiers.host.status().pinned) == (0, 0)

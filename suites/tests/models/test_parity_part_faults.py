@@ -22,8 +22,8 @@ FAULTS = (
         "every layer is told the experts of the first",
         "forced_experts_are_used",
         "model_runner.experts",
-        "_told(block, rows[:, :, layer])",
-        "_told(block, rows[:, :, 0])",
+        "_forced(block, rows[:, :, layer])",
+        "_forced(block, rows[:, :, 0])",
     ),
     Planted(
         "the last row is told for ever",
