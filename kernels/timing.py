@@ -16,8 +16,9 @@ TIMED_SECONDS = 1e-3
 """Minimum seconds of a replay: events and the start of a graph cost a few microseconds."""
 
 WARM_SECONDS = 0.05
-"""Seconds of work before the first sample. Right after a check against float64 all samples of the
-first 10 ms were up to 15 % slower on an H200 (278 us instead of 242); later ones were not."""
+"""Seconds of work before the first sample. Right after a check against float64, samples of one of
+twelve decode shapes were up to 15 % slower on an H200 (medians of 271 and 277 us, after this work
+243 and 242); those of the others were not."""
 
 MOST_NODES = 1024
 """Most launches in one graph; the shortest kernels reach `TIMED_SECONDS` with this many."""
