@@ -98,6 +98,10 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+BASELINE = "torch"
+"""The provider of plain operations: for comparison, and in doubt without enough memory."""
+
+
 class CellCost(msgspec.Struct, frozen=True, kw_only=True):
     """The least work that gives the answer."""
 
@@ -153,6 +157,11 @@ class Cell(Event, tag="cell", frozen=True, kw_only=True):
     device: int = 0
     seconds: float = 0.0
     """Of the whole cell, inputs, reference and compilation included."""
+
+    @property
+    def is_crowded_baseline(self) -> bool:
+        """Whether the baseline lacks memory, which is no fault of the kernels under test."""
+        return self.provider == BASELINE and self.outcome == "out_of_resources"
 
 
 class Slower(Event, tag="slower", frozen=True, kw_only=True):

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
 
+from msgspec.structs import replace
+
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.doctor import GPU_EXTRA
 from kvproof.harness.isolation.pool import WorkerLost
@@ -91,7 +93,28 @@ class Plan:
 
 def describe(lead: DeviceWorker, kernels: Sequence[str], providers: Sequence[str]) -> Described:
     """Ask a worker for kernels and providers. Raises UsageError if none starts."""
-    answer = _answer(lead, Describe(kernels=list(kernels), providers=list(providers)))
+    request = Describe(kernels=list(kernels), providers=list(providers))
+    try:
+        return _described(lead.ask(request, _PATIENCE))
+    except WorkerLost as lost:
+        if lost.kind == "start" or not providers:
+            raise _no_worker(lost) from lost
+    alone = describe(lead, kernels, ())  # one of the providers took the worker down, or hangs
+    return replace(alone, providers=[_alone(lead, kernels, spec) for spec in providers])
+
+
+def _alone(lead: DeviceWorker, kernels: Sequence[str], spec: str) -> ProviderFacts:
+    """One provider; that it takes the worker down is its problem."""
+    try:
+        request = Describe(kernels=list(kernels), providers=[spec])
+        return _described(lead.ask(request, _PATIENCE)).providers[0]
+    except WorkerLost as lost:
+        return ProviderFacts(spec=spec, problem=f"when it is imported: {lost}")
+
+
+def _described(answer: Answer) -> Described:
+    if isinstance(answer, Fault):
+        raise UsageError(answer.message, answer.traceback)
     assert isinstance(answer, Described)
     return answer
 
@@ -137,10 +160,14 @@ def _answer(lead: DeviceWorker, request: Request) -> Answer:
     try:
         answer = lead.ask(request, _PATIENCE)
     except WorkerLost as lost:
-        raise UsageError(f"no worker starts: {_last_line(lost.log) or lost}", _hint(lost)) from lost
+        raise _no_worker(lost) from lost
     if isinstance(answer, Fault):
         raise UsageError(answer.message, answer.traceback)
     return answer
+
+
+def _no_worker(lost: WorkerLost) -> UsageError:
+    return UsageError(f"no worker starts: {_last_line(lost.log) or lost}", _hint(lost))
 
 
 def _hint(lost: WorkerLost) -> str:

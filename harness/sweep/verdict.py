@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kvproof.harness.analysis.compare import Row, judge
@@ -100,10 +100,14 @@ def conclude(
     *,
     timed: bool,
 ) -> SweepConcluded:
-    """The verdict: every planned cell has run, and those of judged providers are right."""
+    """The verdict: every planned cell has run, and those of judged providers are right.
+
+    The baseline may lack memory where another provider is right.
+    """
     ran = {each.key: cells[each.key] for each in planned if each.key in cells}
     judged = [cell for cell in ran.values() if not cell.peer]
-    bad = [cell for cell in judged if cell.outcome in BAD]
+    right = {(cell.kernel, case_key(cell.case)) for cell in judged if cell.outcome == "ok"}
+    bad = [cell for cell in judged if cell.outcome in BAD and not _has_no_room(cell, right)]
     missing = [each.name for each in planned if not _complete(cells.get(each.key), timed=timed)]
     why = [*_bad(bad, judged), *_missing(missing, planned), *_vacuous(judged, providers)]
     return SweepConcluded(
@@ -113,6 +117,11 @@ def conclude(
         outcomes=_outcomes(ran.values(), providers),
         missing=missing,
     )
+
+
+def _has_no_room(cell: Cell, right: Collection[tuple[str, str]]) -> bool:
+    """Whether the baseline alone lacks memory, in a cell where another provider is right."""
+    return cell.is_crowded_baseline and (cell.kernel, case_key(cell.case)) in right
 
 
 def _complete(cell: Cell | None, *, timed: bool) -> bool:

@@ -129,7 +129,7 @@ def _sweep(report: Report) -> Iterator[Note]:
     if sweep is None:
         return
     named = cache(partial(names_of, sweep))
-    judged = [cell for cell in sweep.bad if not cell.peer]
+    judged = [cell for cell in sweep.bad if not (cell.peer or cell.is_crowded_baseline)]
     kinds = grouped(judged, lambda cell: (cell.kernel, cell.provider, cell.outcome))
     for (kernel, provider, outcome), cells in kinds.items():
         subject = f"{kernel} by {provider}: {plural(len(cells), 'cell')} {outcome}"

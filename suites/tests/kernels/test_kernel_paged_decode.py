@@ -10,7 +10,7 @@ from kvproof.suites.tests.kernels.kernel_kit import DEVICE, judge  # isort: skip
 import torch
 
 from kvproof.kernels.checks import ArgumentError
-from kvproof.kernels.paged_decode import paged_decode, rules, workspace
+from kvproof.kernels.paged_decode import paged_decode, rules, torch_dense, workspace
 from kvproof.kernels.paged_decode.cells import SETS, cell, cpu, random_cells
 from kvproof.kernels.paged_decode.inputs import lengths_of
 from kvproof.kernels.paged_decode.launch import shape_of_problem
@@ -54,7 +54,9 @@ def test_drawn_shapes_are_right(case):
     ],
     ids=cell_name,
 )
-def test_the_dense_way_is_right(case):
+@pytest.mark.parametrize("room", [torch_dense._ROOM, 1])
+def test_the_dense_way_is_right_at_once_and_one_request_at_a_time(case, room, monkeypatch):
+    monkeypatch.setattr(torch_dense, "_ROOM", room)
     assert not TORCH.unsupported(case)
     judge(KERNEL, TORCH, case)
 

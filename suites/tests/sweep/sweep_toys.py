@@ -180,5 +180,17 @@ def never() -> Provider:
     return Provider(name="never", version="1.0", kernels={"toy": entry})
 
 
+def _lacks_memory(_: Arguments) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 64.00 GiB.")
+
+
+def crowded_baseline() -> Provider:
+    return provider(_lacks_memory, name="torch", where=lambda case: case["rows"] == 3)
+
+
+def ends_its_process() -> Provider:
+    os._exit(5)
+
+
 def not_installed() -> Provider:
     raise ImportError("the engine is not installed; pip install engine")

@@ -132,6 +132,24 @@ def test_peers_are_shown_and_do_not_count(tmp_path: Path) -> None:
     assert "the engine is not installed; pip install engine" in skipped.reason
 
 
+def test_a_baseline_without_memory_fails_no_run_in_which_another_is_right(tmp_path: Path) -> None:
+    found = swept(tmp_path, "good", "crowded_baseline")
+    assert (found.verdict.verdict, found.verdict.reason) == ("pass", "")
+    assert found.verdict.outcomes["torch"] == {"ok": 4, "out_of_resources": 2}
+    for others in ((), ("planted_wrong_page",)):
+        assert swept(tmp_path, "crowded_baseline", *others).verdict.verdict == "fail"
+
+
+def test_a_provider_that_ends_the_process_is_its_own_problem(tmp_path: Path) -> None:
+    found = swept(tmp_path, "good", peers=(f"{TOYS}:ends_its_process",))
+    assert found.verdict.verdict == "pass"
+    (skipped,) = (event for event in found.events if isinstance(event, Skipped))
+    assert skipped.part.endswith("ends_its_process")
+    assert skipped.reason == "when it is imported: the worker exited with code 5"
+    with pytest.raises(UsageError, match=r"ends_its_process' cannot be used: .* code 5"):
+        swept(tmp_path, "ends_its_process")
+
+
 def test_a_provider_under_judgement_must_be_installed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the engine is not installed; pip install engine"):
         swept(tmp_path, "not_installed")
