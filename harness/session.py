@@ -72,6 +72,8 @@ class Session:
         self._host = HostTierChecks(state)
         self._inspection = InspectionChecks(state)
         self._indexing = Indexing(state)
+        self.ends: dict[int, list[tuple[Scheduled, Completed]]] = {}
+        """Place in the history -> the steps that ended right after it, or by it."""
         self._announce = getattr(target, "announce", lambda _: None)
         self._audit = ("inspect",) if audited else ()
         if audited:
@@ -145,6 +147,7 @@ class Session:
     def forget_history(self) -> None:
         """Drop the operations and requests so far: whole workloads would not fit in memory."""
         self.history.clear()
+        self.ends.clear()
         self.state.given.clear()
         if self.coverage:
             self.coverage.forget()
@@ -293,6 +296,7 @@ class Session:
             state.given[number] = rows
         if profile.in_flight_steps or drafts:
             self.history.append((operation, answer))
+        self.ends.setdefault(len(self.history) - 1, []).append((step.answer, answer))
         live.steps.pop(number, None)
         self._indexing.unfence(number)
         left = self.live.get(live.request.id) is not live

@@ -83,6 +83,21 @@ def _(value: Batch) -> str:
     return "rows " + "; ".join(_ids((row,)) for group in value.tables for row in group)
 
 
+def written(step: Scheduled, size: int) -> str:
+    """Format where a step of one group, with blocks of `size` tokens, writes."""
+    blocks = step.blocks[0]
+    parts = [
+        f"{max(step.start, place * size)}..{min(step.stop, (place + 1) * size) - 1}"
+        f" to block {blocks[place]}"
+        for place in range(step.start // size, min(-(-step.stop // size), len(blocks)))
+    ]
+    more = f" and {len(parts) - _MOST_BLOCKS} more blocks" if len(parts) > _MOST_BLOCKS else ""
+    return f"writes positions {', '.join(parts[:_MOST_BLOCKS])}{more}" if parts else ""
+
+
+_MOST_BLOCKS = 6
+
+
 def _ids(groups: tuple[tuple[int, ...], ...]) -> str:
     return " | ".join(" ".join(map(str, ids)) or "nothing" for ids in groups) or "nothing"
 

@@ -68,6 +68,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     answer: str
     note: str = ""
     """Expected value, on the step that failed."""
+    implied: bool = False
+    """It follows from the operation before it, and is not in the op log."""
 
 
 class BlockView(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,7 +63,10 @@ QUIET_SECONDS = 10.0
 """Without a terminal, an unchanged status is repeated after this many seconds."""
 
 SILENCE_SECONDS = 2.0
-"""On a terminal, the age of a status is shown after this many seconds."""
+"""Seconds without news after which a line says so, and on a terminal the age of the status."""
+
+_TICK = 0.25
+"""Seconds between two looks at the clock."""
 
 _SPOKEN = frozenset({"fail", "inconclusive"})
 
@@ -93,6 +96,11 @@ class LiveProgress:
     def __init__(self, console: Console) -> None:
         self._screen = Screen(console)
         self._statuses: dict[str, _Status] = {}
+        self._latest = ""
+        """The target whose status came last."""
+        self._said, self._patience = time.monotonic(), SILENCE_SECONDS
+        self._over = threading.Event()
+        self._ticker = threading.Thread(target=self._break_silences, daemon=True)
         self._lock = threading.RLock()
         self._live = (
             Live(console=console, transient=True, refresh_per_second=8, get_renderable=self._table)
@@ -103,6 +111,8 @@ class LiveProgress:
     def __enter__(self) -> LiveProgress:
         if self._live:
             self._live.start()
+        else:
+            self._ticker.start()
         return self
 
     def __exit__(
@@ -113,6 +123,19 @@ class LiveProgress:
     ) -> None:
         if self._live:
             self._live.stop()
+        else:
+            self._over.set()
+            self._ticker.join()
+
+    def _break_silences(self) -> None:
+        """In a pipe, repeat the last status after 2 s of silence, later after up to 10 s."""
+        while not self._over.wait(_TICK):
+            with self._lock:
+                silent = time.monotonic() - self._said
+                if self._latest and silent >= self._patience:
+                    self._patience = min(2 * self._patience, QUIET_SECONDS)
+                    line = self._statuses[self._latest].line
+                    self._say("", f"{self._latest}: {line} (nothing new for {silent:.0f} s)")
 
     def event(self, event: AnyEvent) -> None:
         """Show an event: in a pipe every one as a line, in a terminal only notable ones.
@@ -134,7 +157,7 @@ class LiveProgress:
     def status(self, target: str, text: str, done: int, total: int, *, seen: int = 0) -> None:
         """Set the activity of a target: `done` of `total`, or `seen` histories; 0: unknown."""
         with self._lock:
-            status = self._of(target)
+            self._latest, status = target, self._of(target)
             changed, status.text = status.text != text, text
             status.done, status.total = done, total
             status.seen, status.since = seen, time.monotonic()
@@ -152,6 +175,7 @@ class LiveProgress:
             self._say("", f"{target}: {status.line}{progress}")
 
     def _say(self, verdict: str, line: str) -> None:
+        self._said = time.monotonic()
         mark = self._screen.mark(verdict).append(" ") if verdict in MARKS else Text()
         whole = mark.append_text(self._screen.text(clean(one_line(line))))
         self._screen.console.print(whole, soft_wrap=True, highlight=False, markup=False)

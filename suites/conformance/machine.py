@@ -9,7 +9,7 @@ import msgspec
 
 from kvproof.harness.contract import format as wording
 from kvproof.harness.contract import operations as ops
-from kvproof.harness.contract.target import TargetConfig
+from kvproof.harness.contract.target import Completed, Scheduled, TargetConfig
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.oracle.violation import describe_writer
 from kvproof.harness.records.events import BlockView
@@ -66,6 +66,16 @@ class SessionReporting:
             for each, answer in machine.session.history
         ]
 
+    def ends(self, machine: SessionMachine) -> dict[int, list[tuple[str, str]]]:
+        """Return place -> the ends of steps right after it: arguments and answer in words."""
+        session = machine.session
+        size = session.layout.unit if session.layout.single else 0
+        return {
+            place: [_end(step, done, size) for step, done in ends]
+            for place, ends in session.ends.items()
+            if not isinstance(session.history[place][0], ops.Complete)
+        }
+
     def arguments(self, each: Operation) -> str:
         """Return the request, the tokens or the block count of an operation."""
         return wording.arguments(operation(each.verb, each.arguments))
@@ -84,6 +94,11 @@ class SessionReporting:
         session: Session = found.history.machine.session
         tables = {name: list(live.blocks) for name, live in session.live.items()}
         return blocks(session, found.violation.suspects), tables
+
+
+def _end(step: Scheduled, done: Completed, size: int) -> tuple[str, str]:
+    wrote = wording.written(step, size) if size else ""
+    return f"step {step.step}", "; ".join(filter(None, (wrote, wording.answer(done))))
 
 
 def blocks(session: Session, suspects: tuple[int, ...]) -> list[BlockView]:

@@ -125,7 +125,7 @@ class Judge:
                 sentence=failure.sentence,
                 cases=cases,
                 seconds=seconds,
-                size=len(failure.history),
+                size=sum(not step.implied for step in failure.history),
                 fingerprint=failure.fingerprint,
                 op_log=self._folder + failure.op_log,
                 script_path=self._folder + failure.script_path,

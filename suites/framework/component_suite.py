@@ -8,7 +8,7 @@ system is a target and the model a `Session`; the others test the reference engi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from hypothesis.stateful import RuleBasedStateMachine
@@ -73,6 +73,9 @@ class Reporting(Protocol):
 
     def operations(self, machine: Any, applied: list[Operation]) -> list[Operation]:
         """Return the operations to log, with the consequences of each."""
+
+    def ends(self, machine: Any) -> Mapping[int, Sequence[tuple[str, str]]]:
+        """Return place -> what ended right after that operation: arguments and answer in words."""
 
     def arguments(self, operation: Operation) -> str:
         """Return the keywords of an operation in words."""

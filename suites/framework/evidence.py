@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from kvproof.harness.records.events import BlockView, Step
 from kvproof.harness.reproduce import oplog, script
 from kvproof.suites.framework.component_suite import Counterexample, History, Operation
@@ -69,17 +71,17 @@ def play_script(found: Counterexample, target: str) -> str:
 
 def steps(history: History, note: str) -> list[Step]:
     """Return a history as steps, with the failure on its last one."""
-    reporting, operations = history.suite.reporting, history.operations
-    last = len(operations) - 1
-    return [
-        Step(
-            op=each.verb,
-            arguments=reporting.arguments(each) if reporting else keywords(each),
-            answer=each.answer,
-            note=note if index == last else "",
-        )
-        for index, each in enumerate(operations)
-    ]
+    reporting = history.suite.reporting
+    ends = reporting.ends(history.machine) if reporting and history.machine else {}
+    found: list[Step] = []
+    for index, each in enumerate(history.operations):
+        arguments = reporting.arguments(each) if reporting else keywords(each)
+        found.append(Step(op=each.verb, arguments=arguments, answer=each.answer))
+        found += [
+            Step(op="complete", arguments=step, answer=answer, implied=True)
+            for step, answer in ends.get(index, ())
+        ]
+    return [*found[:-1], replace(found[-1], note=note)] if found else []
 
 
 def keywords(operation: Operation) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Timer
 
 from rich.markup import escape
 
@@ -15,6 +17,9 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import USUAL, OwnTargets, expand, list_targets, open_handle
+
+_SILENCE = 2.0
+"""Seconds: an engine may import for longer."""
 
 
 def chosen_targets(given: Sequence[str] | None, default: Sequence[str]) -> list[str]:
@@ -34,9 +39,23 @@ def open_all(specs: Sequence[str], stack: ExitStack, own: OwnTargets = USUAL) ->
     Worker logs last as long as the run; its records keep the needed parts.
     """
     logs = Path(stack.enter_context(TemporaryDirectory(prefix="kvproof-")))
-    return [
-        stack.enter_context(open_handle(spec, log_directory=logs, options=own)) for spec in specs
-    ]
+    found = []
+    for spec in specs:
+        with _announced(f"importing {spec}"):
+            found.append(stack.enter_context(open_handle(spec, log_directory=logs, options=own)))
+    return found
+
+
+@contextmanager
+def _announced(text: str) -> Iterator[None]:
+    """Print on standard error what takes more than two seconds."""
+    timer = Timer(_SILENCE, lambda: print(f"kvproof: {text}", file=sys.stderr, flush=True))  # noqa: T201 - a console of rich is not for threads
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def print_targets() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -81,7 +82,10 @@ def test_a_broken_engine_gets_a_verdict_a_short_history_and_a_script(
     assert time.monotonic() - begun < 60
     (failure,) = found.of(Failure)
     assert (failure.property, failure.sentence) == (ANSWERS, f"the target died ({kind}): {words}")
-    assert [step.op for step in failure.history] == ["admit", "reset"]
+    assert [step.op for step in failure.history] == ["admit", "complete", "reset"]
+    assert [step.implied for step in failure.history] == [False, True, False]
+    wrote = failure.history[1].answer
+    assert re.match(r"writes positions 0\.\..* to block \d.*; step 1 is done", wrote)
     assert words in failure.history[-1].answer
     (died,) = found.of(TargetFailed)
     assert (died.kind, died.history) == (kind, []), "the failure has the history"

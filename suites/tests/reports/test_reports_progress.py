@@ -83,6 +83,21 @@ def test_a_status_in_a_pipe_is_told_when_its_words_change_or_time_has_passed(
     ]
 
 
+def test_a_pipe_is_not_silent_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvproof.reports.render.live.SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("kvproof.reports.render.live._TICK", 0.01)
+    screen, file = console(tty=False)
+    with LiveProgress(screen) as live:
+        live.status("mine", "shrinking", 0, 0, seen=181)
+        deadline = time.monotonic() + 10
+        while file.getvalue().count("\n") < 3 and time.monotonic() < deadline:
+            time.sleep(0.02)
+    first, *others = file.getvalue().splitlines()
+    assert first == "mine: shrinking, 181 histories seen"
+    assert others[0].startswith("mine: shrinking, 181 histories seen (nothing new for ")
+    assert len(others) == 2, "the silences grow"
+
+
 def test_a_terminal_shows_failures_above_and_counts_below() -> None:
     screen, file = console(tty=True)
     with LiveProgress(screen) as live:
