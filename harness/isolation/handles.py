@@ -12,7 +12,7 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -483,7 +483,7 @@ class WorkerHandle:
 
     def _decoded(self, call: str, raw: msgspec.Raw, kind: type[T]) -> T:
         try:
-            return msgspec.json.decode(raw, type=kind)
+            return cast("T", _decoder(cast("Hashable", kind)).decode(raw))
         except msgspec.MsgspecError as error:
             text = bytes(raw)[:200].decode(errors="replace")
             self._die("garbage", f"{call} answered {text}: {error}")

@@ -33,6 +33,12 @@ def exit_in_words(code: int) -> str:
     return f"the worker was killed by {name}"
 
 
+def _wait(poller: select.poll, deadline: float) -> None:
+    left = max(0.0, deadline - time.monotonic())
+    if not poller.poll(left * 1000 if math.isfinite(left) else None):
+        raise TimeoutError
+
+
 class WorkerProcess:
     """One running worker: lines with deadlines, its log, and how it ended."""
 
@@ -56,6 +62,9 @@ class WorkerProcess:
         assert self._process.stdout is not None
         self._sink, self._source = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._sink, False)
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(self._source, select.POLLIN)
+        self._writable.register(self._sink, select.POLLOUT)
         self._rest = bytearray()
         """Bytes read and not yet requested."""
 
@@ -78,7 +87,7 @@ class WorkerProcess:
         searched = 0
         while (end := self._rest.find(b"\n", searched)) < 0 and searched < _LARGEST_ANSWER:
             searched = len(self._rest)
-            self._wait(self._source, select.POLLIN, deadline)
+            _wait(self._readable, deadline)
             chunk = os.read(self._source, 1 << 20)
             if not chunk:
                 raise EOFError
@@ -90,16 +99,10 @@ class WorkerProcess:
     def _write(self, message: bytes, deadline: float) -> None:
         left = memoryview(message)
         while left:
-            self._wait(self._sink, select.POLLOUT, deadline)
-            with suppress(BlockingIOError):
+            try:
                 left = left[os.write(self._sink, left) :]
-
-    def _wait(self, descriptor: int, event: int, deadline: float) -> None:
-        poller = select.poll()
-        poller.register(descriptor, event)
-        left = max(0.0, deadline - time.monotonic())
-        if not poller.poll(left * 1000 if math.isfinite(left) else None):
-            raise TimeoutError
+            except BlockingIOError:
+                _wait(self._writable, deadline)
 
     def exit_code(self) -> int | None:
         """Exit status after the pipe has closed, negative for a signal; None if it still runs."""
