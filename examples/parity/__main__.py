@@ -19,8 +19,8 @@ from examples.parity.cells import Cell, Report, versions
 from examples.parity.job import Job
 from examples.parity.levels import LEVELS
 from examples.parity.pool import compute
+from examples.parity.tiny_models import FAMILIES
 from kvproof.harness.errors import UsageError
-from kvproof.suites.reference.parity.tiny_models import FAMILIES
 
 DTYPES = ("float32", "float64", "bfloat16")
 app = cyclopts.App(

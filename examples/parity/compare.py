@@ -12,7 +12,7 @@ from examples.parity.run import CHUNK, Asked, Run, Served
 from kvproof.reference.model_runner.oracle import Schedule, Truth, truth
 from kvproof.reference.model_runner.runner import Mode
 from kvproof.reference.model_runner.specs import Probe
-from kvproof.suites.reference.parity.fields import Writer
+from kvproof.suites.reference.parity.tiny_models import Writer
 
 TOLERANCE = 1e-3
 """Share of the largest logit that the shape of a batch may change in float32."""

@@ -18,13 +18,13 @@ import transformers
 from rich.console import Console
 
 from examples.parity.cells import versions
+from examples.parity.tiny_models import build
 from kvproof.reference.engine.engine import Engine, Output
 from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.model_runner.experts import expert_blocks
 from kvproof.reference.model_runner.forward import Attention
 from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config
-from kvproof.suites.reference.parity.fields import Writer
-from kvproof.suites.reference.parity.tiny_models import build
+from kvproof.suites.reference.parity.tiny_models import Writer
 
 FAMILIES = ("qwen3", "gpt_oss", "gemma3", "gemma4", "qwen3_moe", "qwen3_next", "falcon_h1")
 BLOCK = 16

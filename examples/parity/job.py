@@ -15,9 +15,9 @@ from examples.parity.cells import Cell
 from examples.parity.compare import Outcome, Subject
 from examples.parity.levels import LEVELS
 from examples.parity.planted_bugs import BUGS, seen
+from examples.parity.tiny_models import FAMILIES, build
 from kvproof.reference.model_runner.self_check import self_check
 from kvproof.reference.model_runner.specs import probe
-from kvproof.suites.reference.parity.tiny_models import FAMILIES, build
 
 SELF_CHECK = "self"
 

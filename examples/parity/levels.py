@@ -25,7 +25,7 @@ from examples.parity.run import BLOCK, CHUNK, Asked, Run
 from examples.parity.tier_roundtrip import tiers
 from kvproof.reference.model_runner.experts import replayed
 from kvproof.reference.model_runner.oracle import truth
-from kvproof.suites.reference.parity.fields import Writer
+from kvproof.suites.reference.parity.tiny_models import Writer
 
 TIGHT = 26
 """Blocks of a pool in which requests preempt each other."""

@@ -15,11 +15,11 @@ import torch
 from examples.parity.compare import TOLERANCE, Outcome, Subject, against, spliced
 from examples.parity.prompts import longer
 from examples.parity.run import BLOCK, Asked, Run
+from examples.parity.tiny_models import FAMILIES
 from kvproof.reference.model.interface import Work
 from kvproof.reference.model_runner.memory import PagedMemory
 from kvproof.reference.model_runner.page_map import Field
-from kvproof.suites.reference.parity.fields import Writer
-from kvproof.suites.reference.parity.tiny_models import FAMILIES
+from kvproof.suites.reference.parity.tiny_models import Writer
 
 HIT = 9 * BLOCK
 """Tokens reused: the middle of a chunk of attention, so that windows and chunks both look back."""

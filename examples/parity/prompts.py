@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from examples.parity.run import Asked
+from examples.parity.tiny_models import IMAGE, IMAGE_END, IMAGE_START
 from kvproof.reference.core.identity import Span
 from kvproof.reference.core.media_hash import content_hash
 from kvproof.reference.model_runner.oracle import Picture
-from kvproof.suites.reference.parity.fields import IMAGE, IMAGE_END, IMAGE_START
 
 GRID = (1, 8, 8)
 """Frames, rows and columns of patches; four patches are one token."""

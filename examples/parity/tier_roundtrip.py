@@ -12,7 +12,7 @@ from examples.parity.compare import ANSWER, Outcome, Subject, largest
 from examples.parity.prompts import longer
 from examples.parity.run import CHUNK, Asked, Run, Served
 from kvproof.reference.tiers.below import DISK, HOST
-from kvproof.suites.reference.parity.fields import Writer
+from kvproof.suites.reference.parity.tiny_models import Writer
 
 LENGTH = 5 * CHUNK
 """Tokens of the longest request, nearly."""

@@ -30,7 +30,7 @@ TESTED = (
     "qwen3_next",
     "qwen3_vl",
 )
-"""`model_type` of the families in the zoo of `kvproof.suites.reference.parity`."""
+"""`model_type` of the families in `examples.parity.tiny_models`."""
 
 _OWN_CACHE = "keeps its cache in classes of its own, which page differently"
 _MAMBA_1 = (

@@ -20,7 +20,7 @@ from cyclopts import App
 
 from examples.stress.cache_server.process import ServerProcess
 from kvproof.reference.cache_server.client import CacheClient
-from kvproof.suites.reference.cache_server.contents import key
+from kvproof.suites.reference.cache_server.model import key
 
 app = App(result_action="return_value", help=__doc__)
 CALLS = 200

@@ -22,7 +22,7 @@ from cyclopts import App
 from examples.stress.cache_server.process import SLOW, ServerProcess
 from examples.stress.cache_server.stress_client import KEYS, run, size
 from kvproof.reference.cache_server.allocator import rounded
-from kvproof.suites.reference.cache_server.contents import content, key
+from kvproof.suites.reference.cache_server.model import content, key
 
 _SPAWN = multiprocessing.get_context("spawn")
 ARENA = 4 << 20

@@ -10,7 +10,7 @@ from typing import Any
 
 from kvproof.reference.cache_server.client import CacheClient, connect
 from kvproof.reference.stores.object_store import Lease
-from kvproof.suites.reference.cache_server.contents import content, key
+from kvproof.suites.reference.cache_server.model import content, key
 
 KEYS = 200
 LARGEST = 64 << 10

@@ -21,8 +21,8 @@ from transformers import (
     Qwen2VLImageProcessorPil,
 )
 
+from examples.parity.tiny_models import IMAGE, IMAGE_END, IMAGE_START, build
 from kvproof.reference.server.language.token_text import BYTE_LETTERS
-from kvproof.suites.reference.parity.tiny_models import IMAGE, IMAGE_END, IMAGE_START, build
 
 FIRST = 8
 """Id of byte 0; the ids before are those of special tokens."""

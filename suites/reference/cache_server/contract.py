@@ -44,8 +44,7 @@ from hypothesis import strategies as st
 from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
 from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.reference.cache_server import contract_properties as seen
-from kvproof.suites.reference.cache_server.contract_machine import StoreContractMachine
-from kvproof.suites.reference.cache_server.provider import Provider
+from kvproof.suites.reference.cache_server.contract_machine import Provider, StoreContractMachine
 
 KEYS = 12
 VERBS = ("store", "store", "store", "acquire", "acquire", "release", "release", "lookup", "rare")

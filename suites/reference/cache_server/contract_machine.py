@@ -1,17 +1,40 @@
-"""A store with several clients, and bounds of its content."""
+"""The store under contract with several clients, and the bounds of its content."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from kvproof.reference.stores.object_store import Lease
+from kvproof.reference.stores.object_store import Lease, ObjectStore
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.cache_server import contract_properties as seen
-from kvproof.suites.reference.cache_server.contents import content, key
-from kvproof.suites.reference.cache_server.provider import Provider
+from kvproof.suites.reference.cache_server.model import content, key
+
+
+class Traits(NamedTuple):
+    largest: int
+    capacity: int = 0
+    leases_hold: bool = True
+    counts: bool = True
+    least_recent_first: bool = False
+    restart: Callable[[], None] | None = None
+
+
+class Provider(Protocol):
+    """An implementation under test."""
+
+    @property
+    def name(self) -> str:
+        """The name in reports."""
+
+    @property
+    def traits(self) -> Traits:
+        """Its promises."""
+
+    def fresh(self, clients: int) -> Sequence[ObjectStore]:
+        """Return clients of one empty store; those returned before are not used any more."""
 
 
 class Held(NamedTuple):

@@ -13,10 +13,16 @@ from kvproof.reference.cache_server.allocator import rounded
 from kvproof.reference.stores.object_store import Lease
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.cache_server import properties as seen
-from kvproof.suites.reference.cache_server.actor import Actor
-from kvproof.suites.reference.cache_server.contents import content, key
-from kvproof.suites.reference.cache_server.local import LocalServer
-from kvproof.suites.reference.cache_server.model import Copy, Life, Model, Room, bytes_of
+from kvproof.suites.reference.cache_server.local import Actor, LocalServer
+from kvproof.suites.reference.cache_server.model import (
+    Copy,
+    Life,
+    Model,
+    Room,
+    bytes_of,
+    content,
+    key,
+)
 
 LONG = 6
 """Uses of other objects after which a read is late."""

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from kvproof.reference.cache_server.allocator import rounded
 from kvproof.reference.cache_server.reservation import Reservation
 from kvproof.reference.stores.object_store import Lease
+
+
+@lru_cache(maxsize=1024)
+def key(number: int) -> bytes:
+    return hashlib.sha256(number.to_bytes(8, "little")).digest()
+
+
+@lru_cache(maxsize=256)
+def content(of: bytes, size: int) -> bytes:
+    return hashlib.shake_128(of).digest(size)
 
 
 @dataclass(eq=False)

@@ -24,9 +24,8 @@ from kvproof.suites.framework.component_suite import (
 )
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.cache_server.contract import contract_part
-from kvproof.suites.reference.cache_server.contract_machine import StoreContractMachine
+from kvproof.suites.reference.cache_server.contract_machine import StoreContractMachine, Traits
 from kvproof.suites.reference.cache_server.local import LocalProvider
-from kvproof.suites.reference.cache_server.provider import Traits
 
 TOKENS = 16
 """Of a chunk, and of a block."""

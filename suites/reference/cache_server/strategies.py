@@ -7,8 +7,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 
 from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
-from kvproof.suites.reference.cache_server.machine import CacheServerMachine
-from kvproof.suites.reference.cache_server.malformed_messages import KINDS, STRANGE
+from kvproof.suites.reference.cache_server.machine import KINDS, STRANGE, CacheServerMachine
 from kvproof.suites.reference.cache_server.properties import PROPERTIES
 
 NUMBERS = 10

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import FrameType
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,7 +18,30 @@ from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.complexity import properties as seen
-from kvproof.suites.reference.complexity.measure import lines_of
+
+T = TypeVar("T")
+
+
+def lines_of(work: Callable[[], T]) -> tuple[T, int]:
+    """Return the result of `work`, and the number of Python lines that ran for it."""
+    count = 0
+
+    def line(_: FrameType, event: str, __: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return line
+
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()  # callbacks of the garbage collector would be counted too
+    sys.settrace(line)
+    try:
+        done = work()
+    finally:
+        sys.settrace(before)
+        if collects:
+            gc.enable()
+    return done, count
+
 
 BLOCK = 4
 FEW, MANY = 20, 200

@@ -8,10 +8,9 @@ from typing import Any
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.engine import properties as seen
-from kvproof.suites.reference.engine.budget_checks import BudgetChecks
 from kvproof.suites.reference.engine.fault_injection import damage
 from kvproof.suites.reference.engine.judge import AnswerChecker
-from kvproof.suites.reference.engine.observer import Watch, trace
+from kvproof.suites.reference.engine.observer import BudgetChecks, Watch, trace
 from kvproof.suites.reference.engine.subject import Subject
 from kvproof.suites.reference.engine.tier_checks import TierChecks
 from kvproof.suites.reference.engine.tracked_requests import Prompt, TrackedRequest

@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeAlias
 from kvproof.reference.cache.cache_manager import CacheManager
 from kvproof.reference.core.identity import TOKEN_BYTES, Namespace, Span
 from kvproof.reference.prefix.trie import Node
-from kvproof.suites.reference.hit_length.cases import Case, Group
-from kvproof.suites.reference.hit_length.oracle import is_valid
+from kvproof.suites.reference.hit_length.cases import Case, Group, is_valid
 
 Tokens: TypeAlias = tuple[int, ...]
 Unit: TypeAlias = tuple[Tokens, tuple[Span, ...]]

@@ -20,8 +20,7 @@ from kvproof.suites.framework.component_suite import (
     TargetProvided,
 )
 from kvproof.suites.framework.coverage import Coverage
-from kvproof.suites.reference.hit_length.cases import Case, Group
-from kvproof.suites.reference.hit_length.oracle import is_valid, longest_by_trying
+from kvproof.suites.reference.hit_length.cases import Case, Group, is_valid, longest_by_trying
 from kvproof.suites.reference.hit_length.properties import HOLE, LIMITS, PROPERTIES
 
 CHUNK = 2

@@ -15,9 +15,10 @@ from kvproof.suites.reference.hit_length.cases import (
     Group,
     choose_case,
     choose_groups,
+    is_valid,
+    longest_by_trying,
 )
 from kvproof.suites.reference.hit_length.index import LiveIndex, Reduction, as_indexed
-from kvproof.suites.reference.hit_length.oracle import is_valid, longest_by_trying
 from kvproof.suites.reference.hit_length.properties import (
     DRAFTS,
     HOLE,

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.http_server import properties as seen
-from kvproof.suites.reference.http_server.expected import common, reusable
-from kvproof.suites.reference.http_server.tracked_requests import Order
+from kvproof.suites.reference.http_server.tracked_requests import Order, common, reusable
 
 FOUND = "clients_find_what_others_have_computed"
 NOTHING_ELSE = "clients_find_nothing_else"

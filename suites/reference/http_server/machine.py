@@ -8,11 +8,10 @@ from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.http_server import prometheus_checks as figures
 from kvproof.suites.reference.http_server import properties as seen
-from kvproof.suites.reference.http_server.expected import common
 from kvproof.suites.reference.http_server.judge import ResponseChecker
 from kvproof.suites.reference.http_server.requests import Asking, Request
 from kvproof.suites.reference.http_server.subject import MAX_LEN, Subject
-from kvproof.suites.reference.http_server.tracked_requests import How, TrackedRequest
+from kvproof.suites.reference.http_server.tracked_requests import How, TrackedRequest, common
 from kvproof.suites.reference.http_server.turns import Turns
 
 LETTERS = 16

@@ -10,9 +10,8 @@ from kvproof.reference.core.identity import Namespace
 from kvproof.reference.server.language.language import Image, Message, Part, Prepared
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.reference.engine.expected_tokens import Direct
-from kvproof.suites.reference.http_server.expected import Limits, answer
 from kvproof.suites.reference.http_server.subject import MODEL, Subject
-from kvproof.suites.reference.http_server.tracked_requests import How, Order
+from kvproof.suites.reference.http_server.tracked_requests import How, Limits, Order, answer
 
 PNG = b"\x89PNG\r\n\x1a\n"
 ROLES = ("user", "assistant", "user")

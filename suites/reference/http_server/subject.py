@@ -13,8 +13,7 @@ from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.service import Service
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.reference.http_server import logprob_model as scored
-from kvproof.suites.reference.http_server.client import Client
-from kvproof.suites.reference.http_server.deterministic_loop import event_loop
+from kvproof.suites.reference.http_server.deterministic_loop import Client, event_loop
 from kvproof.suites.reference.metrics.log import heard
 
 MODEL = "symbolic"

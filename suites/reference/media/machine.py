@@ -15,8 +15,14 @@ from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.media import hashing
 from kvproof.suites.reference.media import properties as seen
-from kvproof.suites.reference.media.model import Model, PlaceholderRun, Thing, is_malformed, places
-from kvproof.suites.reference.media.walk import Walk
+from kvproof.suites.reference.media.model import (
+    Model,
+    PlaceholderRun,
+    Thing,
+    Walk,
+    is_malformed,
+    places,
+)
 
 Spans: TypeAlias = tuple[Span, ...]
 

@@ -9,8 +9,7 @@ from kvproof.reference.core import identity
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.object_keys import properties as seen
-from kvproof.suites.reference.object_keys.history import KeyRequest, SpanPlace
-from kvproof.suites.reference.object_keys.second_process import companion
+from kvproof.suites.reference.object_keys.second_process import KeyRequest, SpanPlace, companion
 
 
 @dataclass

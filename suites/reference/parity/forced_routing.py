@@ -18,8 +18,7 @@ from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
-from kvproof.suites.reference.parity.fields import Writer
-from kvproof.suites.reference.parity.tiny_models import build
+from kvproof.suites.reference.parity.tiny_models import MOE_FAMILIES, Writer, make
 
 _Request: TypeAlias = tuple[tuple[int, ...], str, torch.Tensor | None]
 """Prompt, salt, and forced rows."""
@@ -205,4 +204,4 @@ class ForcedRoutingMachine:
 @cache
 def _model(family: str) -> Any:
     torch.set_num_threads(1)
-    return build(family, torch.float64, **LAYERS[family])
+    return make(MOE_FAMILIES[family], torch.float64, **LAYERS[family])

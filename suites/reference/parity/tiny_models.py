@@ -1,4 +1,4 @@
-"""Tiny models of many families, from configs alone: random weights, no download.
+"""Tiny models of families with routed experts, from configs alone: random weights, no download.
 
 The weights are drawn so that the cache content decides the answer. With plain random weights the
 next token hardly depends on the context: a lost state then changes no token. So embeddings are
@@ -7,20 +7,103 @@ small and the head is sharp, recurrences forget slowly, and convolutions weigh a
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import transformers
 
-from kvproof.suites.reference.parity.fields import IMAGE, IMAGE_END, IMAGE_START, TEXT, Family
-from kvproof.suites.reference.parity.image_families import IMAGE_FAMILIES
-from kvproof.suites.reference.parity.text_families import TEXT_FAMILIES
+Fields: TypeAlias = dict[str, Any]
 
-__all__ = ["FAMILIES", "IMAGE", "IMAGE_END", "IMAGE_START", "TEXT", "build", "sharpen"]
+VOCABULARY = 384
+TEXT = range(8, 360)
+"""Token ids of prompts; those of images and of control tokens lie outside."""
 
-FAMILIES = {**TEXT_FAMILIES, **IMAGE_FAMILIES}
+BASE: Fields = {
+    "vocab_size": VOCABULARY,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "tie_word_embeddings": False,
+    "initializer_range": 0.15,
+    "max_position_embeddings": 2048,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+}
+GROUPED: Fields = {
+    **BASE,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+}
+EXPERTS: Fields = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
+LATENT: Fields = {
+    **BASE,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 24,
+    "q_lora_rank": 32,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 16,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 40,
+    "n_group": 2,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+}
+
+
+class Family(NamedTuple):
+    """Recipe of a tiny model."""
+
+    model: str
+    config: str
+    fields: Fields
+    shows: str
+    """The feature that the family stands for."""
+    rotary: bool = True
+    """Whether cached values depend on positions."""
+    image: bool = False
+
+
+MOE_FAMILIES: dict[str, Family] = {
+    "qwen3_moe": Family(
+        "Qwen3MoeForCausalLM",
+        "Qwen3MoeConfig",
+        {**GROUPED, **EXPERTS, "norm_topk_prob": True},
+        "experts",
+    ),
+    "gpt_oss": Family(
+        "GptOssForCausalLM",
+        "GptOssConfig",
+        {
+            **GROUPED,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "sliding_window": 24,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+        },
+        "sinks, windows, experts",
+    ),
+    "deepseek_v3": Family("DeepseekV3ForCausalLM", "DeepseekV3Config", LATENT, "latent, experts"),
+}
+
+
+class Writer:
+    """Writes prompts, which are equal for equal seeds."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - no secret
+
+    def text(self, count: int) -> tuple[int, ...]:
+        """Return so many tokens of text."""
+        return tuple(self._random.choices(TEXT, k=count))
 
 
 @contextmanager
@@ -30,8 +113,8 @@ def _random(seed: int) -> Iterator[None]:
         yield
 
 
-def build(
-    name: str,
+def make(
+    family: Family,
     dtype: torch.dtype = torch.float32,
     *,
     device: str = "cpu",
@@ -42,7 +125,6 @@ def build(
 
     `changes` are fields of its config.
     """
-    family = FAMILIES[name]
     family = family._replace(fields={**family.fields, **changes})
     with torch.no_grad(), _random(seed):
         model = _attending(family)

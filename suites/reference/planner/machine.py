@@ -11,9 +11,8 @@ from kvproof.reference.planner.plan import Plan
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.planner import judge, questions
-from kvproof.suites.reference.planner.case import Case
-from kvproof.suites.reference.planner.models import model_of, settings_of
-from kvproof.suites.reference.planner.situations import situations
+from kvproof.suites.reference.planner.judge import situations
+from kvproof.suites.reference.planner.models import Case, model_of, settings_of
 
 _QUESTIONS: dict[str, Any] = {
     "request": questions.ask_request,

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
 from kvproof.reference.planner.layer_spec import LayerSpec, ModelSpec, Part
 from kvproof.reference.planner.plan import PlanSettings
 from kvproof.suites.framework.component_suite import Config, Draw
+from kvproof.suites.framework.coverage import Coverage
+
+
+class Case(NamedTuple):
+    """One configuration."""
+
+    model: ModelSpec
+    settings: PlanSettings
+    coverage: Coverage
+
+    def check(self, name: str, ok: object, sentence: str) -> None:
+        self.coverage.check(name, ok, lambda: f"{sentence}; planned for {self.settings}")
+
 
 PART_BYTES = (16, 32, 48, 132, 576, 7)
 """Per token; 132 is an indexer's row, 7 no multiple of anything."""

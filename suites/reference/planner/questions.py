@@ -10,7 +10,7 @@ from kvproof.reference.planner.capacity import longest_length, need, useful_byte
 from kvproof.reference.planner.plan import Plan, Worker
 from kvproof.suites.reference.planner import properties as seen
 from kvproof.suites.reference.planner.arithmetic import bytes_of, fits, held, most_held
-from kvproof.suites.reference.planner.case import Case
+from kvproof.suites.reference.planner.models import Case
 
 
 def ask_request(case: Case, plan: Plan, length: int, steps: Sequence[int]) -> object:

@@ -11,8 +11,7 @@ from kvproof.reference.tiers.host_tier import HostTier
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.tiers import properties as seen
-from kvproof.suites.reference.tiers.damage import damaged
-from kvproof.suites.reference.tiers.files import Killed, MemoryFiles, Trouble
+from kvproof.suites.reference.tiers.files import Killed, MemoryFiles, Trouble, damaged
 from kvproof.suites.reference.tiers.keys import Content, changed
 from kvproof.suites.reference.tiers.model import HEADER, Entry, Model, TierModel
 

@@ -17,7 +17,7 @@ from kvproof.suites.runner.levels import property_names
 from kvproof.suites.framework import expected_failures  # isort: skip
 from kvproof.suites.framework.budgets import BUDGETS  # isort: skip
 from kvproof.suites.runner.levels import suites  # isort: skip
-from kvproof.suites.reference.parity.tiny_models import build  # isort: skip
+from examples.parity.tiny_models import build  # isort: skip
 
 pytest.importorskip("psutil", reason="transformers sizes its cache with it")
 pytestmark = pytest.mark.skipif(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 
 from kvproof.reference.stores.object_store import Lease, StoreStatus
-from kvproof.suites.reference.cache_server.provider import Traits
+from kvproof.suites.reference.cache_server.contract_machine import Traits
 
 
 class Counted(Lease):

@@ -25,9 +25,9 @@ from kvproof.reference.cache_server.connection import CacheServerGone, CacheServ
 from kvproof.reference.cache_server.core import Settings
 from kvproof.reference.cache_server.server import HARD_LIMIT, Server
 from kvproof.suites.framework.state_machine import explore
-from kvproof.suites.reference.cache_server.contents import content, key
 from kvproof.suites.reference.cache_server.contract import contract_part, judge
-from kvproof.suites.reference.cache_server.provider import Traits
+from kvproof.suites.reference.cache_server.contract_machine import Traits
+from kvproof.suites.reference.cache_server.model import content, key
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
 SIZE = 1 << 20

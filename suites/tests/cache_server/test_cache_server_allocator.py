@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kvproof.reference.cache_server.allocator import GRANULE, Allocator, rounded
 from kvproof.reference.cache_server.object_index import ObjectIndex, Space
-from kvproof.suites.reference.cache_server.contents import key
+from kvproof.suites.reference.cache_server.model import key
 
 
 def gaps(allocator):

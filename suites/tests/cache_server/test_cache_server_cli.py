@@ -16,7 +16,7 @@ pytest.importorskip("zmq", reason="the cache server needs the extra `server`")
 from kvproof.reference.cache_server.client import connect
 from kvproof.reference.cache_server.connection import CacheServerRefused
 from kvproof.reference.cache_server.server import Server
-from kvproof.suites.reference.cache_server.contents import content, key
+from kvproof.suites.reference.cache_server.model import content, key
 from kvproof.suites.tests.cli.cli_kit import KVPROOF, Started, here, refused
 
 TOKEN = "a" * 32

@@ -13,7 +13,7 @@ from kvproof.reference.stores.remote_counts import Held
 from kvproof.reference.stores.remote_store import RemoteStore, connect
 from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.reference.cache_server.contract import contract_part, judge
-from kvproof.suites.reference.cache_server.provider import Traits
+from kvproof.suites.reference.cache_server.contract_machine import Traits
 from kvproof.suites.tests.cache_server.remote_kit import (
     PATIENCE_S,
     Server,

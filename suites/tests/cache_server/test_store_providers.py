@@ -7,9 +7,9 @@ import pytest
 from kvproof.reference.cache_server import answers
 from kvproof.reference.cache_server.core import Settings
 from kvproof.suites.framework.state_machine import explore
-from kvproof.suites.reference.cache_server.contents import content, key
 from kvproof.suites.reference.cache_server.contract import contract_part, judge
 from kvproof.suites.reference.cache_server.local import LocalProvider, LocalServer
+from kvproof.suites.reference.cache_server.model import content, key
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.suites.reference.complexity.measure import lines_of
+from kvproof.suites.reference.complexity.machine import lines_of
 from kvproof.suites.reference.complexity.strategies import SUITE
 from kvproof.suites.tests.framework.suite_faults import Planted, catalogued, falls, sees_everything
 

@@ -25,7 +25,8 @@ from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config
 from kvproof.reference.model_runner.self_check import self_check  # isort: skip
 from kvproof.reference.model_runner.specs import UnsupportedModel, probe  # isort: skip
 from kvproof.reference.model_runner.still_images import StillImages  # isort: skip
-from kvproof.suites.reference.parity.tiny_models import FAMILIES, build, sharpen  # isort: skip
+from kvproof.suites.reference.parity.tiny_models import sharpen  # isort: skip
+from examples.parity.tiny_models import FAMILIES, build  # isort: skip
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"

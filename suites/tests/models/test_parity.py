@@ -16,9 +16,9 @@ from examples.parity.cells import Cell, Report, Versions, versions  # isort: ski
 from examples.parity.job import SELF_CHECK, Job, run  # isort: skip
 from examples.parity.compare import Outcome  # isort: skip
 from examples.parity.levels import LEVELS, hits  # isort: skip
-from kvproof.suites.reference.parity.fields import Writer  # isort: skip
-from kvproof.suites.reference.parity.fields import TEXT  # isort: skip
-from kvproof.suites.reference.parity.tiny_models import FAMILIES, build  # isort: skip
+from kvproof.suites.reference.parity.tiny_models import Writer  # isort: skip
+from kvproof.suites.reference.parity.tiny_models import TEXT  # isort: skip
+from examples.parity.tiny_models import FAMILIES, build  # isort: skip
 
 THOROUGH = ("gemma4_moe", "deepseek_v32", "falcon_h1", "qwen3_5_moe_vl")
 """Windows and experts; latent with indexer; states beside attention; images, states, experts."""

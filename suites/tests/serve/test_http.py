@@ -11,8 +11,8 @@ from kvproof.harness.isolation.registry import open_handle
 from kvproof.suites.framework.component_suite import run
 from kvproof.suites.reference.http_server import strategies as part
 from kvproof.suites.reference.http_server.deterministic_loop import DeterministicLoop
-from kvproof.suites.reference.http_server.expected import common, content, reusable
 from kvproof.suites.reference.http_server.replies import read
+from kvproof.suites.reference.http_server.tracked_requests import common, content, reusable
 from kvproof.suites.runner import levels
 
 CONFIG = {

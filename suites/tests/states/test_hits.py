@@ -12,8 +12,14 @@ import pytest
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework.component_suite import ComponentSuite
 from kvproof.suites.framework.coverage import Coverage
-from kvproof.suites.reference.hit_length.cases import Case, Group, choose_case, choose_groups
-from kvproof.suites.reference.hit_length.oracle import is_valid, longest_by_trying
+from kvproof.suites.reference.hit_length.cases import (
+    Case,
+    Group,
+    choose_case,
+    choose_groups,
+    is_valid,
+    longest_by_trying,
+)
 from kvproof.suites.reference.hit_length.strategies import SUITE, arguments_of
 from kvproof.suites.tests.framework.planted import Fault, load, plant
 

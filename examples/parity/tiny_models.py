@@ -1,42 +1,65 @@
-"""Tiny text models, by cached content."""
+"""Tiny models of many families, by name."""
 
 from __future__ import annotations
 
-from kvproof.suites.reference.parity.fields import (
+from typing import Any
+
+import torch
+
+from kvproof.suites.reference.parity.tiny_models import (
     BASE,
-    DELTA,
     EXPERTS,
     GROUPED,
-    INDEXED,
     LATENT,
-    MAMBA,
+    MOE_FAMILIES,
     VOCABULARY,
-    WINDOWS,
     Family,
-    without,
+    Fields,
+    make,
 )
+
+IMAGE, VIDEO, IMAGE_START, IMAGE_END = 370, 371, 372, 373
+"""Token ids outside of `TEXT`."""
+
+WINDOWS: Fields = {
+    "sliding_window": 24,
+    "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+}
+DELTA: Fields = {
+    "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "linear_conv_kernel_dim": 4,
+    "shared_expert_intermediate_size": 40,
+    **EXPERTS,
+}
+INDEXED: Fields = {
+    **LATENT,
+    "index_n_heads": 32,  # scores of fewer heads are often exactly 0, and ties depend on shapes
+    "index_head_dim": 16,
+    "index_topk": 16,
+}
+MAMBA: Fields = {
+    "mamba_n_heads": 8,
+    "mamba_d_head": 16,
+    "mamba_n_groups": 1,
+    "mamba_d_state": 16,
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+    "mamba_chunk_size": 32,
+}
+
+
+def without(fields: Fields, *names: str) -> Fields:
+    """Leave out fields that a family does not have."""
+    return {name: value for name, value in fields.items() if name not in names}
+
 
 TEXT_FAMILIES: dict[str, Family] = {
     "llama": Family("LlamaForCausalLM", "LlamaConfig", GROUPED, "dense"),
     "qwen3": Family("Qwen3ForCausalLM", "Qwen3Config", GROUPED, "dense, normalised keys"),
-    "qwen3_moe": Family(
-        "Qwen3MoeForCausalLM",
-        "Qwen3MoeConfig",
-        {**GROUPED, **EXPERTS, "norm_topk_prob": True},
-        "experts",
-    ),
-    "gpt_oss": Family(
-        "GptOssForCausalLM",
-        "GptOssConfig",
-        {
-            **GROUPED,
-            "num_local_experts": 8,
-            "num_experts_per_tok": 2,
-            "sliding_window": 24,
-            "layer_types": ["sliding_attention", "full_attention"] * 2,
-        },
-        "sinks, windows, experts",
-    ),
     "gemma3": Family(
         "Gemma3ForCausalLM",
         "Gemma3TextConfig",
@@ -85,7 +108,6 @@ TEXT_FAMILIES: dict[str, Family] = {
         },
         "chunks",
     ),
-    "deepseek_v3": Family("DeepseekV3ForCausalLM", "DeepseekV3Config", LATENT, "latent, experts"),
     "deepseek_v32": Family(
         "DeepseekV32ForCausalLM", "DeepseekV32Config", INDEXED, "latent, indexer, experts"
     ),
@@ -182,3 +204,108 @@ TEXT_FAMILIES: dict[str, Family] = {
         "short convolutions",
     ),
 }
+
+_VISION: Fields = {
+    "depth": 3,
+    "num_heads": 2,
+    "intermediate_size": 48,
+    "patch_size": 4,
+    "temporal_patch_size": 2,
+    "spatial_merge_size": 2,
+    "in_channels": 3,
+    "out_hidden_size": 64,
+    "initializer_range": 0.15,
+}
+_IMAGE_TOKENS: Fields = {
+    "image_token_id": IMAGE,
+    "video_token_id": VIDEO,
+    "vision_start_token_id": IMAGE_START,
+    "vision_end_token_id": IMAGE_END,
+    "tie_word_embeddings": False,
+}
+
+
+def _mrope(sections: list[int], **more: object) -> Fields:
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": sections, **more}
+    return {"rope_parameters": rope}
+
+
+IMAGE_FAMILIES: dict[str, Family] = {
+    "qwen3_vl": Family(
+        "Qwen3VLForConditionalGeneration",
+        "Qwen3VLConfig",
+        {
+            "text_config": {**GROUPED, **_mrope([3, 3, 2], mrope_interleaved=True)},
+            "vision_config": {
+                **_VISION,
+                "hidden_size": 32,
+                "num_position_embeddings": 64,
+                "deepstack_visual_indexes": [0, 1],
+            },
+            **_IMAGE_TOKENS,
+        },
+        "images, deep stack",
+        image=True,
+    ),
+    "qwen2_5_vl": Family(
+        "Qwen2_5_VLForConditionalGeneration",
+        "Qwen2_5_VLConfig",
+        {
+            "text_config": {**without(GROUPED, "head_dim"), **_mrope([3, 3, 2])},
+            "vision_config": {
+                **_VISION,
+                "hidden_size": 32,
+                "fullatt_block_indexes": [1, 2],
+                "window_size": 16,
+            },
+            **_IMAGE_TOKENS,
+        },
+        "images",
+        image=True,
+    ),
+    "qwen3_5_moe_vl": Family(
+        "Qwen3_5MoeForConditionalGeneration",
+        "Qwen3_5MoeConfig",
+        {
+            "text_config": {
+                **GROUPED,
+                **DELTA,
+                **_mrope([1, 1, 0], mrope_interleaved=True, partial_rotary_factor=0.25),
+            },
+            "vision_config": {**_VISION, "hidden_size": 32, "num_position_embeddings": 64},
+            **_IMAGE_TOKENS,
+        },
+        "images, gated delta rule, experts",
+        image=True,
+    ),
+    "gemma3_vl": Family(
+        "Gemma3ForConditionalGeneration",
+        "Gemma3Config",
+        {
+            "text_config": {**GROUPED, **WINDOWS, "query_pre_attn_scalar": 16},
+            "vision_config": {
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "image_size": 32,
+                "patch_size": 4,
+            },
+            "image_token_id": IMAGE,
+            "image_token_index": IMAGE,
+            "boi_token_index": IMAGE_START,
+            "eoi_token_index": IMAGE_END,
+            "mm_tokens_per_image": 16,
+            "tie_word_embeddings": False,
+        },
+        "images attended to in both directions, windows",
+        image=True,
+    ),
+}
+
+FAMILIES = {**TEXT_FAMILIES, **MOE_FAMILIES, **IMAGE_FAMILIES}
+
+
+def build(name: str, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
+    """Make the tiny model of a family, ready for inference; see `make`."""
+    return make(FAMILIES[name], dtype, **options)
