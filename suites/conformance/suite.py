@@ -12,12 +12,7 @@ from kvproof.suites.conformance.machine import SessionMachine, SessionReporting
 from kvproof.suites.conformance.profiles import CORE, WorkloadProfile, profiles
 from kvproof.suites.conformance.properties import PROPERTIES, on, supported, why_unsupported
 from kvproof.suites.conformance.rules import CacheRules
-from kvproof.suites.framework.component_suite import (
-    ComponentSuite,
-    Config,
-    Draw,
-    WorkloadConfigs,
-)
+from kvproof.suites.framework.component_suite import ComponentSuite, Config, Draw, WorkloadConfigs
 from kvproof.suites.framework.property import Level, Property
 from kvproof.suites.framework.suite import Suite
 

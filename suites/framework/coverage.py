@@ -26,12 +26,7 @@ class Coverage:
             self.situations[situation] += 1
 
     def check(
-        self,
-        prop: str,
-        ok: object,
-        sentence: Callable[[], str],
-        *,
-        oracle: str = "",
+        self, prop: str, ok: object, sentence: Callable[[], str], *, oracle: str = ""
     ) -> None:
         """Count a check. Raises Violation if `ok` is false, KeyError for an unknown property.
 

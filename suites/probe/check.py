@@ -5,28 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
+from kvproof.suites.framework.property import Property, table
 from kvproof.suites.probe.answers import Answer
 from kvproof.suites.probe.server_connection import Sent
 
 Outcome: TypeAlias = Literal["pass", "fail", "inconclusive", "unsupported"]
 
 
-class About(NamedTuple):
-    """Name, rule and sentence of a check."""
-
-    name: str
-    section: str
-    rules: tuple[str, ...]
-    sentence: str
-
-
 @dataclass
 class Verdict:
     """Result of a check."""
 
-    about: About
+    about: Property
     outcome: Outcome
     reason: str = ""
     detail: str = ""
@@ -39,101 +31,49 @@ class Verdict:
     """The wrong answer among them; the last by default."""
 
 
-ANSWERED = About(
-    "every_request_is_answered", "C", ("C1",), "A well-formed request gets a whole answer."
+ALL = table(
+    vars(),
+    """
+every_request_is_answered | C1
+    A well-formed request gets a whole answer.
+counts_are_possible | V1
+    Cached tokens are at least 0 and at most the prompt's.
+the_last_token_is_computed | T1
+    Fewer tokens are found than the prompt has.
+hits_end_within_what_is_shared | T1 H3
+    No more tokens are found than an earlier prompt has in common with this one.
+hits_are_whole_blocks | T1 T6
+    Cached counts are multiples of the length at which hits grow.
+longer_prefixes_find_no_less | T1
+    Sharing more words never finds fewer tokens.
+equal_prompts_are_found_again | T2
+    A repeated prompt is found, up to its last whole block.
+computed_answers_repeat | C7
+    The same prompt, computed twice without the cache, has the same answer.
+answers_of_found_prompts_are_the_same | H1
+    A prompt that is found is answered as when it was computed.
+answers_after_shared_prefixes_are_the_same | H1 T1
+    A prompt whose beginning is found is answered as without the cache.
+salts_are_separate | H1 H2
+    A prompt is never found under another cache_salt.
+images_are_separate | M1
+    Equal placeholders of another image are not found, those of the same image are.
+conversations_go_on_as_if_computed | T7
+    Later turns, whose earlier ones are found, are answered as without the cache.
+cancelled_requests_leave_nothing_wrong | C6
+    Prompts after a cancelled request are answered as if it had never been sent.
+equal_prompts_at_once_agree | C4
+    Equal prompts sent at the same time are answered as one sent alone.
+prompts_at_once_do_not_mix | B6
+    Prompts with a common prefix, sent at the same time, are answered as if sent alone.
+metrics_agree_with_answers | V1 V2
+    The counters of /metrics grow by the counts in the answers.
+nothing_is_held_afterwards | B2 B7
+    When all requests have ended, /metrics shows nothing held, running or waiting.
+""",
 )
-POSSIBLE = About(
-    "counts_are_possible", "V", ("V1",), "Cached tokens are at least 0 and at most the prompt's."
-)
-LAST = About(
-    "the_last_token_is_computed", "T", ("T1",), "Fewer tokens are found than the prompt has."
-)
-WITHIN = About(
-    "hits_end_within_what_is_shared",
-    "T",
-    ("T1", "H3"),
-    "No more tokens are found than an earlier prompt has in common with this one.",
-)
-BLOCKS = About(
-    "hits_are_whole_blocks",
-    "T",
-    ("T1", "T6"),
-    "Cached counts are multiples of the length at which hits grow.",
-)
-MONOTONE = About(
-    "longer_prefixes_find_no_less", "T", ("T1",), "Sharing more words never finds fewer tokens."
-)
-FOUND = About(
-    "equal_prompts_are_found_again",
-    "T",
-    ("T2",),
-    "A repeated prompt is found, up to its last whole block.",
-)
-STEADY = About(
-    "computed_answers_repeat",
-    "V",
-    ("C7",),
-    "The same prompt, computed twice without the cache, has the same answer.",
-)
-AGAIN = About(
-    "answers_of_found_prompts_are_the_same",
-    "H",
-    ("H1",),
-    "A prompt that is found is answered as when it was computed.",
-)
-PARTLY = About(
-    "answers_after_shared_prefixes_are_the_same",
-    "H",
-    ("H1", "T1"),
-    "A prompt whose beginning is found is answered as without the cache.",
-)
-SALTS = About(
-    "salts_are_separate", "H", ("H1", "H2"), "A prompt is never found under another cache_salt."
-)
-IMAGES = About(
-    "images_are_separate",
-    "M",
-    ("M1",),
-    "Equal placeholders of another image are not found, those of the same image are.",
-)
-CONVERSATION = About(
-    "conversations_go_on_as_if_computed",
-    "T",
-    ("T7",),
-    "Later turns, whose earlier ones are found, are answered as without the cache.",
-)
-CANCELS = About(
-    "cancelled_requests_leave_nothing_wrong",
-    "C",
-    ("C6",),
-    "Prompts after a cancelled request are answered as if it had never been sent.",
-)
-DUPLICATES = About(
-    "equal_prompts_at_once_agree",
-    "C",
-    ("C4",),
-    "Equal prompts sent at the same time are answered as one sent alone.",
-)
-NEIGHBOURS = About(
-    "prompts_at_once_do_not_mix",
-    "B",
-    ("B6",),
-    "Prompts with a common prefix, sent at the same time, are answered as if sent alone.",
-)
-METRICS = About(
-    "metrics_agree_with_answers",
-    "V",
-    ("V1", "V2"),
-    "The counters of /metrics grow by the counts in the answers.",
-)
-REST = About(
-    "nothing_is_held_afterwards",
-    "B",
-    ("B2", "B7"),
-    "When all requests have ended, /metrics shows nothing held, running or waiting.",
-)
-ALL = (
-    ANSWERED, POSSIBLE, LAST, WITHIN, BLOCKS, MONOTONE, FOUND, STEADY, AGAIN, PARTLY, SALTS, IMAGES,
-    CONVERSATION, CANCELS, DUPLICATES, NEIGHBOURS, METRICS, REST,
-)  # fmt: skip
 """In the order of the reports."""
+(
+    ANSWERED, POSSIBLE, LAST, WITHIN, BLOCKS, MONOTONE, FOUND, STEADY, AGAIN,
+    PARTLY, SALTS, IMAGES, CONVERSATION, CANCELS, DUPLICATES, NEIGHBOURS, METRICS, REST,
+) = ALL  # fmt: skip

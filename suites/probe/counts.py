@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from kvproof.suites.framework.property import Property
 from kvproof.suites.probe.asker import Asker, Seen
-from kvproof.suites.probe.check import (
-    BLOCKS,
-    FOUND,
-    LAST,
-    MONOTONE,
-    POSSIBLE,
-    WITHIN,
-    About,
-    Verdict,
-)
+from kvproof.suites.probe.check import BLOCKS, FOUND, LAST, MONOTONE, POSSIBLE, WITHIN, Verdict
 from kvproof.suites.probe.server_connection import Sent
 from kvproof.suites.probe.sizes import Sizes
 
@@ -53,7 +45,7 @@ def why_uncounted(asker: Asker) -> str:
 
 
 def _each(
-    about: About, asker: Asker, seen: Sequence[Seen], wrong: Callable[[Seen], str]
+    about: Property, asker: Asker, seen: Sequence[Seen], wrong: Callable[[Seen], str]
 ) -> Verdict:
     hits = sum(asker.found(each.answer) for each in seen)
     situations = Counter({"prompt found": hits, "prompt computed": len(seen) - hits})
@@ -67,7 +59,7 @@ def _each(
 
 
 def _failed(
-    about: About,
+    about: Property,
     asker: Asker,
     bad: Sequence[tuple[Seen, str]],
     checks: int,

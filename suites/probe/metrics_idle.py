@@ -6,9 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from kvproof.suites.framework.property import Property
 from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.asker import Asker, Question
-from kvproof.suites.probe.check import METRICS, REST, About, Verdict
+from kvproof.suites.probe.check import METRICS, REST, Verdict
 from kvproof.suites.probe.content import HEAD, Turn, fresh
 from kvproof.suites.probe.counts import why_uncounted
 from kvproof.suites.probe.metrics import Figures, grown, lost, read_figures, total
@@ -29,7 +30,7 @@ def figures_of(asker: Asker) -> Figures:
         return {}
 
 
-def _unread(about: About, asker: Asker, before: Figures, what: str) -> Verdict:
+def _unread(about: Property, asker: Asker, before: Figures, what: str) -> Verdict:
     if asker.facts.metrics and not before:
         return Verdict(about, "inconclusive", "/metrics could not be read before the first request")
     why = f"/metrics has no {what} that are known of {asker.facts.engine!r}"

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kvproof.harness.statistics import binomial_tail, fisher
+from kvproof.suites.framework.property import Property
 from kvproof.suites.probe.answers import NoAnswer
-from kvproof.suites.probe.check import STEADY, About, Outcome, Verdict
+from kvproof.suites.probe.check import STEADY, Outcome, Verdict
 from kvproof.suites.probe.compare import ALPHA, NEAR_TIES, Pair, difference, spread
 from kvproof.suites.probe.content import HEAD
 from kvproof.suites.probe.counts import why_uncounted
@@ -28,7 +29,7 @@ _CONFIRMED = 8
 class Check(NamedTuple):
     """Trials of one kind."""
 
-    about: About
+    about: Property
     run: Run
     cases: tuple[int, ...]
     required: tuple[str, ...]

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from kvproof.suites.framework.property import Property
 from kvproof.suites.probe import check as about
 from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.asker import Asker, Question
-from kvproof.suites.probe.check import About, Outcome, Verdict
+from kvproof.suites.probe.check import Outcome, Verdict
 from kvproof.suites.probe.content import HEAD, Turn, fresh, image
 from kvproof.suites.probe.counts import judge_counts
 from kvproof.suites.probe.facts import Facts
@@ -173,7 +174,7 @@ class Session:
             Check(about.NEIGHBOURS, neighbours, few, ("found while others run",)),
         ]  # fmt: skip
 
-    def _lacking(self, of: About, context: TrialContext) -> tuple[Outcome, str] | None:
+    def _lacking(self, of: Property, context: TrialContext) -> tuple[Outcome, str] | None:
         if of in (about.PARTLY, about.CONVERSATION) and not context.anew:
             return "unsupported", f"{self._no_way_anew(context)}; use --against with another server"
         if of is about.IMAGES and (why := self._no_images()):

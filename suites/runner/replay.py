@@ -45,11 +45,7 @@ def replay(
     except Exception as error:  # noqa: BLE001 - a fault of the harness, not of the target
         outcome, message = "ERROR", f"{type(error).__name__}: {error}"
     return Replayed(
-        target=handle.name,
-        path=str(path),
-        outcome=outcome,
-        message=message,
-        expected=log.property,
+        target=handle.name, path=str(path), outcome=outcome, message=message, expected=log.property
     )
 
 

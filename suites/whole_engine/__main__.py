@@ -47,11 +47,7 @@ def _bugs(options: argparse.Namespace) -> int:
     kills = []
     with open_handle(options.target) as handle:
         hunting = planted_bugs.hunt(
-            handle,
-            chosen,
-            seed=options.seed,
-            histories=options.histories,
-            seconds=options.seconds,
+            handle, chosen, seed=options.seed, histories=options.histories, seconds=options.seconds
         )
         for kill in hunting:
             kills.append(kill)

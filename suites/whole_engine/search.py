@@ -12,12 +12,7 @@ from dataclasses import dataclass, field
 
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.oracle.violation import Violation
-from kvproof.suites.framework.component_suite import (
-    ComponentSuite,
-    Config,
-    Counterexample,
-    History,
-)
+from kvproof.suites.framework.component_suite import ComponentSuite, Config, Counterexample, History
 from kvproof.suites.framework.shrink import minimise
 from kvproof.suites.whole_engine.choices import Choices, Seeded
 from kvproof.suites.whole_engine.histories import PROFILES, operation

@@ -73,16 +73,7 @@ class StoreContractMachine:
 
     def apply(self, verb: str, **arguments: Any) -> object:
         """Run one operation; then read the bytes of all leases again, and count."""
-        verbs: dict[str, Callable[..., object]] = {
-            "store": self._store,
-            "lookup": self._lookup,
-            "acquire": self._acquire,
-            "release": self._release,
-            "drop": self._drop,
-            "clear": self._clear,
-            "restart": self._restart,
-        }
-        answer = verbs[verb](**arguments)
+        answer = getattr(self, f"_{verb}")(**arguments)
         self._judge_leases()
         self._judge_status()
         return answer

@@ -87,15 +87,8 @@ class CacheServerMachine:
 
     def apply(self, verb: str, *, actor: int = 0, **arguments: Any) -> object:
         """Run one operation; then check every byte in use, and the report."""
-        alone: dict[str, Callable[..., object]] = {
-            "join": self._join,
-            "wait": self._wait,
-            "restart": self._restart,
-            "noise": self._noise,
-            "flip": self._flip,
-        }
-        if verb in alone:
-            answer = alone[verb](**arguments)
+        if verb in ("join", "wait", "restart", "noise", "flip"):
+            answer = getattr(self, f"_{verb}")(**arguments)
         elif actor < len(self.actors):
             answer = getattr(self, f"_{verb}")(self.actors[actor], **arguments)
         else:

@@ -39,7 +39,7 @@ LARGEST = 4096
 FEW = 5
 """Number of objects that fit in a small store."""
 _WITHOUT = {
-    "the_status_counts_what_is_there": "objects are counted in whole pages, with what is reserved",
+    "the_status_counts_what_is_there": "objects are counted in whole pages, with what is reserved"
 }
 
 

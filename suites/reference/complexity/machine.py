@@ -76,14 +76,7 @@ class ComplexityMachine:
 
     def apply(self, verb: str, **arguments: Any) -> object:
         """Serve, look up, pin or evict in both, or compare a short prompt with a long one."""
-        verbs: dict[str, Callable[..., object]] = {
-            "serve": self._serve,
-            "lookup": self._lookup,
-            "pin": self._pin,
-            "evict": self._evict,
-            "compare": self._compare,
-        }
-        return verbs[verb](**arguments)
+        return getattr(self, f"_{verb}")(**arguments)
 
     def _serve(self, *, tokens: list[int], form: str) -> object:
         self._coverage.event(seen.IN_FORM[form])

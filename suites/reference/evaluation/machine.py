@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any, Final
 
@@ -34,12 +34,7 @@ class EvaluationMachine:
 
     def apply(self, verb: str, **arguments: Any) -> object:
         """Send a request, cut a prompt or compare; returns the result."""
-        verbs: dict[str, Callable[..., object]] = {
-            "ask": self._ask,
-            "cut": self._cut,
-            "compare": self._compare,
-        }
-        return verbs[verb](**arguments)
+        return getattr(self, f"_{verb}")(**arguments)
 
     # --- E1, E2: one request ---
 

@@ -62,10 +62,5 @@ _SAMPLES = {repeats: _samples(repeats) for repeats in range(1, MOST_REPEATS + 1)
 """Strategies take longer to make than to draw from."""
 
 SUITE = ComponentSuite(
-    "evaluation",
-    PROPERTIES,
-    draw_config,
-    EvaluationMachine,
-    draw_operation,
-    under_test=("eval",),
+    "evaluation", PROPERTIES, draw_config, EvaluationMachine, draw_operation, under_test=("eval",)
 )

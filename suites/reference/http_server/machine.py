@@ -144,9 +144,7 @@ class HttpServerMachine:
             return
         tracked.closed = True
         self._coverage.check(
-            FITS,
-            (client.status == 400) == refused,
-            lambda: f"{states} is answered {client.status}",
+            FITS, (client.status == 400) == refused, lambda: f"{states} is answered {client.status}"
         )
         if answered:
             self._judge.whole(tracked)

@@ -69,13 +69,7 @@ class MediaMachine:
         self._compare(model, spans)
         hit = self._clamp(model, spans, min(matched, total))
         self.things.append(given)
-        self.walk = Walk(
-            model,
-            spans,
-            hit=hit,
-            turn=turn,
-            coverage=self._coverage,
-        )
+        self.walk = Walk(model, spans, hit=hit, turn=turn, coverage=self._coverage)
         self._cover_shapes(given, runs)
         return f"hit {hit}"
 

@@ -18,13 +18,7 @@ class Walk:
     """The newest request, and how often each of its spans was encoded."""
 
     def __init__(
-        self,
-        model: Model,
-        spans: tuple[Span, ...],
-        *,
-        hit: int,
-        turn: int,
-        coverage: Coverage,
+        self, model: Model, spans: tuple[Span, ...], *, hit: int, turn: int, coverage: Coverage
     ) -> None:
         self._model, self._spans, self._hit, self._turn = model, spans, hit, turn
         self._computed = hit

@@ -24,10 +24,7 @@ MOST_KNOWN = 8
 
 
 def _draw_config(draw: Draw) -> Config:
-    return {
-        "algorithm": draw(st.sampled_from(ALGORITHMS)),
-        "block_size": draw(st.integers(1, 4)),
-    }
+    return {"algorithm": draw(st.sampled_from(ALGORITHMS)), "block_size": draw(st.integers(1, 4))}
 
 
 def _draw_tokens(machine: ObjectKeysMachine, draw: Draw) -> list[int]:

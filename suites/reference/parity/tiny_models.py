@@ -33,12 +33,7 @@ BASE: Fields = {
     "intermediate_size": 96,
     "num_hidden_layers": 4,
 }
-GROUPED: Fields = {
-    **BASE,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-}
+GROUPED: Fields = {**BASE, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
 EXPERTS: Fields = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
 LATENT: Fields = {
     **BASE,

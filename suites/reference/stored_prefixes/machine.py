@@ -5,7 +5,7 @@ Another engine, with numbers of another type, only queries the chunks of the fir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -50,19 +50,7 @@ class PrefixesMachine:
 
     def apply(self, verb: str, **arguments: Any) -> object:
         """Run one operation, and judge it."""
-        verbs: dict[str, Callable[..., object]] = {
-            "store": self._store,
-            "ask": self._look_up,
-            "take": self._take,
-            "quit": self._quit,
-            "ask_as_other": self._ask_as_other,
-            "drop": self._drop,
-            "evict": self._evict,
-            "short_store": self._short_store,
-            "short_take": self._short_take,
-            "wrong_store": self._wrong_store,
-        }
-        return verbs[verb](**arguments)
+        return getattr(self, "_look_up" if verb == "ask" else f"_{verb}")(**arguments)
 
     def _opened(self, *, separate: bool) -> Any:
         engines = {OTHER: self.other} if self.other else {}

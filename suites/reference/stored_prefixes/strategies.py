@@ -32,13 +32,7 @@ from kvproof.suites.framework.component_suite import (
     TargetProvided,
 )
 from kvproof.suites.reference.stored_prefixes.machine import ROOM, PrefixesMachine
-from kvproof.suites.reference.stored_prefixes.model import (
-    BLOCK,
-    CHUNK,
-    CHUNKS,
-    SEQUENCES,
-    TENANTS,
-)
+from kvproof.suites.reference.stored_prefixes.model import BLOCK, CHUNK, CHUNKS, SEQUENCES, TENANTS
 from kvproof.suites.reference.stored_prefixes.properties import PROPERTIES
 
 FULL = ((-1,), (-1, -1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,16 +87,8 @@ class TransferMachine:
 
     def apply(self, verb: str, **arguments: Any) -> object:
         """Run one operation and compare."""
-        verbs: dict[str, Callable[..., object]] = {
-            "store": self.store,
-            "retrieve": self.retrieve,
-            "write": self.write,
-            "look": self.look,
-            "happen": self.happen,
-            "settle": self.settle,
-        }
-        if verb in verbs:
-            return verbs[verb](**arguments)
+        if verb in ("store", "retrieve", "write", "look", "happen", "settle"):
+            return getattr(self, verb)(**arguments)
         check = REFUSALS.get(verb) or view_checks.VERBS[verb]
         return check(self, **arguments)
 
@@ -141,12 +133,7 @@ class TransferMachine:
         return self._done(event, marks, objects, skip)
 
     def retrieve(
-        self,
-        *,
-        ids: dict[str, list[int]],
-        objects: list[int],
-        skip: int,
-        length: int | None = None,
+        self, *, ids: dict[str, list[int]], objects: list[int], skip: int, length: int | None = None
     ) -> object:
         """Copy objects into blocks, all of them or those that a hit of `length` needs."""
         valid = None

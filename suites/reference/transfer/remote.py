@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -98,18 +98,13 @@ class TargetTransferMachine:
             [np.full(size, POISON, np.uint8) for size in about["sizes"]] for _ in range(OBJECTS)
         ]
         self._pages: list[Bytes] = []
-        self.write(seed=config["seed"])
+        self._write(seed=config["seed"])
 
     def apply(self, verb: str, **arguments: Any) -> None:
         """Run one operation and compare every byte."""
-        verbs: dict[str, Callable[..., None]] = {
-            "store": self._store,
-            "retrieve": self._retrieve,
-            "write": self.write,
-        }
-        return verbs[verb](**arguments)
+        getattr(self, f"_{verb}")(**arguments)
 
-    def write(self, *, seed: int) -> None:
+    def _write(self, *, seed: int) -> None:
         self._ask(("write", {"seed": seed}))
         dice = [random.Random(f"{seed}/{n}") for n in range(len(self.caches))]  # noqa: S311 - no secret
         self._pages = [

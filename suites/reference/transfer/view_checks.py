@@ -207,12 +207,7 @@ def _need(machine: TransferState, ok: object, sentence: str) -> None:
 
 
 def read(
-    machine: TransferState,
-    *,
-    layout: str,
-    sizes: dict[str, int],
-    hint: dict[str, int],
-    turned: str,
+    machine: TransferState, *, layout: str, sizes: dict[str, int], hint: dict[str, int], turned: str
 ) -> object:
     """Register a tensor with a perhaps insufficient hint, and with its dimensions permuted."""
     cache = Cache(
