@@ -8,6 +8,7 @@ from itertools import chain
 
 from kvproof.harness.records.events import BenchSummary, GrowthPoint
 from kvproof.reports.charts.axes import WIDTH, Series, plot, series_table
+from kvproof.reports.charts.rows import Part, Row, bars
 from kvproof.reports.model.report import grouped
 from kvproof.reports.values.svg import Box, Chart, Drawing, Label, Line, Scale, Shape, Table, fit
 from kvproof.reports.values.text import (
@@ -54,31 +55,26 @@ def _bucket_order(label: str) -> tuple[float, str]:
 
 def _histogram(rows: Sequence[tuple[str, str, str]], counts: list[int], label: str) -> Drawing:
     scale = Scale(0, max([1, *counts]), 0, WIDTH - 190)
-    shapes: list[Shape] = []
-    for index, ((name, shown, share), count) in enumerate(zip(rows, counts, strict=True)):
-        y = index * 20
-        end = 90 + scale(count)
-        shapes += [
-            Label(82, y + 14, fit(name, 80), "axis", "end"),
-            Box(90, y + 3, max(1.0, end - 90) if count else 0, 14, "s0"),
-            Label(end + 6, y + 14, f"{shown}  ({share})"),
-        ]
-    return Drawing(WIDTH, max(20, 20 * len(rows)), f"Histogram. {label}", tuple(shapes))
+    lines = [
+        Row(name, [Part(0, max(1.0, scale(count)) if count else 0, "s0")], f"{shown}  ({share})")
+        for (name, shown, share), count in zip(rows, counts, strict=True)
+    ]
+    return bars(lines, f"Histogram. {label}", left=90)
 
 
 def throughput(group: BenchGroup, order: Sequence[str]) -> Chart:
     """Tokens per second of each target with interval, next to the named peer."""
     most = max(entry.high for entry in group.entries)
     scale = Scale(0, max(most, 1.0), 0, WIDTH - 4)
-    bars = [_bar(entry, index, scale, order) for index, entry in enumerate(group.entries)]
+    drawn = [_bar(entry, index, scale, order) for index, entry in enumerate(group.entries)]
     title = _throughput_title(group)
-    shapes = (*chain(*bars), *_bar_axis(scale, len(bars)))
+    shapes = (*chain(*drawn), *_bar_axis(scale, len(drawn)))
     repetitions = plural(max(entry.repetitions for entry in group.entries), "repetition")
     return Chart(
         title=f"Block {group.block_size}, {case_words(group.case)}: {title}",
         subtitle=f"{plural(group.num_blocks, 'block')}; tokens/s by CPU time, "
         f"median and p10 to p90 of {repetitions}",
-        drawing=Drawing(WIDTH, 40 * len(bars) + 22, title, shapes),
+        drawing=Drawing(WIDTH, 40 * len(drawn) + 22, title, shapes),
         table=bench_table([group]),
     )
 
@@ -105,8 +101,8 @@ def _bar(entry: BenchSummary, index: int, scale: Scale, order: Sequence[str]) ->
     ]
 
 
-def _bar_axis(scale: Scale, bars: int) -> list[Shape]:
-    y = 40 * bars
+def _bar_axis(scale: Scale, count: int) -> list[Shape]:
+    y = 40 * count
     shapes: list[Shape] = [Line(((0, y), (WIDTH, y)), "rule")]
     for value in scale.ticks():
         x = scale(value)
@@ -145,7 +141,7 @@ def bench_table(groups: Sequence[BenchGroup]) -> Table:
          "index bytes per block", "harness share", "n"),
         tuple(_bench_row(entry) for group in groups for entry in group.entries),
         words=2,
-    )  # fmt: skip
+    ).filled()  # fmt: skip
 
 
 def _bench_row(entry: BenchSummary) -> tuple[str, ...]:

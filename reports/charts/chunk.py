@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvproof.reports.charts.axes import WIDTH
+from kvproof.reports.charts.rows import Part, Row, bars
 from kvproof.reports.values.plan_text import nbytes
-from kvproof.reports.values.svg import Box, Chart, Drawing, Label, Line, Shape, Table, fit
+from kvproof.reports.values.svg import Chart, Table
 from kvproof.reports.values.text import clean, plural
 
 if TYPE_CHECKING:
     from kvproof.reference.transfer.chunk_layout import ChunkGroup, ChunkLayout
 
-_HEIGHT, _BAR, _LEFT, _RIGHT = 26, 16, 190, 120
+_LEFT, _RIGHT = 190, 120
 _STYLES = ("s0", "s1", "s2", "s3", "s4")
 
 
@@ -30,28 +31,21 @@ def chunk_chart(layout: ChunkLayout) -> Chart:
         )
         for index, group in enumerate(layout.groups)
     ]
+    scale = (WIDTH - _LEFT - _RIGHT) / max(1, layout.nbytes)
+    drawn = [_row(index, group, scale) for index, group in enumerate(layout.groups)]
     return Chart(
         title,
         "one flat range of bytes; shapes are planes x layers x tokens x heads x width",
-        Drawing(WIDTH, _HEIGHT * len(layout.groups), title, tuple(_shapes(layout))),
+        bars(drawn, title, left=_LEFT, rule=True),
         Table(head, tuple(rows), words=3),
     )
 
 
-def _shapes(layout: ChunkLayout) -> list[Shape]:
-    shapes: list[Shape] = []
-    scale = (WIDTH - _LEFT - _RIGHT) / max(1, layout.nbytes)
-    for index, group in enumerate(layout.groups):
-        y, x = index * _HEIGHT, _LEFT + scale * group.offset
-        size, style = nbytes(group.nbytes), _STYLES[index % len(_STYLES)]
-        width = max(0.5, scale * group.nbytes)
-        name = fit(f"{index}: {_name(group)}", _LEFT - 8)
-        shapes += [
-            Label(_LEFT - 8, y + 14, name, "axis", "end"),
-            Box(x, y + 2, width, _BAR, style, f"{size} from byte {group.offset:,} on"),
-            Label(x + width + 6, y + 14, size),
-        ]
-    return [*shapes, Line(((_LEFT, 0), (_LEFT, _HEIGHT * len(layout.groups))), "rule")]
+def _row(index: int, group: ChunkGroup, scale: float) -> Row:
+    size, style = nbytes(group.nbytes), _STYLES[index % len(_STYLES)]
+    tip = f"{size} from byte {group.offset:,} on"
+    width = max(0.5, scale * group.nbytes)
+    return Row(f"{index}: {_name(group)}", [Part(scale * group.offset, width, style, tip)], size)
 
 
 def _name(group: ChunkGroup) -> str:

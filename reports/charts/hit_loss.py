@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from kvproof.harness.records.events import Explained
 from kvproof.reports.charts.axes import WIDTH
+from kvproof.reports.charts.rows import Part, Row, bars
 from kvproof.reports.model.report import Report, grouped
-from kvproof.reports.values.svg import Box, Chart, Drawing, Label, Scale, Shape, Table
+from kvproof.reports.values.svg import Chart, Scale, Table
 from kvproof.reports.values.text import percent, plural
 
 CAUSES = {
@@ -28,7 +29,7 @@ CAUSES = {
 }
 """Limit -> its name in a table, in the order in which limits are applied."""
 
-_LABEL, _FIGURE, _ROW = 190, 120, 22
+_LABEL, _FIGURE = 190, 120
 
 
 class Sums(NamedTuple):
@@ -94,21 +95,18 @@ def _share(count: int, whole: int) -> str:
 def cause_chart(found: Sums) -> Chart:
     """Hit tokens and the loss by each cause, as bars on one scale."""
     scale = Scale(0, max(found.optimum, 1), 0, WIDTH - _LABEL - _FIGURE)
-    shapes: list[Shape] = []
-    for index, (name, shown, share) in enumerate(cause_table(found).rows):
-        y = index * _ROW
-        count = [found.hit, *found.lost.values()][index]
-        end = _LABEL + max(1.0, scale(count))
-        shapes += [
-            Label(_LABEL - 8, y + 15, name, "axis", "end"),
-            Box(_LABEL, y + 3, end - _LABEL, 15, "s1" if index else "s0"),
-            Label(end + 6, y + 15, f"{shown}  ({share})"),
-        ]
+    counts = [found.hit, *found.lost.values()]
+    rows = [
+        Row(name, [Part(0, max(1.0, scale(count)), style)], f"{shown}  ({share})")
+        for (name, shown, share), count, style in zip(
+            cause_table(found).rows, counts, ("s0", *("s1" for _ in found.lost)), strict=True
+        )
+    ]
     return Chart(
         title=found.sentence,
         subtitle=f"{found.title}; {plural(found.requests, 'request')} of {found.prompt:,} tokens "
         "in all, under the shadow memory",
-        drawing=Drawing(WIDTH, _ROW * (1 + len(found.lost)), found.sentence, tuple(shapes)),
+        drawing=bars(rows, found.sentence, left=_LABEL),
         table=cause_table(found),
     )
 

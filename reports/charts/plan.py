@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import cycle
+from itertools import accumulate, cycle
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvproof.reports.charts.axes import WIDTH
+from kvproof.reports.charts.rows import Part, Row, bars
 from kvproof.reports.values.plan_text import nbytes, numbers, sees
-from kvproof.reports.values.svg import Box, Chart, Drawing, Label, Line, Shape, Table, fit
+from kvproof.reports.values.svg import Box, Chart, Drawing, Label, Shape, Table
 from kvproof.reports.values.text import percent, plural
 
 if TYPE_CHECKING:
     from kvproof.reference.planner.summary import Alike, Summary
 
-_HEIGHT, _BAR, _LEFT, _RIGHT = 26, 16, 150, 130
+_LEFT, _RIGHT = 150, 130
 _MOST = 60
 """Most requests drawn as boxes of their own in the pool."""
 
@@ -36,12 +37,12 @@ def block_chart(summary: Summary) -> Chart:
     title = f"At most {percent(lost)} of a block is lost"
     if lost < 5e-4:
         title = "Every group fills its blocks"
-    bars = [_filled(run, style) for run, style in zip(summary.groups, _styles(), strict=False)]
+    found = [_filled(run, style) for run, style in zip(summary.groups, _styles(), strict=False)]
     rows = [(run.filled, run.room) for run in summary.groups]
     return Chart(
         title,
         "one block of each group; for states the blocks of one state",
-        _drawn(bars, title),
+        _drawn(found, title),
         _table(("group", "filled, bytes", "there, bytes"), summary.groups, rows),
     )
 
@@ -62,14 +63,14 @@ def request_chart(summary: Summary) -> Chart:
     title = f"A request of {needed.length:,} tokens takes {nbytes(needed.bytes)}"
     rows = [(run.needed, run.rounding, run.padding) for run in summary.groups]
     whole = max(map(sum, rows), default=0)
-    bars = [
+    found = [
         Bar(_name(run), _spent(row, style), whole, nbytes(sum(row)))
         for run, row, style in zip(summary.groups, rows, _styles(), strict=False)
     ]
     return Chart(
         title,
         "bytes of all workers; pale: blocks beyond the tokens needed, dashed: padding",
-        _drawn(bars, title),
+        _drawn(found, title),
         _table(
             ("group", "needed, bytes", "rounding, bytes", "padding, bytes"), summary.groups, rows
         ),
@@ -124,17 +125,15 @@ def _table(head: tuple[str, ...], runs: Sequence[Alike], rows: Sequence[tuple[in
     return Table(head, tuple(cells), words=1)
 
 
-def _drawn(bars: Sequence[Bar], label: str) -> Drawing:
-    shapes: list[Shape] = []
+def _drawn(found: Sequence[Bar], label: str) -> Drawing:
     room = WIDTH - _LEFT - _RIGHT
-    for index, bar in enumerate(bars):
-        y, x = index * _HEIGHT, float(_LEFT)
-        shapes.append(Label(_LEFT - 8, y + 14, fit(bar.name, _LEFT - 8), "axis", "end"))
-        for size, style, tip in bar.parts:
-            width = room * size / bar.whole if bar.whole else 0.0
-            if width > 0.2:
-                shapes.append(Box(x, y + 2, width, _BAR, style, tip))
-            x += width
-        shapes.append(Label(x + 6, y + 14, bar.end))
-    shapes.append(Line(((_LEFT, 0), (_LEFT, _HEIGHT * len(bars))), "rule"))
-    return Drawing(WIDTH, max(_HEIGHT, _HEIGHT * len(bars)), label, tuple(shapes))
+    rows = []
+    for bar in found:
+        widths = [room * size / bar.whole if bar.whole else 0.0 for size, _, _ in bar.parts]
+        starts = accumulate([0.0, *widths])
+        parts = [
+            Part(start, width, style, tip)
+            for start, width, (_, style, tip) in zip(starts, widths, bar.parts, strict=False)
+        ]
+        rows.append(Row(bar.name, parts, bar.end))
+    return bars(rows, label, left=_LEFT, rule=True)
