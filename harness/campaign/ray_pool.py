@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 import time
 from contextlib import suppress
 from importlib import import_module
@@ -15,6 +17,11 @@ from kvproof.harness.errors import UsageError
 
 NAMESPACE = "kvproof"
 
+_NONE = "Could not find any running Ray instance"
+"""Ray's words where no cluster runs on this node."""
+_LONGEST = 400
+_JOIN = "the same Ray and Python on both sides; with RAY_AUTH_MODE=token also RAY_AUTH_TOKEN"
+
 _PATIENCE = 5.0
 """Seconds in which the head of a cluster must accept a connection."""
 
@@ -22,7 +29,8 @@ _PATIENCE = 5.0
 def connect(address: str) -> Any:
     """Join a cluster and return the module ray; `auto`: the one of this node, else a new one.
 
-    Raises UsageError if Ray is missing or the address does not answer.
+    A new one listens on 127.0.0.1 only; `ray start` makes one that other machines reach.
+    Raises UsageError if Ray is missing, or with the reason why the cluster cannot be joined.
     """
     if find_spec("ray") is None:
         raise UsageError("--ray needs Ray", "pip install 'kvproof[ray]'")
@@ -34,10 +42,30 @@ def connect(address: str) -> Any:
     try:
         ray.init(address=address, **given)
     except ConnectionError as error:
-        if address != "auto":
-            raise _silent(address, error) from error
-        ray.init(address="local", include_dashboard=False, **given)
+        if address != "auto" or _NONE not in str(error):  # it is there, and refuses
+            raise _refused(address, error) from error
+        _start(ray, given)
+    except Exception as error:  # of a client that is not installed everywhere
+        raise _refused(address, error) from error
     return ray
+
+
+def _start(ray: Any, given: dict[str, object]) -> None:
+    """Start a cluster of this machine that no other machine can reach."""
+    sys.stderr.write("kvproof: no Ray cluster runs here: starting one on 127.0.0.1, for this run\n")
+    constants: Any = import_module("ray._private.ray_constants")
+    constants.ENABLE_RAY_CLUSTER = False  # the only switch by which Ray takes the loopback address
+    os.environ[constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"  # for its processes
+    try:
+        ray.init(address="local", include_dashboard=False, **given)
+    except Exception as error:  # as above
+        raise _refused("auto", error) from error
+
+
+def _refused(address: str, error: Exception) -> UsageError:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    why = " ".join(lines)[:_LONGEST] or type(error).__name__
+    return UsageError(f"the Ray cluster at --ray {address!r} cannot be joined: {why}", _JOIN)
 
 
 def _refuse_silence(address: str) -> None:
