@@ -6,7 +6,7 @@ an implementation of some kernels: ours, torch's, or another engine's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -123,3 +123,8 @@ class Provider:
 def cell_name(case: Case) -> str:
     """The cell in one line: `page=16 head_dim=128`; unique for a cell."""
     return " ".join(f"{axis}={value}" for axis, value in case.items())
+
+
+def distinct(cells: Iterable[Case]) -> list[Case]:
+    """Each cell once, in order."""
+    return list({tuple(found.items()): found for found in cells}.values())

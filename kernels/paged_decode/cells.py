@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
-from kvproof.kernels.spec import Case, Value
+from kvproof.kernels.spec import Case, Value, distinct
 
 PAGES = (16, 32, 64, 128, 256)
 DTYPES = ("bf16", "fp16", "fp8", "int8")
@@ -100,7 +100,7 @@ def gpu() -> list[Case]:
         cell(page=page, head_dim=dim, kv_dtype=dtype)
         for dtype, dim, page in product(DTYPES, (64, 96, 128, 192, 256), PAGES)
     ]
-    return _distinct([*grid, *_around(), *_edges(4096)])
+    return distinct([*grid, *_around(), *_edges(4096)])
 
 
 def _around() -> list[Case]:
@@ -166,7 +166,7 @@ def cpu() -> list[Case]:
         {**cell(page=page, head_dim=64, kv_dtype=dtype), **small, **feature}
         for dtype, page, feature in product(("fp16", "fp8"), (4, 16), _features())
     ]
-    return _distinct([*widths, *pages, *features, *_latent_cpu()])
+    return distinct([*widths, *pages, *features, *_latent_cpu()])
 
 
 def _features() -> list[dict[str, Value]]:
@@ -223,11 +223,6 @@ def _drawn(draw: random.Random, small: bool) -> Case:  # noqa: FBT001 - one call
         soft_cap=draw.choice((0.0, 0.0, 5.0, 30.0)),
         latent=8 * draw.randint(2, dim // 8) if latent else 0,
     )
-
-
-def _distinct(cells: Iterable[Case]) -> list[Case]:
-    """Each cell once, in order."""
-    return list({tuple(found.items()): found for found in cells}.values())
 
 
 SETS: dict[str, Callable[[], list[Case]]] = {

@@ -7,20 +7,19 @@ import math
 import numpy as np
 import torch
 
-from kvproof.kernels.source import Source, poison
+from kvproof.kernels.paged_inputs import (
+    DTYPES,
+    SPARE_PAGES,
+    filled,
+    poison_leftovers,
+    poison_unowned,
+    pool_of,
+    scale_of,
+)
+from kvproof.kernels.source import Source
 from kvproof.kernels.spec import Case, Problem
 
-SPARE_PAGES = 3
-"""Pages that no request owns; padding of block tables points there."""
-
 SHORTEST_RAGGED = 512
-
-DTYPES = {
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "fp8": torch.float8_e4m3fn,
-    "int8": torch.int8,
-}
 
 
 def make(case: Case, source: Source) -> Problem:
@@ -40,15 +39,15 @@ def make(case: Case, source: Source) -> Problem:
     needs = [-(-length // page) for length in lengths]
     order = source.permutation(sum(needs) + SPARE_PAGES)
     table = _table(case, source, order, needs)
-    pools = [_pool(case, source, len(order), dim)]
+    pools = [pool_of(case, source, len(order), dim)]
     if not case["latent"]:
-        pools.append(_pool(case, source, len(order), dim))
-    scales = [_scale(case, source, pool) for pool in pools]
+        pools.append(pool_of(case, source, len(order), dim))
+    scales = [scale_of(case, source, pool) for pool in pools]
     for tensor in (*pools, *scales):
         if tensor is not None and tensor.dim() > 1:
-            _poison_unowned(tensor, order[sum(needs) :])
+            poison_unowned(tensor, order[sum(needs) :])
             if case["leftovers"] == "nan":
-                _poison_leftovers(tensor, order, lengths, needs)
+                poison_leftovers(tensor, order, lengths, needs)
     query = (len(lengths), int(case["q_tokens"]), heads)
     sinks = source.normal((heads,), torch.float32) if case["sinks"] else None
     return Problem(
@@ -90,55 +89,4 @@ def _table(case: Case, source: Source, order: torch.Tensor, needs: list[int]) ->
     width = -(-int(case["context"]) // int(case["page"])) + 1
     table = source.empty((len(needs), width), torch.int32)
     table.copy_(order[-1].expand_as(table))
-    start = 0
-    for request, need in enumerate(needs):
-        table[request, :need] = order[start : start + need]
-        start += need
-    return table
-
-
-def _pool(case: Case, source: Source, pages: int, dim: int) -> torch.Tensor:
-    shape = (pages, int(case["page"]), int(case["kv_heads"]), dim)
-    dtype = DTYPES[str(case["kv_dtype"])]
-    if dtype == torch.int8:
-        return source.bytes(shape).view(torch.int8)
-    return source.normal(shape, dtype)
-
-
-def _scale(case: Case, source: Source, pool: torch.Tensor) -> torch.Tensor | None:
-    """Scales such that scaled values are about as large as normal ones."""
-    if pool.dtype == torch.int8:
-        return source.normal(pool.shape[:3], torch.float32, scale=0.003).abs_().add_(0.012)
-    if pool.dtype == torch.float8_e4m3fn:
-        scale = source.normal((pool.shape[2],), torch.float32, scale=0.1).add_(1)
-        if case.get("scales") == "tensor":
-            # A power of two: scaled keys are exact in bfloat16, in which engines have them.
-            scale.fill_(2.0 ** int(source.integers((1,), low=-1, high=2)))
-        return scale
-    return None
-
-
-def _poison_unowned(tensor: torch.Tensor, pages: torch.Tensor) -> None:
-    """Poison pages that belong to no request."""
-    rows, bad = _rows(tensor)
-    rows[pages.long()] = bad
-
-
-def _poison_leftovers(
-    tensor: torch.Tensor, order: torch.Tensor, lengths: list[int], needs: list[int]
-) -> None:
-    """Poison what lies behind each request's last token in its last page."""
-    rows, bad = _rows(tensor)
-    page, start = tensor.shape[1], 0
-    for length, need in zip(lengths, needs, strict=True):
-        start += need
-        if length % page:
-            rows[int(order[start - 1]), length % page :] = bad
-
-
-def _rows(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The tensor, and a poisoned token for it; as bytes, for not every device indexes float8."""
-    bad = poison(torch.empty(tensor.shape[2:], dtype=tensor.dtype, device=tensor.device))
-    if tensor.itemsize > 1:
-        return tensor, bad
-    return tensor.view(torch.uint8), bad.view(torch.uint8)
+    return filled(table, order, needs)

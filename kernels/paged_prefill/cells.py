@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import product
 
-from kvproof.kernels.spec import Case, Value
+from kvproof.kernels.spec import Case, Value, distinct
 
 PAGES = (16, 32, 64, 128, 256)
 DTYPES = ("bf16", "fp16", "fp8", "int8")
@@ -55,7 +55,7 @@ def gpu() -> list[Case]:
              lengths="edges")
         for dtype, dim, page in product(DTYPES, (64, 128, 256), (8, 16, 128))
     ]  # fmt: skip
-    return _distinct([*grid, *edges, *_around()])
+    return distinct([*grid, *edges, *_around()])
 
 
 def _around() -> list[Case]:
@@ -105,7 +105,7 @@ def cpu() -> list[Case]:
         {**cell(page=page, head_dim=64, kv_dtype=dtype), **small, **feature}
         for (dtype, page), feature in product((("fp16", 4), ("fp8", 16)), _features())
     ]
-    return _distinct([*widths, *groups, *features])
+    return distinct([*widths, *groups, *features])
 
 
 def _features() -> list[dict[str, Value]]:
@@ -145,10 +145,6 @@ def _drawn(draw: random.Random, small: bool) -> Case:  # noqa: FBT001 - one call
         sinks=draw.random() < 0.3,
         soft_cap=draw.choice((0.0, 0.0, 5.0, 30.0)),
     )
-
-
-def _distinct(cells: Iterable[Case]) -> list[Case]:
-    return list({tuple(found.items()): found for found in cells}.values())
 
 
 SETS: dict[str, Callable[[], list[Case]]] = {

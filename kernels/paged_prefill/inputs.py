@@ -8,21 +8,20 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from kvproof.kernels.source import Source, poison
+from kvproof.kernels.paged_inputs import (
+    DTYPES,
+    SPARE_PAGES,
+    filled,
+    poison_leftovers,
+    poison_unowned,
+    pool_of,
+    scale_of,
+)
+from kvproof.kernels.source import Source
 from kvproof.kernels.spec import Case, Problem
-
-SPARE_PAGES = 3
-"""Pages that no request owns."""
 
 NEVER_READ = 1 << 30
 """Page id of the padding of block tables, far outside of any pool."""
-
-DTYPES = {
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "fp8": torch.float8_e4m3fn,
-    "int8": torch.int8,
-}
 
 
 class Request(NamedTuple):
@@ -51,11 +50,12 @@ def make(case: Case, source: Source) -> Problem:
     dtype = kv_dtype if kv_dtype.itemsize == 2 else torch.bfloat16
     needs = [-(-request.length // page) for request in requests]
     order = source.permutation(sum(needs) + SPARE_PAGES)
-    pools = [_pool(case, source, len(order)) for _ in range(2)]
-    scales = [_scale(source, pool) for pool in pools]
+    pools = [pool_of(case, source, len(order), dim) for _ in range(2)]
+    scales = [scale_of(case, source, pool) for pool in pools]
     for tensor in (*pools, *scales):
         if tensor is not None and tensor.dim() > 1:
-            _poison_unowned(tensor, order, requests, needs)
+            poison_unowned(tensor, order[sum(needs) :])
+            poison_leftovers(tensor, order, [one.length for one in requests], needs)
     starts = [0, *accumulate(request.new for request in requests)]
     query = (starts[-1], heads, dim)
     return Problem(
@@ -106,39 +106,4 @@ def _int32(source: Source, values: list[int]) -> torch.Tensor:
 
 def _table(source: Source, order: torch.Tensor, needs: list[int]) -> torch.Tensor:
     table = source.empty((len(needs), max(needs) + 1), torch.int32).fill_(NEVER_READ)
-    start = 0
-    for request, need in enumerate(needs):
-        table[request, :need] = order[start : start + need]
-        start += need
-    return table
-
-
-def _pool(case: Case, source: Source, pages: int) -> torch.Tensor:
-    shape = (pages, int(case["page"]), int(case["kv_heads"]), int(case["head_dim"]))
-    dtype = DTYPES[str(case["kv_dtype"])]
-    if dtype == torch.int8:
-        return source.bytes(shape).view(torch.int8)
-    return source.normal(shape, dtype)
-
-
-def _scale(source: Source, pool: torch.Tensor) -> torch.Tensor | None:
-    if pool.dtype == torch.int8:
-        return source.normal(pool.shape[:3], torch.float32, scale=0.003).abs_().add_(0.012)
-    if pool.dtype == torch.float8_e4m3fn:
-        return source.normal((pool.shape[2],), torch.float32, scale=0.1).add_(1)
-    return None
-
-
-def _poison_unowned(
-    tensor: torch.Tensor, order: torch.Tensor, requests: list[Request], needs: list[int]
-) -> None:
-    # Rows as bytes: not every device can index float8.
-    bad = poison(torch.empty(tensor.shape[2:], dtype=tensor.dtype, device=tensor.device))
-    rows = tensor.view(torch.uint8) if tensor.itemsize == 1 else tensor
-    bad = bad.view(torch.uint8) if tensor.itemsize == 1 else bad
-    rows[order[sum(needs) :].long()] = bad
-    page, start = tensor.shape[1], 0
-    for request, need in zip(requests, needs, strict=True):
-        start += need
-        if request.length % page:
-            rows[int(order[start - 1]), request.length % page :] = bad
+    return filled(table, order, needs)
