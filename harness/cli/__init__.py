@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from kvproof.harness.errors import Exit
 
@@ -21,7 +22,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from kvproof.harness.cli.app import main as run  # takes long enough for a Ctrl-C
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
-    run(arguments)
+    except MemoryError:
+        _no_memory()
+    try:
+        run(arguments)
+    except MemoryError:  # not even enough to say so in colours
+        _no_memory()
+
+
+def _no_memory() -> NoReturn:
+    sys.stderr.write("kvproof: there is not enough memory\n  raise its limit (ulimit -v)\n")
+    sys.exit(Exit.USAGE)
 
 
 def _print_version() -> None:

@@ -52,8 +52,14 @@ OF_THE_SYSTEM = {
     errno.EROFS,
 }  # fmt: skip
 """Errors that are a limit or a permission of the machine: exit code 2 wherever they come up."""
-NO_THREAD = "can't start new thread"
-"""Python's message where memory or processes are at their limit."""
+OF_THE_MACHINE = {
+    "can't start new thread": NO_MEMORY,
+    "No usable temporary directory": (
+        "no temporary file can be written",
+        "free some space, or set TMPDIR to a folder on another disk",
+    ),
+}
+"""Python's own messages for limits of the machine -> ours."""
 LONGEST = 1200
 """Characters of a message."""
 
@@ -105,6 +111,9 @@ def _run(words: list[str], notices: Sequence[str]) -> int | None:
     except KeyboardInterrupt:
         _say("interrupted")
         sys.exit(Exit.INTERRUPTED)
+    except RecursionError:
+        _say("the input is nested too deep", "give a path or a file with fewer levels")
+        sys.exit(Exit.USAGE)
     except MemoryError:
         _say(*NO_MEMORY)
         sys.exit(Exit.USAGE)
@@ -112,9 +121,10 @@ def _run(words: list[str], notices: Sequence[str]) -> int | None:
         if isinstance(error, OSError) and error.errno in OF_THE_SYSTEM:
             _say(*_of_the_system(error))
             sys.exit(Exit.USAGE)
-        if NO_THREAD in str(error):
-            _say(*NO_MEMORY)
-            sys.exit(Exit.USAGE)
+        for words_of, complaint in OF_THE_MACHINE.items():
+            if words_of in str(error):
+                _say(*complaint)
+                sys.exit(Exit.USAGE)
         _say(f"internal error: {type(error).__name__}: {error}", "please report these lines:")
         _errors().print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
         sys.exit(Exit.HARNESS)

@@ -60,8 +60,9 @@ def judge(
     yield from _code(outcome, codes)
     yield from _texts(command, outcome)
     yield from _secret(command, outcome, inputs)
-    if not (outcome.code == Exit.USAGE and "cwd/record/run.json" in inputs):  # a damaged one
-        yield from _records(command, outcome)
+    damaged = "cwd/record/run.json" in inputs
+    if not (outcome.code == Exit.USAGE and damaged):
+        yield from _records(command, outcome, damaged=damaged)
     yield from _places(command, outcome, verb, inputs)
     if outcome.left:
         yield Broken("orphan", "; ".join(outcome.left)[:300])
@@ -119,7 +120,7 @@ def _secret(command: Command, outcome: Outcome, inputs: Mapping[str, int]) -> It
                 return
 
 
-def _records(command: Command, outcome: Outcome) -> Iterator[Broken]:
+def _records(command: Command, outcome: Outcome, *, damaged: bool) -> Iterator[Broken]:
     """The record of the command is readable; at most the event being written is lost."""
     record = command.folder / "cwd" / "record"
     if not (record / "run.json").exists():
@@ -131,13 +132,15 @@ def _records(command: Command, outcome: Outcome) -> Iterator[Broken]:
     except UsageError as error:
         yield Broken("record", f"not readable: {error}"[:300])
         return
-    if run.torn > 1:
+    if run.torn > 1 and not damaged:
         yield Broken("lost events", f"{run.torn} lines cannot be read")
     if len(run.events) + run.torn < outcome.lines_before:
         yield Broken("lost events", f"{len(run.events)} of {outcome.lines_before}")
     ended = run.ended.exit_code if run.ended else None
     if outcome.stopped and outcome.code < 0 and ended is None and run.events:
         yield Broken("record", f"not closed by SIGTERM, {len(run.events)} events")
+    if outcome.code == Exit.INTERRUPTED and ended is not None:
+        return  # the signal may come when the record is closed, and the report is not written
     if outcome.code >= 0 and ended != outcome.code and run.events and command.closes:
         yield Broken("record", f"ends with {ended}, the command with {outcome.code}")
 

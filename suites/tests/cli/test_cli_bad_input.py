@@ -242,7 +242,7 @@ def test_the_log_of_a_part_imports_no_target_of_its_own_choice(tmp_path: Path) -
     log = {
         "part": "hits",
         "target": "evil:make",
-        "property": "x",
+        "property": "the_hit_is_the_longest_valid_length",
         "config": {},
         "operations": [["x", {}]],
     }

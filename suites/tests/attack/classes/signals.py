@@ -86,7 +86,7 @@ def _resumed(session: Session, made: Command, before: Attempt) -> Attempt:
     """Repeat the command; it continues the record, or begins it."""
     outcome = session.run(made._replace(sent=None))
     broken = []
-    if outcome.code not in rules.allowed(" ".join(made.words[:1])):
+    if not outcome.stopped and outcome.code not in rules.allowed(" ".join(made.words[:1])):
         broken.append(Broken("resume", f"ended with {outcome.code}: {outcome.err[-200:]}"))
     return before._replace(
         codes=(*before.codes, str(outcome.code)), broken=(*before.broken, *broken)
