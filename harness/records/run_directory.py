@@ -63,11 +63,15 @@ def _decode(line: bytes) -> AnyEvent:
 
 
 def _line(event: AnyEvent) -> bytes:
+    return _encoded(event) + b"\n"
+
+
+def _encoded(record: AnyEvent | Manifest) -> bytes:
     try:
-        return _encode(event) + b"\n"
-    except UnicodeEncodeError:  # a target's message may hold what is no text, say a file name
-        text = json.dumps(msgspec.to_builtins(event), ensure_ascii=False)
-        return text.encode(errors="replace") + b"\n"
+        return _encode(record)
+    except UnicodeEncodeError:  # a message or a command may hold what is no text, say a file name
+        text = json.dumps(msgspec.to_builtins(record), ensure_ascii=False)
+        return text.encode(errors="replace")
 
 
 class LineFile:
@@ -82,7 +86,7 @@ class LineFile:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             if not (directory / "run.json").exists():
-                write_atomically(directory / "run.json", msgspec.json.format(_encode(manifest)))
+                write_atomically(directory / "run.json", msgspec.json.format(_encoded(manifest)))
             self._file = self.path.open("ab+")
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._end_torn_line()

@@ -97,7 +97,8 @@ def _texts(command: Command, outcome: Outcome) -> Iterator[Broken]:
         if line.startswith("kvproof: ") and not _NOTICE.match(line)
     ]
     most = 1 if outcome.code in _SPOKEN or "--" in command.words else 0
-    least = 1 if outcome.code == Exit.USAGE else 0
+    tells = "doctor" not in command.words  # its table tells
+    least = 1 if outcome.code == Exit.USAGE and tells else 0
     if not least <= len(messages) <= most:
         yield Broken(
             "one message", f"{len(messages)} with code {outcome.code}: {outcome.err[-200:]}"
