@@ -131,7 +131,8 @@ class Report:
         """The command that runs a failure again; empty for requests to a server."""
         if self.manifest.verb == "probe":
             return ""
-        return shlex.join(["kvproof", "replay", str(self.run.directory / failure.op_log)])
+        log = str(self.run.directory / failure.op_log)
+        return shlex.join(["kvproof", "replay", log, "--target", failure.target])
 
     def sentence_of(self, name: str) -> str:
         """The sentence of a property; empty if the run did not get to its verdict."""

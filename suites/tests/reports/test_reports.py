@@ -266,7 +266,7 @@ def test_equal_reasons_of_many_properties_are_one_note(run: Run) -> None:
 
 def test_only_failures_with_an_op_log_of_operations_can_be_replayed(run: Run) -> None:
     (failure, *_) = (event for event in run.events if isinstance(event, Failure))
-    command = f"kvproof replay {run.directory / failure.op_log}"
+    command = f"kvproof replay {run.directory / failure.op_log} --target {failure.target}"
     assert command in terminal_text(run, width=200)
     probed = replace(run, manifest=replace(run.manifest, verb="probe"))
     assert "kvproof replay" not in terminal_text(probed, width=200)
