@@ -59,6 +59,10 @@ class _Stderr:
             self._stream.write(redacted(text))
         return len(text)
 
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 

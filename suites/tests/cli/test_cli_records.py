@@ -59,8 +59,9 @@ def test_a_closed_terminal_closes_the_records(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     command = [KVPROOF, "fuzz", "--target", SLOW, "--output", "record"]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
-    )
+        command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
     os.close(theirs)
     try:
         while not (tmp_path / STARTED).exists():
