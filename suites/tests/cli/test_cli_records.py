@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import resource
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records.events import HarnessFault
 from kvproof.harness.records.run_directory import RunWriter, read_run, store
 from kvproof.suites.tests.cli.cli_kit import (
-    KVPROOF,
     TARGETS,
     closed_run,
     here,
@@ -52,28 +47,6 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         RunWriter(tmp_path, MANIFEST)
     writer.close()
     RunWriter(tmp_path, MANIFEST).close()
-
-
-@pytest.mark.slow(reason="starts many processes")
-def test_a_closed_terminal_closes_the_records(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    command = [KVPROOF, "fuzz", "--target", SLOW, "--output", "record"]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
-    os.close(theirs)
-    try:
-        while not (tmp_path / STARTED).exists():
-            os.read(ours, 4096)  # or the terminal is full
-        os.close(ours)
-        process.send_signal(signal.SIGHUP)
-        assert process.wait(60) == 130
-    finally:
-        process.kill()
-        process.wait()
-    run = closed_run(tmp_path / "record", 130)
-    assert not any(isinstance(event, HarnessFault) for event in run.events)
 
 
 @contextmanager
