@@ -289,6 +289,7 @@ class Verdict(pytest.Item):
             raise Broken("\n".join(f"{e.outcome} {e.path}: {e.message}" for e in bad))
 
     def _survival(self) -> None:
+        from kvproof.harness.errors import ANSWERS
         from kvproof.harness.records.events import Failure, TargetFailed
 
         judged = {prop.name for prop in self.parent.properties}
@@ -297,8 +298,10 @@ class Verdict(pytest.Item):
                 raise Broken(f"{event.property}: {_describe(event, self.parent.directory)}")
         for event in self.parent.of(TargetFailed):
             parts = [f"{event.kind}: {event.message}"]
-            if event.history:
-                parts.append(f"history:\n{_steps(event.history)}")
+            failures = self.parent.of(Failure)
+            shown = next((e.history for e in failures if e.property == ANSWERS), event.history)
+            if shown:
+                parts.append(f"history:\n{_steps(shown)}")
             if event.log:
                 parts.append(f"log:\n{textwrap.indent(event.log.rstrip(), '  ')}")
             raise Broken("\n\n".join(parts))
