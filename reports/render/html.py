@@ -195,11 +195,19 @@ def is_link(value: str) -> bool:
         return False
 
 
+_OPTIONS = {"where": "filter", "checked_tokens": "verify_tokens", "peer": "baseline_target"}
+"""Name of a setting in run.json -> its option, where they differ."""
+
+
 def facts(report: Report) -> list[tuple[str, str]]:
     """List in the head: options, place and length of the run."""
     manifest = report.manifest
     config = manifest.config.items()
-    plain = {k: v for k, v in config if isinstance(v, str | int | float) and v != ""}
+    plain = {
+        _OPTIONS.get(name, name): value
+        for name, value in config
+        if isinstance(value, str | int | float) and value != ""
+    }
     found = [
         ("started", manifest.started.replace("T", " ").replace("Z", " UTC")),
         ("duration", text.duration(report.seconds)),

@@ -11,6 +11,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from kvproof.harness.cli.arguments.bench import BenchArguments
+from kvproof.harness.cli.arguments.sweep import SweepArguments
 from kvproof.harness.records.events import (
     AnyEvent,
     BenchSummary,
@@ -27,7 +29,7 @@ from kvproof.harness.records.events import (
 from kvproof.harness.records.run_directory import Run, read_run
 from kvproof.reports.model.attention import notes
 from kvproof.reports.model.build import build
-from kvproof.reports.render.html import render_html
+from kvproof.reports.render.html import _OPTIONS, render_html
 from kvproof.reports.render.junit import render_junit
 from kvproof.reports.render.markdown import render_markdown
 from kvproof.suites.tests.reports.report_kit import (
@@ -163,6 +165,14 @@ def test_settings_that_were_not_given_are_not_told(run: Run) -> None:
     config = {"budget": "pr", "only": "", "limit": "20m"}
     asked = replace(run, manifest=replace(run.manifest, config=config))
     assert "<dd>budget pr, limit 20m</dd>" in render_html(asked)
+
+
+def test_settings_have_the_names_of_their_options(run: Run) -> None:
+    config = {"where": "page=16", "checked_tokens": 5, "peer": "vllm==0.33.0"}
+    shown = "<dd>filter page=16, verify tokens 5, baseline target vllm==0.33.0</dd>"
+    assert shown in render_html(replace(run, manifest=replace(run.manifest, config=config)))
+    options = {*SweepArguments.__dataclass_fields__, *BenchArguments.__dataclass_fields__}
+    assert {name.removesuffix("_") for name in options} >= set(_OPTIONS.values())
 
 
 def test_each_event_alone_renders(run: Run) -> None:
