@@ -10,15 +10,15 @@ import json
 import os
 import re
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from kvproof.suites.reference.evaluation import server
+from kvproof.suites.reference.evaluation.server import serving
 from kvproof.suites.tests.evaluation.eval_reader import parse, read
 
 BLOCK = 64
@@ -57,29 +57,16 @@ class Script:
     """It starts a process of its own that would outlive it."""
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-
+class Server(server.Server):
     def __init__(self, script: Script, port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), Handler)
+        super().__init__(Handler, port)
         self.script = script
-        self.lock = threading.Lock()
-        self.blocks: set[tuple[str, ...] | int] = set()
         self.prompts: list[str] = []
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.active = self.most_active = 0
         self.struck: Counter[str] = Counter()
         self.begun = time.monotonic()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client may hang up; everything else is a mistake of the script."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def take(self, body: dict[str, Any], headers: dict[str, str]) -> tuple[int, str]:
         """Number of the request, and what goes wrong with it."""
@@ -97,17 +84,6 @@ class Server(ThreadingHTTPServer):
             os._exit(7)
         return number, fault
 
-    def hit(self, prompt: str) -> int:
-        """Characters of the longest cached prefix; what is behind it is cached from now on."""
-        found, chain, known = 0, 0, self.script.cache
-        with self.lock:
-            for end in range(BLOCK, len(prompt) + 1, BLOCK):
-                chain = hash((chain, prompt[end - BLOCK : end]))
-                known = known and chain in self.blocks
-                found = end if known else found
-                self.blocks.add(chain)
-        return found
-
     def answer(self, prompt: str, hit: int) -> str:
         if second := SECOND.search(prompt):
             return f"The correct answer is ({second[1]})."
@@ -122,37 +98,31 @@ class Server(ThreadingHTTPServer):
         return f"{'Well. ' if noisy else ''}The correct answer is ({letter})."
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(server.Handler):
     server: Server
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-    def do_GET(self) -> None:
+    def get(self) -> None:
         script = self.server.script
         if time.monotonic() - self.server.begun < script.late:
-            self.plain(503, b"loading")
+            self.send(503, b"loading")
         elif self.path == "/v1/models":
             listed = [{"id": name, "object": "model"} for name in script.models]
-            self.plain(200, json.dumps({"object": "list", "data": listed}).encode())
+            self.send_json(200, {"object": "list", "data": listed})
         elif self.path == "/long":
-            self.plain(200, b"x" * 1000)
+            self.send(200, b"x" * 1000)
         elif self.path == "/health":
-            self.plain(200, script.health.encode())
+            self.send(200, script.health.encode())
         else:
-            self.plain(404, b"{}")
+            self.send(404, b"{}")
 
-    def do_POST(self) -> None:
-        data = self.rfile.read(int(self.headers["Content-Length"] or 0))
+    def post(self, data: bytes) -> None:
         if self.path == "/reset":
             self.server.blocks.clear()
-            self.plain(200, b"")
+            self.send(200, b"")
             return
         body = json.loads(data)
         number, fault = self.server.take(body, {k.lower(): v for k, v in self.headers.items()})
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.strike(fault, body) if fault else self.good(body, number)
+        self.strike(fault, body) if fault else self.good(body, number)
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -170,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
         with self.counted():  # until the client may go on
             while self.server.most_active < self.server.script.together:
                 time.sleep(0.01)
-            hit = self.server.hit(prompt)
+            hit = self.server.hit(prompt, BLOCK, on=self.server.script.cache)
             text = self.server.answer(prompt, hit)
         self.complete(body, text, "stop", self.usage(prompt, hit))
 
@@ -189,17 +159,17 @@ class Handler(BaseHTTPRequestHandler):
             message = {"role": "assistant", "content": text}
             choice = {"index": 0, "message": message, "finish_reason": reason}
             choice |= self.logprobs(body, text)
-            self.plain(200, json.dumps({"choices": [choice], "usage": usage}).encode())
+            self.send_json(200, {"choices": [choice], "usage": usage})
             return
         half = len(text) // 2
-        self.events()
+        self.send_events()
         for piece, finish in ((text[:half], None), (text[half:], None), ("", reason)):
             choice = {"index": 0, "delta": {"content": piece}, "finish_reason": finish}
-            self.event({"choices": [choice | self.logprobs(body, piece)]})
+            self.send_event({"choices": [choice | self.logprobs(body, piece)]})
         if body["stream_options"]["include_usage"]:
-            self.event({"choices": [], "usage": usage})
-        self.chunk(b"data: [DONE]\n\n")
-        self.chunk(b"")
+            self.send_event({"choices": [], "usage": usage})
+        self.send_chunk(b"data: [DONE]\n\n")
+        self.send_chunk(b"")
 
     def logprobs(self, body: dict[str, Any], text: str) -> dict[str, Any]:
         """One token per word."""
@@ -210,7 +180,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def strike(self, fault: str, body: dict[str, Any]) -> None:
         if fault.isdigit():
-            self.plain(int(fault), b'{"error": {"message": "injected"}}')
+            self.send(int(fault), b'{"error": {"message": "injected"}}')
         elif fault == "empty":
             self.complete(body, "", "length", {"prompt_tokens": 9})
         elif fault == "silent":
@@ -224,76 +194,46 @@ class Handler(BaseHTTPRequestHandler):
         elif fault == "drop":
             self.close_connection = True
         elif fault == "cut":
-            self.events()
-            self.event({"choices": [{"delta": {"content": "The correct answer is (A)"}}]})
+            self.send_events()
+            self.send_event({"choices": [{"delta": {"content": "The correct answer is (A)"}}]})
             self.close_connection = True
         elif fault == "unusual events":
             self.unusual()
         elif fault == "error event":
-            self.events()
-            self.event({"error": {"message": "out of memory", "code": 500}})
-            self.chunk(b"")
+            self.send_events()
+            self.send_event({"error": {"message": "out of memory", "code": 500}})
+            self.send_chunk(b"")
         elif fault == "short":
-            self.plain(200, b'{"choices": [', more=50)
+            self.send(200, b'{"choices": [', missing=50)
             self.close_connection = True
         elif fault == "garbage":
-            self.plain(200, b"<html>it works</html>")
+            self.send(200, b"<html>it works</html>")
         elif fault == "deep":
-            self.plain(200, b"[" * 20_000)
+            self.send(200, b"[" * 20_000)
         elif fault == "shape":
-            self.plain(200, b'{"choices": [{"message": {"content": 5}}]}')
+            self.send(200, b'{"choices": [{"message": {"content": 5}}]}')
         else:
             raise AssertionError(fault)
 
     def unusual(self) -> None:
         """All that the standard of server-sent events allows, and few servers do."""
-        self.events()
-        self.chunk(b'\xef\xbb\xbf: hello\r\rfoo: bar\r\nwithout-colon\ndata: {"choices":\r\n')
-        self.chunk(b'data: [{"delta": {"content": "The answer"},\ndata:"finish_reason":')
-        self.chunk(b'"stop"}]}\r\r\ndata: [DONE]\r\n\r\n')
-        self.chunk(b"")
+        self.send_events()
+        self.send_chunk(b'\xef\xbb\xbf: hello\r\rfoo: bar\r\nwithout-colon\ndata: {"choices":\r\n')
+        self.send_chunk(b'data: [{"delta": {"content": "The answer"},\ndata:"finish_reason":')
+        self.send_chunk(b'"stop"}]}\r\r\ndata: [DONE]\r\n\r\n')
+        self.send_chunk(b"")
 
     def drip(self) -> None:
         """Something arrives again and again, but never an answer."""
-        self.events()
+        self.send_events()
         for _ in range(200):
-            self.chunk(b": still here\n")
+            self.send_chunk(b": still here\n")
             time.sleep(0.05)
 
-    def events(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
 
-    def event(self, value: dict[str, Any]) -> None:
-        self.chunk(b"data: " + json.dumps(value).encode() + b"\n\n")
-
-    def chunk(self, data: bytes) -> None:
-        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-        self.wfile.flush()
-
-    def plain(self, status: int, data: bytes, more: int = 0) -> None:
-        """`more` bytes are promised and never come."""
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data) + more))
-        self.end_headers()
-        self.wfile.write(data)
-
-
-@contextmanager
-def scripted(script: Script | None = None, **settings: Any) -> Iterator[Server]:
+def scripted(script: Script | None = None, **settings: Any) -> AbstractContextManager[Server]:
     """A server in a thread of this process."""
-    server = Server(script or Script(**settings))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return serving(Server(script or Script(**settings)))
 
 
 def main(port: str, settings: str = "{}") -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from kvproof.suites.reference.evaluation import server
+from kvproof.suites.reference.evaluation.server import serving
 
 SIGNS = "abcdefghijklmnop"
 
@@ -59,34 +60,18 @@ class Script:
     metrics: Callable[[Server], str] | None = None
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64
-
+class Server(server.Server):
     def __init__(self, script: Script) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(Handler)
         self.script = script
-        self.lock = threading.Lock()
-        self.blocks: set[str] = set()
         self.count = self.hit_tokens = self.query_tokens = 0
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients leave as they like."""
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def find(self, tokens: list[Any], salt: str) -> int:
         """Tokens of the longest cached prefix; the whole prompt is cached from now on."""
-        script, chain, found = self.script, salt, 0
-        known = script.hits
+        script = self.script
+        found = self.hit(tuple(tokens), script.block, salt, on=script.hits)
+        found -= script.block if found and found == len(tokens) else 0
         with self.lock:
-            for end in range(script.block, len(tokens) + 1, script.block):
-                chain = digest((chain, tokens[end - script.block : end]))
-                known = known and chain in self.blocks and end < len(tokens)
-                found = end if known else found
-                self.blocks.add(chain)
             self.query_tokens += len(tokens)
             self.hit_tokens += found
         return found
@@ -96,38 +81,34 @@ def digest(value: object) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(server.Handler):
     server: Server
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-    def do_GET(self) -> None:
+    def get(self) -> None:
         script = self.server.script
         if 0 <= script.dies_at < self.server.count:
             self.close_connection = True
         elif self.path == "/v1/models" and self.allowed():
             listed = [{"id": "scripted", "owned_by": script.owner, "max_model_len": 4096}]
-            self.say(script.models_status, {"data": listed})
+            self.send_json(script.models_status, {"data": listed})
         elif self.path == "/openapi.json":
             fields = {} if script.salts == "undocumented" else {"cache_salt": {}}
-            self.say(200, documented({"model": {}, **fields}))
+            self.send_json(200, documented({"model": {}, **fields}))
         elif self.path == "/metrics" and script.metrics:
             self.send(200, script.metrics(self.server).encode(), "text/plain")
         else:
-            self.say(404, {"error": {"message": "there is nothing"}})
+            self.send_json(404, {"error": {"message": "there is nothing"}})
 
     def allowed(self) -> bool:
         key = self.server.script.key
         if not key or self.headers.get("Authorization") == f"Bearer {key}":
             return True
-        self.say(401, {"error": {"message": "wrong key"}})
+        self.send_json(401, {"error": {"message": "wrong key"}})
         return False
 
-    def do_POST(self) -> None:
+    def post(self, data: bytes) -> None:
         server, script = self.server, self.server.script
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.loads(data)
         with server.lock:
             number = server.count
             server.count += 1
@@ -135,15 +116,14 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         time.sleep(script.seconds)
-        with suppress(BrokenPipeError, ConnectionResetError):
-            if script.status:
-                self.say(script.status, {"error": {"message": "by script"}})
-            elif script.broken and number % script.broken == 0:
-                self.say(500, {"error": {"message": "out of memory"}})
-            elif script.garbage:
-                self.send(200, b"<html>it works</html>", "text/html")
-            else:
-                self.complete(body, number)
+        if script.status:
+            self.send_json(script.status, {"error": {"message": "by script"}})
+        elif script.broken and number % script.broken == 0:
+            self.send_json(500, {"error": {"message": "out of memory"}})
+        elif script.garbage:
+            self.send(200, b"<html>it works</html>", "text/html")
+        else:
+            self.complete(body, number)
 
     def tokens(self, body: dict[str, Any]) -> list[Any] | None:
         """Tokens of the prompt, one per character of a text; None: not taken in that form."""
@@ -160,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
     def complete(self, body: dict[str, Any], number: int) -> None:
         script, tokens = self.server.script, self.tokens(body)
         if tokens is None:
-            self.say(400, {"error": {"message": "not in this form"}})
+            self.send_json(400, {"error": {"message": "not in this form"}})
             return
         salt = "" if script.salts == "ignored" else body.get("cache_salt", "")
         cached = self.server.find(tokens, salt)
@@ -176,7 +156,7 @@ class Handler(BaseHTTPRequestHandler):
             told = script.told(cached, len(tokens))
             counts["prompt_tokens_details"] = {"cached_tokens": told}
         choice = self.choice(body, said)
-        self.say(200, {"choices": [choice], **({"usage": counts} if script.usage else {})})
+        self.send_json(200, {"choices": [choice], **({"usage": counts} if script.usage else {})})
 
     def token(self, seed: str, place: int, cached: int) -> list[tuple[str, float]]:
         """The two likeliest tokens in a place."""
@@ -213,26 +193,14 @@ class Handler(BaseHTTPRequestHandler):
         }
 
     def stream(self, said: list[list[tuple[str, float]]]) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Connection", "close")
-        self.end_headers()
-        for top in said[: 2 if self.server.script.cut_streams else None]:
-            event = {"choices": [{"index": 0, "text": top[0][0]}]}
-            self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
-        if not self.server.script.cut_streams:
-            self.wfile.write(b"data: [DONE]\n\n")
+        cut = self.server.script.cut_streams
+        self.send_events()
+        for top in said[: 2 if cut else None]:
+            self.send_event({"choices": [{"index": 0, "text": top[0][0]}]})
+        if not cut:
+            self.send_chunk(b"data: [DONE]\n\n")
+            self.send_chunk(b"")
         self.close_connection = True
-
-    def say(self, status: int, value: object) -> None:
-        self.send(status, json.dumps(value).encode(), "application/json")
-
-    def send(self, status: int, data: bytes, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
 
 
 def documented(fields: dict[str, Any]) -> dict[str, Any]:
@@ -255,15 +223,6 @@ def vllm_metrics(server: Server) -> str:
     )
 
 
-@contextmanager
-def scripted(**settings: Any) -> Iterator[Server]:
+def scripted(**settings: Any) -> AbstractContextManager[Server]:
     """A server in a thread of this process."""
-    server = Server(Script(**settings))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return serving(Server(Script(**settings)))
