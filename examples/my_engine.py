@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import (
     Completed,
     Evicted,
     Inspection,
-    Profile,
     Refused,
     Released,
     Request,

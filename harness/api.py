@@ -20,6 +20,7 @@ from kvproof.harness.contract.operations import (
     Reset,
     Unpin,
 )
+from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import (
     Batch,
     CacheEvent,
@@ -29,7 +30,6 @@ from kvproof.harness.contract.target import (
     HitStatistics,
     Inspection,
     Namespace,
-    Profile,
     Refused,
     Released,
     Request,

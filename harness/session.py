@@ -12,12 +12,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kvproof.harness.contract import operations as ops
+from kvproof.harness.contract.profile import ExpertProfile, Profile
 from kvproof.harness.contract.target import (
     Batch,
     Completed,
     Evicted,
-    ExpertProfile,
-    Profile,
     Refused,
     Released,
     Scheduled,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from kvproof.harness.contract.target import Inspection, Profile, Usage
+from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.target import Inspection, Usage
 from kvproof.harness.errors import UnsupportedVerb
 
 

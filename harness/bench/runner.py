@@ -30,7 +30,7 @@ from kvproof.harness.bench.cases import (
 from kvproof.harness.bench.groups import groups_of
 from kvproof.harness.bench.lookup_job import MATCHED
 from kvproof.harness.bench.workloads import Workload, load_workload
-from kvproof.harness.contract.target import Profile
+from kvproof.harness.contract.profile import Profile
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Isolation, WorkerHandle
 from kvproof.harness.records.events import (

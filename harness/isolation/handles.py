@@ -20,7 +20,8 @@ from typing import Any, Literal, NoReturn, Protocol, Self, TypeVar, cast, get_or
 
 import msgspec
 
-from kvproof.harness.contract.target import CONTRACT_VERSION, Profile, Target, TargetConfig
+from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.target import CONTRACT_VERSION, Target, TargetConfig
 from kvproof.harness.errors import FailureKind, TargetDied
 from kvproof.harness.isolation import worker_main as worker
 from kvproof.harness.isolation.process import WorkerProcess

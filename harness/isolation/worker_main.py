@@ -40,7 +40,8 @@ if not __package__:
     _namespace.__path__ = [str(Path(__file__).resolve().parents[2])]
     sys.modules["kvproof"] = _namespace
 
-from kvproof.harness.contract.target import CONTRACT_VERSION, Profile, Target, TargetConfig
+from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.target import CONTRACT_VERSION, Target, TargetConfig
 
 _PROBE_SIZES = (16, 64, 256, 1)
 """Block sizes tried for the target whose profile is read; the first accepted one is used."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kvproof.harness.contract.target import Profile, Span, TargetConfig
+from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.target import Span, TargetConfig
 from kvproof.harness.oracle.cache_model import CacheModel
 from kvproof.harness.oracle.group_layout import Layout
 from kvproof.harness.oracle.partial_blocks import PartialBlocks

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvproof.harness.contract.target import Profile, Scheduled, Table, TargetConfig
+from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.target import Scheduled, Table, TargetConfig
 from kvproof.harness.oracle.group_layout import Layout
 from kvproof.harness.oracle.shadow_memory import ShadowMemory
 

@@ -11,14 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kvproof.harness.contract import operations as ops
-from kvproof.harness.contract.target import (
-    Inspection,
-    Profile,
-    Request,
-    Scheduled,
-    Table,
-    TargetConfig,
-)
+from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.target import Inspection, Request, Scheduled, Table, TargetConfig
 from kvproof.harness.oracle.cache_model import CacheModel, Entry
 from kvproof.harness.oracle.group_layout import Layout
 from kvproof.harness.oracle.longest_hit import HitOracle, Resident

@@ -1,7 +1,7 @@
 """Records what the cache of a running engine does, and judges it afterwards.
 
-`codec`, `rotation`, `log_writer`, `shim` and the hooks of each engine run inside the engine: they
-need nothing but the standard library of Python 3.10. The rest runs where kvproof does.
+`codec`, `rotation`, `log_writer`, `import_hook` and the hooks of each engine run inside the engine
+and need only the standard library of Python 3.10. The rest runs where kvproof does.
 
 In: calls of a running engine. Out: a recording, and its verdict. Imports `oracle` and `records`;
 inside the engine's process only the standard library.

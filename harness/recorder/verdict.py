@@ -7,15 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
 from kvproof.harness.contract import operations as ops
+from kvproof.harness.contract.profile import PolicyProfile, Profile, SpanProfile
 from kvproof.harness.contract.target import (
     Completed,
-    PolicyProfile,
-    Profile,
     Refused,
     Released,
     Request,
     Scheduled,
-    SpanProfile,
     Table,
     Target,
     TargetConfig,

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from kvproof.harness.contract.target import Group, Profile, TargetConfig
+from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.target import Group, TargetConfig
 from kvproof.harness.oracle.group_layout import Layout
 
 MAX_BLOCKS = 9

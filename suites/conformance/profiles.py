@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeAlias
 
 from hypothesis import strategies as st
 
-from kvproof.harness.contract.target import Profile, TargetConfig
+from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.target import TargetConfig
 from kvproof.suites.conformance import scenarios
 from kvproof.suites.conformance.configs import (
     LayoutConstraint,

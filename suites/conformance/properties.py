@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvproof.harness.contract.target import Profile
+from kvproof.harness.contract.profile import Profile
 from kvproof.suites.conformance.group_properties import FULL
 from kvproof.suites.framework.property import Property, table
 

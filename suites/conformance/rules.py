@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from kvproof.harness.contract import operations as ops
-from kvproof.harness.contract.target import Profile, Request
+from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.target import Request
 from kvproof.harness.session import Session
 from kvproof.suites.conformance.driver import Driver
 from kvproof.suites.conformance.profiles import CORE, WorkloadProfile

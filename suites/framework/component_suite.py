@@ -51,7 +51,7 @@ class RemoteCalls(Protocol):
 
 
 class TargetProvided(NamedTuple):
-    """A component suite on the target's own implementation (`Profile.parts`)."""
+    """A component suite on the target's own implementation (`Profile.component_suites`)."""
 
     suite: ComponentSuite
     without: Mapping[str, str]

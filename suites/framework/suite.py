@@ -105,7 +105,7 @@ def _provided(suite: ComponentSuite, handle: Handle) -> TargetProvided | None:
     if suite.target_provided is None:
         return None
     try:
-        job = handle.profile.parts.get(suite.name)
+        job = handle.profile.component_suites.get(suite.name)
         return suite.target_provided(partial(_call, handle, job)) if job else None
     except TargetDied:
         return None

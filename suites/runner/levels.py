@@ -28,7 +28,7 @@ def _instead_of_blocks(handle: Handle) -> tuple[ComponentSuite, ...]:
         profile = handle.profile
     except TargetDied:  # its verdict comes when the target is started
         return ()
-    provided = () if profile.blocks else profile.parts
+    provided = () if profile.blocks else profile.component_suites
     return tuple(suite for suite in registry.SUITES if suite.name in provided)
 
 

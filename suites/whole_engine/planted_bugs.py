@@ -89,7 +89,7 @@ def hunt(
     seconds: float = 60.0,
 ) -> Iterator[Kill]:
     """Plant each bug, search for it, take it back. Raises TargetDied, also for harness faults."""
-    ask = partial(_ask, handle, handle.profile.parts[SUITE.name])
+    ask = partial(_ask, handle, handle.profile.component_suites[SUITE.name])
     suite, known = on_target(SUITE, handle), known_failures(handle)
     for bug in bugs:
         ask(("plant", {"module": bug.module, "old": bug.old, "new": bug.new}))

@@ -20,7 +20,8 @@ from functools import cache
 
 from kvproof.harness.adapters.lmcache.api import check_drift, version
 from kvproof.harness.adapters.refusals import WithoutBlocks
-from kvproof.harness.contract.target import Profile, Target, TargetConfig
+from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.target import Target, TargetConfig
 
 _NO_BLOCKS = "blocks belong to the engine: LMCache stores what they hold, it hands none out"
 _JOBS = "kvproof.harness.adapters.lmcache.jobs"
@@ -34,7 +35,7 @@ def profile() -> Profile:
         version=version(),
         block_sizes=(4, 8, 16),
         blocks=False,
-        parts={
+        component_suites={
             "hits": f"{_JOBS}:hits",
             "transfer": f"{_JOBS}:transfer",
             "objects": f"{_JOBS}:server",

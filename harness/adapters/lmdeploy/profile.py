@@ -6,7 +6,7 @@ from functools import cache
 
 from kvproof.harness.adapters.lmdeploy.api import release, version
 from kvproof.harness.adapters.lmdeploy.releases import CHUNKS, PACKAGE, STATES
-from kvproof.harness.contract.target import (
+from kvproof.harness.contract.profile import (
     ExpertProfile,
     InspectionProfile,
     LayerProfile,

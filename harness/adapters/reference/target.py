@@ -11,27 +11,29 @@ import numpy.typing as npt
 
 from kvproof.harness.adapters.reference.cycle import make_cycle, native_groups
 from kvproof.harness.adapters.reference.view import holders, state_digest
+from kvproof.harness.contract.profile import (
+    DraftProfile,
+    ExpertProfile,
+    InspectionProfile,
+    LayerProfile,
+    PolicyProfile,
+    Profile,
+    SpanProfile,
+    StateProfile,
+)
 from kvproof.harness.contract.target import (
     Batch,
     CacheEvent,
     Completed,
-    DraftProfile,
     Evicted,
-    ExpertProfile,
     HitStatistics,
     Inspection,
-    InspectionProfile,
-    LayerProfile,
     Namespace,
-    PolicyProfile,
-    Profile,
     Refused,
     Released,
     Request,
     Scheduled,
     Span,
-    SpanProfile,
-    StateProfile,
     StateUse,
     Table,
     TargetConfig,

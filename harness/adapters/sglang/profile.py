@@ -7,7 +7,7 @@ from functools import cache
 from kvproof.harness.adapters.sglang.api import unified, version
 from kvproof.harness.adapters.sglang.host import POLICIES
 from kvproof.harness.adapters.sglang.states import REQUEST_ROWS
-from kvproof.harness.contract.target import (
+from kvproof.harness.contract.profile import (
     HostTierProfile,
     InspectionProfile,
     LayerProfile,

@@ -16,12 +16,10 @@ from typing import Any, NamedTuple
 
 from kvproof.harness.adapters.refusals import off
 from kvproof.harness.adapters.transformers.api import VERSION, check_drift, new_cache, new_state
+from kvproof.harness.contract.profile import InspectionProfile, PolicyProfile, Profile
 from kvproof.harness.contract.target import (
     Completed,
     Inspection,
-    InspectionProfile,
-    PolicyProfile,
-    Profile,
     Refused,
     Released,
     Request,

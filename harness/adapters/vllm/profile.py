@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 from kvproof.harness.adapters.vllm.api import has, release, version
-from kvproof.harness.contract.target import (
+from kvproof.harness.contract.profile import (
     DraftProfile,
     InspectionProfile,
     LayerProfile,

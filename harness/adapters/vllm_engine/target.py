@@ -15,7 +15,8 @@ from __future__ import annotations
 from functools import cache
 
 from kvproof.harness.adapters.refusals import WithoutBlocks
-from kvproof.harness.contract.target import Profile, Target, TargetConfig
+from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.target import Target, TargetConfig
 
 VERSIONS = ("0.33.0",)
 """Releases whose hooks were read."""
@@ -30,7 +31,7 @@ def profile() -> Profile:
         version=_version(),
         block_sizes=(16,),
         blocks=False,
-        parts={"engine": "kvproof.harness.adapters.vllm_engine.jobs:engine"},
+        component_suites={"engine": "kvproof.harness.adapters.vllm_engine.jobs:engine"},
         unsupported={"blocks": _NO_BLOCKS},
     )
 

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from kvproof.harness.errors import UsageError
 from kvproof.harness.recorder import boot_folder
-from kvproof.harness.recorder.shim import DIRECTORY, KEY, LIMIT
+from kvproof.harness.recorder.import_hook import DIRECTORY, KEY, LIMIT
 
 _AS_TYPED = "write the command as in the shell: kvproof record -- vllm serve MODEL"
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

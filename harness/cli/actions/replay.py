@@ -101,7 +101,7 @@ def _why_not(handle: Handle, path: Path) -> str:
         return ""
     if log.target == SUBJECT:
         return component(log.suite).missing() if handle.name == SUBJECT else ELSEWHERE
-    provided = log.suite in handle.profile.parts
+    provided = log.suite in handle.profile.component_suites
     return "" if provided else f"it ran on the {log.suite!r} implementation of {log.target}"
 
 

@@ -22,7 +22,7 @@ def _record() -> None:
         package = types.ModuleType("kvproof")
         package.__path__ = [_root()]
         sys.modules["kvproof"] = package
-    from kvproof.harness.recorder.shim import start
+    from kvproof.harness.recorder.import_hook import start
 
     start()
 

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from kvproof.harness.adapters.refusals import WithoutBlocks
-from kvproof.harness.contract.target import Profile, Target, TargetConfig
+from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.target import Target, TargetConfig
 from kvproof.suites.reference.stored_prefixes.model import BLOCK, CHUNK, EACH
 
 Key: TypeAlias = bytes
@@ -191,7 +192,7 @@ PROFILE = Profile(
     version="0",
     block_sizes=(BLOCK,),
     blocks=False,
-    parts={"prefixes": f"{__name__}:answer"},
+    component_suites={"prefixes": f"{__name__}:answer"},
     unsupported={"blocks": "it keeps chunks of prefixes, and hands out no blocks"},
 )
 

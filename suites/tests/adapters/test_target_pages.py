@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.harness.contract.target import Profile
+from kvproof.harness.contract.profile import Profile
 from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.environments import EngineVersion
 from kvproof.harness.isolation.registry import open_handle

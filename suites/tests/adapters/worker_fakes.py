@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from kvproof.harness.adapters.reference.target import ReferenceTarget
+from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import (
     Evicted,
     Inspection,
-    Profile,
     Refused,
     Released,
     Request,

@@ -14,7 +14,7 @@ from kvproof.harness.bench.cases import (
     BenchOptions,
 )
 from kvproof.harness.bench.runner import run_bench
-from kvproof.harness.contract.target import Profile
+from kvproof.harness.contract.profile import Profile
 from kvproof.harness.isolation import worker_main as worker
 from kvproof.harness.isolation.handles import Isolation
 from kvproof.harness.records.events import AnyEvent

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import kvproof.harness.adapters
-from kvproof.harness.contract.target import Profile
+from kvproof.harness.contract.profile import Profile
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.suites.conformance.suite import NAME as CACHE

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from kvproof import harness
-from kvproof.harness.contract.target import Profile
+from kvproof.harness.contract.profile import Profile
 from kvproof.harness.errors import ANSWERS
 from kvproof.harness.oracle import violation
 from kvproof.harness.oracle.coverage_groups import LIMITS

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from kvproof.harness.contract.target import (
+from kvproof.harness.contract.profile import (
     DraftProfile,
     PolicyProfile,
     Profile,
@@ -51,6 +51,13 @@ def test_replace_takes_a_flat_name_and_keeps_the_rest_of_its_group():
     changed = replace(GROUPED, span_clamp=False)
     assert changed.media == SpanProfile(supported=True, clamp=False)
     assert changed.recurrent == GROUPED.recurrent
+
+
+def test_parts_of_0_13_are_the_component_suites():
+    made = Profile(engine="toy", version="1", block_sizes=(4,), parts={"prefixes": "toy:job"})
+    assert made.parts == made.component_suites == {"prefixes": "toy:job"}
+    assert "parts" not in made.flat()
+    assert replace(made, parts={}).component_suites == {}
 
 
 def test_an_unknown_name_is_refused():

@@ -26,7 +26,7 @@ sys.modules.setdefault("kvproof", package)
 
 from kvproof.harness.adapters.vllm import api as vllm_api  # noqa: E402 - the package is made above
 from kvproof.harness.contract.target import TargetConfig  # noqa: E402 - as above
-from kvproof.harness.recorder import hooks, shim  # noqa: E402 - as above
+from kvproof.harness.recorder import hooks, import_hook  # noqa: E402 - as above
 
 ROUNDS, WARM = 14, 2
 REQUESTS, SHARED, OWN, DECODED = 40, 3072, 1024, 200
@@ -80,7 +80,12 @@ def serve(made: Any, draw: random.Random, heads: list[list[int]], hasher: Any) -
 def main() -> None:
     """Print the median of each, and the median and deciles of the ratios."""
     with tempfile.TemporaryDirectory() as folder:
-        shim.start({shim.DIRECTORY: folder, shim.KEY: "00" * 32 if "--hash" in sys.argv else ""})
+        import_hook.start(
+            {
+                import_hook.DIRECTORY: folder,
+                import_hook.KEY: "00" * 32 if "--hash" in sys.argv else "",
+            }
+        )
         draw = random.Random(1)
         heads = [[draw.randrange(50_000) for _ in range(SHARED)] for _ in range(8)]
         hasher = vllm_api.hasher(16, "sha256")

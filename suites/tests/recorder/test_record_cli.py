@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kvproof.harness.cli.actions import recordings, replay
-from kvproof.harness.recorder import boot_folder, shim
+from kvproof.harness.recorder import boot_folder, import_hook
 from kvproof.harness.recorder.log_writer import Cache, LogWriter, Settings
 from kvproof.suites.tests.cli.cli_kit import TARGETS, here, kvproof
 from kvproof.suites.tests.recorder.record_kit import (
@@ -34,8 +34,8 @@ def test_a_command_runs_with_the_recorder_on_its_path(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert found["PYTHONPATH"] == f"{boot_folder()}{os.pathsep}mine"
-    assert found[shim.DIRECTORY] == str(tmp_path / "here")
-    settings = shim.settings_from(found)
+    assert found[import_hook.DIRECTORY] == str(tmp_path / "here")
+    settings = import_hook.settings_from(found)
     assert settings is not None
     assert (settings.limit, len(settings.key)) == (3 << 20, 32)
     assert "recording into here; then: kvproof replay here" in done.err
@@ -60,8 +60,8 @@ def test_without_a_command_it_prints_the_environment(tmp_path: Path) -> None:
     assert done.code == 0
     words = shlex.split(done.out)
     assert words[::2] == ["export"] * 3
-    assert f"{shim.DIRECTORY}={tmp_path / 'a folder'}" in words
-    assert f"{shim.LIMIT}={1 << 30}" in words
+    assert f"{import_hook.DIRECTORY}={tmp_path / 'a folder'}" in words
+    assert f"{import_hook.LIMIT}={1 << 30}" in words
 
 
 @pytest.mark.parametrize(

@@ -6,29 +6,37 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from kvproof.harness.recorder import boot_folder, hooks, sglang, shim
+from kvproof.harness.recorder import boot_folder, hooks, import_hook, sglang
 from kvproof.harness.recorder.log_writer import Settings
 from kvproof.suites.tests.recorder.record_kit import judged, writer
 
 
 def test_settings_come_from_the_environment(tmp_path: Path) -> None:
-    assert shim.settings_from({}) is None
-    given = {shim.DIRECTORY: str(tmp_path), shim.LIMIT: "5", shim.KEY: "0a"}
-    assert shim.settings_from(given) == Settings(tmp_path, 5, b"\n")
-    assert shim.settings_from({shim.DIRECTORY: "x"}) == Settings(Path("x"))
+    assert import_hook.settings_from({}) is None
+    given = {import_hook.DIRECTORY: str(tmp_path), import_hook.LIMIT: "5", import_hook.KEY: "0a"}
+    assert import_hook.settings_from(given) == Settings(tmp_path, 5, b"\n")
+    assert import_hook.settings_from({import_hook.DIRECTORY: "x"}) == Settings(Path("x"))
 
 
-@pytest.mark.parametrize("wrong", [{shim.LIMIT: "1G"}, {shim.KEY: "no hexadecimal"}])
+def test_the_entry_point_of_installations_of_0_13_starts_it() -> None:
+    value = "kvproof.harness.recorder.shim:start"
+    assert EntryPoint("kvproof", value, "vllm.general_plugins").load() is import_hook.start
+
+
+@pytest.mark.parametrize("wrong", [{import_hook.LIMIT: "1G"}, {import_hook.KEY: "no hexadecimal"}])
 def test_settings_that_are_wrong_do_not_keep_the_engine_down(
     tmp_path: Path, wrong: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     finders = list(sys.meta_path)
-    shim.start({shim.DIRECTORY: str(tmp_path), **wrong})  # a plugin that raises ends vLLM
+    import_hook.start(
+        {import_hook.DIRECTORY: str(tmp_path), **wrong}
+    )  # a plugin that raises ends vLLM
     assert sys.meta_path == finders
     (said,) = caplog.messages
     assert "not recording: KVPROOF_RECORD_BYTES or KVPROOF_RECORD_KEY is wrong: " in said
@@ -55,10 +63,11 @@ def test_an_engine_is_hooked_as_it_is_imported(tmp_path: Path) -> None:
     (tmp_path / "toy_hook.py").write_text("def hook(module, settings): module.hooked = settings\n")
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nsys.modules['hidden_ran'] = 'yes'\n"
-        "from kvproof.harness.recorder import shim\nshim.HOOKS['toy_engine'] = 'toy_hook'\n"
+        "from kvproof.harness.recorder import import_hook\n"
+        "import_hook.HOOKS['toy_engine'] = 'toy_hook'\n"
     )
     path = os.pathsep.join([str(boot_folder()), str(tmp_path)])
-    environment = {"PYTHONPATH": path, shim.DIRECTORY: str(tmp_path / "here")}
+    environment = {"PYTHONPATH": path, import_hook.DIRECTORY: str(tmp_path / "here")}
     ran = subprocess.run(
         [sys.executable, "-c", _PROGRAM],
         env=environment,
@@ -67,7 +76,7 @@ def test_an_engine_is_hooked_as_it_is_imported(tmp_path: Path) -> None:
         check=False,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "yes\n", "")
-    del environment[shim.DIRECTORY]
+    del environment[import_hook.DIRECTORY]
     ran = subprocess.run(
         [sys.executable, "-c", "import sys; print('kvproof' in sys.modules)"],
         env={"PYTHONPATH": str(boot_folder())}, capture_output=True, text=True, check=False,
@@ -82,12 +91,12 @@ def test_what_is_imported_already_is_hooked(
     hook.hook = lambda module, settings: seen.append((module, settings))  # type: ignore[attr-defined]  # a module has what it is given
     monkeypatch.setitem(sys.modules, "toy_engine_3", engine)
     monkeypatch.setitem(sys.modules, "toy_hook_3", hook)
-    monkeypatch.setitem(shim.HOOKS, "toy_engine_3", "toy_hook_3")
+    monkeypatch.setitem(import_hook.HOOKS, "toy_engine_3", "toy_hook_3")
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     for _ in range(2):  # plugins may be started several times
-        shim.start({shim.DIRECTORY: str(tmp_path)})
+        import_hook.start({import_hook.DIRECTORY: str(tmp_path)})
     assert seen == [(engine, Settings(tmp_path))]
-    assert isinstance(sys.meta_path[0], shim._Finder)
+    assert isinstance(sys.meta_path[0], import_hook._Finder)
 
 
 def test_a_hook_that_fails_does_not_keep_the_engine_down(
@@ -95,9 +104,9 @@ def test_a_hook_that_fails_does_not_keep_the_engine_down(
 ) -> None:
     (tmp_path / "toy_engine_2.py").write_text(_TOY)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(shim.HOOKS, "toy_engine_2", "no_such_hook")
+    monkeypatch.setitem(import_hook.HOOKS, "toy_engine_2", "no_such_hook")
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    shim.start({shim.DIRECTORY: str(tmp_path)})
+    import_hook.start({import_hook.DIRECTORY: str(tmp_path)})
     import toy_engine_2  # type: ignore[import-not-found]  # written above
 
     assert toy_engine_2.Cache().made

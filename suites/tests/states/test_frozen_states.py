@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from kvproof.harness.contract.operations import Admit, Finish
+from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import (
     Completed,
     Group,
-    Profile,
     Released,
     Request,
     Scheduled,

@@ -1,0 +1,296 @@
+"""The profile of a target: its features in groups, and its documented policies.
+
+It runs inside the engine's environment: standard library of Python 3.10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Generic, TypeVar
+
+
+@dataclass(frozen=True)
+class LayerProfile:
+    """Groups of layers that one configuration may have (X1)."""
+
+    groups: tuple[str, ...] = ("full",)
+    """Kinds of group that a configuration may mix (X1)."""
+    layouts: tuple[tuple[str, ...], ...] = ()
+    """Combinations of group kinds that a configuration may have; empty: any mix of `groups`."""
+    pools: str = "shared"
+    """`shared`: groups with tables share one pool; `divided`: each has an equal part, the first
+    also the remainder."""
+    least_window: int = 1
+    """Tokens of the smallest window, the current position included."""
+    behind_windows: str = "cached"
+    """Blocks outside a window are released and stay `cached`, or may be `freed` at any time;
+    `Inspection.dropped` then lists the freed ones."""
+    mixed_block_sizes: bool = False
+    """Groups of one configuration may have unequal block sizes (K6)."""
+
+
+@dataclass(frozen=True)
+class StateProfile:
+    """Recurrent states (S)."""
+
+    pools: tuple[str, ...] = ()
+    """`shared`, `separate`: possible pools of recurrent states (S5, S9); empty: no state groups."""
+    block_sizes: tuple[int, ...] = ()
+    """Block sizes of configurations with states; empty: `Profile.block_sizes`."""
+    most_blocks: int = 2
+    """Most blocks of the shared pool that one state fills (S9)."""
+    request_rows: int = 1
+    """Rows of the separate pool that each running request needs (S5)."""
+    stores: str = "computed"
+    """Blocks are reusable once `computed`, or, with states, up to the last `checkpointed` one only
+    (S1)."""
+    checkpoints: str = "copied"
+    """`copied`: saved from a running state; `running`: the state at the end of a block is itself
+    the checkpoint, and the next step continues in another block (S2)."""
+    prompt_saves: str = "always"
+    """Prompt steps that save the state at the prompt's end (S6): `always`: all that compute it;
+    `whole`: those of a block or more; `ends`: those that end there."""
+    decode_intervals: bool = True
+    """`TargetConfig.decode_interval` is supported (S6)."""
+    junctions: bool = False
+    """A state is also saved at the divergence point from an earlier prompt (S8)."""
+    partial: bool = False
+    """`TargetConfig.partial_blocks` may be set with states in a separate pool (T6, S1). Of the
+    checkpoints from one block's end to the next block's end, only the last one stays."""
+
+
+@dataclass(frozen=True)
+class DraftProfile:
+    """Speculative decoding (X3, X5)."""
+
+    tokens: bool = False
+    """`extend` takes draft tokens, `complete` the number of accepted ones (X5)."""
+    groups: bool = False
+    """Groups may belong to a draft model (X3)."""
+    kinds: tuple[str, ...] = ("full", "window", "chunk")
+    """Kinds of groups that may belong to a draft model."""
+    reach: str = "matched"
+    """Source of the extra block of a draft group: the prefix that full attention `matched` (without
+    the last token), or any `cached` block of the prompt (X3)."""
+
+
+@dataclass(frozen=True)
+class SpanProfile:
+    """Spans of images, video and audio (H1, M)."""
+
+    supported: bool = False
+    """`Request.spans` may be set."""
+    identity: tuple[str, ...] = ("kind", "start", "length", "content")
+    """Fields of a span that are part of a block's identity (H1)."""
+    clamp: bool = False
+    """Hits never end inside a span, and steps never split one (M2, M3)."""
+    chunks: bool = True
+    """Other requests may run between the chunks of a prompt; False: the chunks are one step."""
+    budget: str = "met"
+    """A step grows to the end of a span that is `met` at its end, or to the length of the `longest`
+    span of the prompt (M3)."""
+    encode: bool = False
+    """`Scheduled.encode` is reported (M5)."""
+
+
+@dataclass(frozen=True)
+class ExpertProfile:
+    """Rows of routed experts (R)."""
+
+    rows: bool = False
+    """`complete` takes expert rows, `experts` returns them (R1, R2)."""
+    required: bool = False
+    """`TargetConfig.require_experts` may be set (R3)."""
+
+
+@dataclass(frozen=True)
+class HostTierProfile:
+    """A host tier below the pool (C8, G10)."""
+
+    policies: tuple[str, ...] = ()
+    """Time of the copies to it: `write_through` once cached, `write_through_selective` on reuse,
+    `write_back` on eviction."""
+    groups: tuple[str, ...] = ("full",)
+    """Kinds of groups that a configuration with a host tier may have."""
+
+
+@dataclass(frozen=True)
+class InspectionProfile:
+    """Which fields of `Inspection` are filled."""
+
+    holders: bool = False
+    state: bool = False
+    statistics: bool = False
+    events: bool = False
+
+
+@dataclass(frozen=True)
+class PolicyProfile:
+    """Documented policies in which cache managers differ."""
+
+    sharing: str = "after_step"
+    """`after_step`: blocks are reusable once complete; `when_scheduled`: at once (T2, C4)."""
+    duplicates: str = "shared"
+    """`shared`: equal content is kept once (T2); `kept`: several copies may exist."""
+    reset: str = "always"
+    """`always`, or `idle`: `busy` while a request holds blocks."""
+    eviction_order: str = "lru_tail_first"
+    """Declared policy (B3), or `undeclared`."""
+    index: str = "tree"
+    """`tree`: a block is evicted no later than its predecessor (T3); `flat`: in any order."""
+    evict_keeps_place: bool = False
+    """Blocks that `evict` takes keep their place in the free order."""
+    maximal: bool = True
+    """The hit equals the longest valid one; False: it may be shorter."""
+    partial_blocks: bool = False
+    """`TargetConfig.partial_blocks` may be set, for full attention without draft groups (T6).
+    Partial blocks are evicted before full ones, and have no events."""
+
+
+_T = TypeVar("_T")
+
+
+class _Read(Generic[_T]):
+    """A field of a group, also readable from the profile itself."""
+
+    def __init__(self, path: str) -> None:
+        self.group, self.field = path.split(".")
+
+    def __set_name__(self, owner: type[Profile], name: str) -> None:
+        self._name = name
+
+    def __get__(self, profile: Profile | None, owner: type[Profile]) -> _T:
+        if profile is None:
+            raise AttributeError(self.field)
+        value: _T = getattr(getattr(profile, self.group), self.field)
+        vars(profile)[self._name] = value  # later reads find it there: profiles never change
+        return value
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The features of a target, and its documented policies.
+
+    A target with one group of full attention sets the fields up to `unsupported`; the other field
+    groups are for targets with that feature. The flat names of 0.13 (`span_clamp`, `state_pools`,
+    ...) are readable, and accepted as keyword arguments until 0.15.
+    """
+
+    engine: str
+    version: str
+    block_sizes: tuple[int, ...]
+    """Block sizes of test cases, tokens."""
+    max_kernel_ratio: int = 1
+    """Largest block_size / kernel_block_size; 1: no kernel blocks (K1)."""
+    adapters: bool = True
+    salts: bool = True
+    validates: bool = False
+    """The cache manager itself refuses malformed identity input (H8)."""
+    no_read: bool = False
+    no_store: bool = False
+    pins: bool = False
+    evict: bool = True
+    lookup: bool = False
+    batch: bool = False
+    """`batch` returns the padded tables that the worker gets (K3)."""
+    in_flight_steps: int = 0
+    """Most steps scheduled and not complete (B6); 0: the engine waits for steps elsewhere."""
+    blocks: bool = True
+    """It manages engine blocks; False: all verbs are off, and only `component_suites` run."""
+    component_suites: dict[str, str] = field(default_factory=dict)
+    """Component suite -> `pkg.module:function`, a job that runs the suite's calls on the target's
+    own implementation: `{"calls": [[verb, keywords], ...]}` to `{"answers": [...]}`."""
+    slowest_answer: float = 0.0
+    """Seconds that a verb may take where the usual limit, 10 s, is too short for the engine; at
+    most 3600, with a reason. 0: the usual limit."""
+    slowest_answer_reason: str = ""
+    """Why a verb may take longer than usual."""
+    unsupported: dict[str, str] = field(default_factory=dict)
+    """Missing capability -> the reason, in the engine's own terms."""
+    inspection: InspectionProfile = InspectionProfile()
+    policy: PolicyProfile = PolicyProfile()
+    layers: LayerProfile = LayerProfile()
+    recurrent: StateProfile = StateProfile()
+    speculative: DraftProfile = DraftProfile()
+    media: SpanProfile = SpanProfile()
+    routed: ExpertProfile = ExpertProfile()
+    host_tier: HostTierProfile = HostTierProfile()
+
+    holders = _Read[bool]("inspection.holders")
+    state = _Read[bool]("inspection.state")
+    statistics = _Read[bool]("inspection.statistics")
+    events = _Read[bool]("inspection.events")
+    sharing = _Read[str]("policy.sharing")
+    duplicates = _Read[str]("policy.duplicates")
+    reset = _Read[str]("policy.reset")
+    eviction_order = _Read[str]("policy.eviction_order")
+    index = _Read[str]("policy.index")
+    evict_keeps_place = _Read[bool]("policy.evict_keeps_place")
+    maximal = _Read[bool]("policy.maximal")
+    partial_blocks = _Read[bool]("policy.partial_blocks")
+    groups = _Read[tuple[str, ...]]("layers.groups")
+    layouts = _Read[tuple[tuple[str, ...], ...]]("layers.layouts")
+    pools = _Read[str]("layers.pools")
+    least_window = _Read[int]("layers.least_window")
+    behind_windows = _Read[str]("layers.behind_windows")
+    mixed_block_sizes = _Read[bool]("layers.mixed_block_sizes")
+    state_pools = _Read[tuple[str, ...]]("recurrent.pools")
+    state_block_sizes = _Read[tuple[int, ...]]("recurrent.block_sizes")
+    most_state_blocks = _Read[int]("recurrent.most_blocks")
+    request_rows = _Read[int]("recurrent.request_rows")
+    stores = _Read[str]("recurrent.stores")
+    checkpoints = _Read[str]("recurrent.checkpoints")
+    prompt_saves = _Read[str]("recurrent.prompt_saves")
+    decode_intervals = _Read[bool]("recurrent.decode_intervals")
+    junctions = _Read[bool]("recurrent.junctions")
+    partial_states = _Read[bool]("recurrent.partial")
+    drafts = _Read[bool]("speculative.tokens")
+    draft_groups = _Read[bool]("speculative.groups")
+    draft_kinds = _Read[tuple[str, ...]]("speculative.kinds")
+    draft_reach = _Read[str]("speculative.reach")
+    spans = _Read[bool]("media.supported")
+    span_identity = _Read[tuple[str, ...]]("media.identity")
+    span_clamp = _Read[bool]("media.clamp")
+    chunks = _Read[bool]("media.chunks")
+    span_budget = _Read[str]("media.budget")
+    encode = _Read[bool]("media.encode")
+    experts = _Read[bool]("routed.rows")
+    require_experts = _Read[bool]("routed.required")
+    host_policies = _Read[tuple[str, ...]]("host_tier.policies")
+    host_groups = _Read[tuple[str, ...]]("host_tier.groups")
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The name of `component_suites` up to 0.13; goes with 0.15."""
+        return self.component_suites
+
+    def flat(self) -> dict[str, Any]:
+        """Return all fields by flat names, as in run records."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        groups = {group for group, _ in _FLAT.values()}
+        plain = {name: value for name, value in own.items() if name not in groups}
+        return plain | {name: getattr(self, name) for name in _FLAT}
+
+
+def flat_fields() -> dict[str, tuple[str, str]]:
+    """Return flat name -> (group, field), the field names of 0.13."""
+    reads = {name: each for name, each in vars(Profile).items() if isinstance(each, _Read)}
+    return {name: (each.group, each.field) for name, each in reads.items()}
+
+
+_FLAT = flat_fields()
+_grouped = Profile.__init__
+
+
+def _with_flat_names(profile: Profile, *arguments: Any, **named: Any) -> None:
+    """Make a profile; flat names of 0.13 change the groups that their fields are in now."""
+    if "parts" in named:
+        named["component_suites"] = named.pop("parts")
+    for name in [each for each in named if each in _FLAT]:
+        group, inner = _FLAT[name]
+        whole = named.get(group, Profile.__dataclass_fields__[group].default)
+        named[group] = replace(whole, **{inner: named.pop(name)})
+    _grouped(profile, *arguments, **named)
+
+
+Profile.__init__ = _with_flat_names  # type: ignore[assignment, method-assign]  # until 0.15
