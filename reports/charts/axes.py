@@ -42,7 +42,13 @@ def plot(
     x = Scale(min(xs), max(xs), _LEFT + 10, WIDTH - _RIGHT - 10, log=min(xs) > 0)
     y = Scale(*y_range, _PLOT_HEIGHT - _BOTTOM, _TOP, log=log_y)
     marks = chain.from_iterable(_draw(line, x, y) for line in series)
-    axes = [*_x_axis(x, sorted(set(xs)), x_title), *_y_axis(y, y_format)]
+    places = sorted(set(xs))
+    shown = _apart(x, places if len(places) <= 6 else x.ticks())
+    sides = (_LEFT, WIDTH - _RIGHT)
+    axes = [
+        *x_axis(x, shown, x_title, *sides, _PLOT_HEIGHT - _BOTTOM),
+        *y_axis(y, y_format, *sides),
+    ]
     return Drawing(WIDTH, _PLOT_HEIGHT, label, (*axes, *marks, *_names(series, x, y)))
 
 
@@ -68,14 +74,15 @@ def _names(series: Sequence[Series], x: Scale, y: Scale) -> list[Shape]:
     return shapes
 
 
-def _x_axis(scale: Scale, values: Sequence[float], title: str) -> list[Shape]:
-    base = _PLOT_HEIGHT - _BOTTOM
-    shapes: list[Shape] = [Line(((_LEFT, base), (WIDTH - _RIGHT, base)), "rule")]
-    for value in _apart(scale, values if len(values) <= 6 else scale.ticks()):
+def x_axis(
+    scale: Scale, values: Sequence[float], title: str, left: float, right: float, base: float
+) -> list[Shape]:
+    """Return the rule at height `base` from `left` to `right`, with these values and the title."""
+    shapes: list[Shape] = [Line(((left, base), (right, base)), "rule")]
+    for value in values:
         shapes.append(Line(((scale(value), base), (scale(value), base + 4)), "rule"))
         shapes.append(Label(scale(value), base + 16, tick(value), "axis", "middle"))
-    middle = (_LEFT + WIDTH - _RIGHT) / 2
-    return [*shapes, Label(middle, base + 32, title, "axis", "middle")]
+    return [*shapes, Label((left + right) / 2, base + 32, title, "axis", "middle")]
 
 
 def _apart(scale: Scale, values: Sequence[float]) -> list[float]:
@@ -87,12 +94,13 @@ def _apart(scale: Scale, values: Sequence[float]) -> list[float]:
     return kept
 
 
-def _y_axis(scale: Scale, shown: Callable[[float], str]) -> list[Shape]:
+def y_axis(scale: Scale, shown: Callable[[float], str], left: float, right: float) -> list[Shape]:
+    """Return a line from `left` to `right` at each tick, with its value."""
     shapes: list[Shape] = []
     for value in scale.ticks():
         height = scale(value)
-        shapes.append(Line(((_LEFT, height), (WIDTH - _RIGHT, height)), "grid"))
-        shapes.append(Label(_LEFT - 6, height + 4, shown(value), "axis", "end"))
+        shapes.append(Line(((left, height), (right, height)), "grid"))
+        shapes.append(Label(left - 6, height + 4, shown(value), "axis", "end"))
     return shapes
 
 

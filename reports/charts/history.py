@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from kvproof.harness.analysis.history import Point, Strip, Trend, began
 from kvproof.harness.analysis.series import UNITS
 from kvproof.harness.records.run_directory import Run
+from kvproof.reports.charts.axes import WIDTH, y_axis
 from kvproof.reports.model.compare import METRICS
 from kvproof.reports.values.svg import Box, Chart, Drawing, Label, Line, Scale, Shape, Table, fit
 from kvproof.reports.values.text import clean, plural, significant, trimmed
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 520, 130, 64, 84, 10, 104
+_HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 130, 64, 84, 10, 104
 _NAMES, _STRIPS, _LINE = 300, 1060, 16
 
 _STYLES = {
@@ -26,7 +27,7 @@ def trend_chart(trend: Trend, runs: Sequence[Run]) -> Chart:
     """A figure over the runs, with its levels; the title states the last change."""
     unit = UNITS[trend.key.metric]
     values = [point.value for point in trend.points]
-    x = Scale(0, max(1, len(runs) - 1), _LEFT, _WIDTH - _RIGHT)
+    x = Scale(0, max(1, len(runs) - 1), _LEFT, WIDTH - _RIGHT)
     low, high = min(values), max(values)
     room = (high - low) * 0.1 or abs(high) * 0.1 or 1.0
     y = Scale(low - room, high + room, _BOTTOM, _TOP)
@@ -38,12 +39,12 @@ def trend_chart(trend: Trend, runs: Sequence[Run]) -> Chart:
     if len(path) == 1:
         shapes.append(Box(path[0][0] - 2, path[0][1] - 2, 4, 4, "s0"))
     last = f"{significant(values[-1])} {unit}".strip()
-    shapes.append(Label(_WIDTH - _RIGHT + 8, path[-1][1] + 4, last, "s0"))
+    shapes.append(Label(WIDTH - _RIGHT + 8, path[-1][1] + 4, last, "s0"))
     title = _title(trend, runs)
     return Chart(
         title=clean(f"{trend.key.subject}, {METRICS[trend.key.metric]}: {title}"),
         subtitle=clean(f"{trend.key.detail}; {trend.machine}; {plural(len(values), 'run')}"),
-        drawing=Drawing(_WIDTH, _HEIGHT, title, tuple(shapes)),
+        drawing=Drawing(WIDTH, _HEIGHT, title, tuple(shapes)),
         table=Table((), ()),
     )
 
@@ -57,30 +58,30 @@ def _title(trend: Trend, runs: Sequence[Run]) -> str:
 
 
 def _axes(x: Scale, y: Scale, runs: Sequence[Run]) -> list[Shape]:
-    shapes: list[Shape] = []
-    for value in y.ticks():
-        shapes.append(Line(((_LEFT, y(value)), (_WIDTH - _RIGHT, y(value))), "grid"))
-        shapes.append(Label(_LEFT - 6, y(value) + 4, trimmed(significant(value, 4)), "axis", "end"))
-    ends = {0: "start", len(runs) - 1: "end"} if len(runs) > 1 else {0: "start"}
-    for number, anchor in ends.items():
-        day = f"{began(runs[number]):%Y-%m-%d}"
-        shapes.append(Label(x(number), _HEIGHT - 8, day, "axis", anchor))
-    return shapes
+    lines = y_axis(y, lambda value: trimmed(significant(value, 4)), _LEFT, WIDTH - _RIGHT)
+    days = _days(runs, x(0), x(len(runs) - 1), _HEIGHT - 8)
+    return [*lines, *days[: len(runs)]]
+
+
+def _days(runs: Sequence[Run], left: float, right: float, height: float) -> list[Shape]:
+    """Return the days of the first and the last run."""
+    first, last = (f"{began(run):%Y-%m-%d}" for run in (runs[0], runs[-1]))
+    return [Label(left, height, first, "axis"), Label(right, height, last, "axis", "end")]
 
 
 def growth_chart(what: str, points: Sequence[Point], runs: Sequence[Run]) -> Chart | None:
     """A count over the runs; None if no run counted it."""
     if not points:
         return None
-    x = Scale(0, max(1, len(runs) - 1), _LEFT, _WIDTH - _RIGHT)
+    x = Scale(0, max(1, len(runs) - 1), _LEFT, WIDTH - _RIGHT)
     y = Scale(0, max(point.value for point in points) * 1.1, _BOTTOM, _TOP)
     path = tuple((x(point.run), y(point.value)) for point in points)
     first, last = points[0].value, points[-1].value
     title = f"{what}: {first:,.0f} to {last:,.0f}"
-    label = Label(_WIDTH - _RIGHT + 8, path[-1][1] + 4, f"{last:,.0f}", "s0")
+    label = Label(WIDTH - _RIGHT + 8, path[-1][1] + 4, f"{last:,.0f}", "s0")
     dot = Box(path[-1][0] - 2, path[-1][1] - 2, 4, 4, "s0")
     shapes = (*_axes(x, y, runs), Line(path, "curve s0"), dot, label)
-    return Chart(title, plural(len(points), "run"), Drawing(_WIDTH, _HEIGHT, title, shapes),
+    return Chart(title, plural(len(points), "run"), Drawing(WIDTH, _HEIGHT, title, shapes),
                  Table((), ()))  # fmt: skip
 
 
@@ -91,10 +92,7 @@ def strip_chart(what: str, strips: Sequence[Strip], runs: Sequence[Run]) -> Char
     for line, strip in enumerate(strips):
         shapes += _strip(strip, line * _LINE, x)
     height = len(strips) * _LINE + 22
-    for number, anchor in ((0, "start"), (len(runs) - 1, "end")):
-        at = _NAMES if number == 0 else _STRIPS
-        day = f"{began(runs[number]):%Y-%m-%d}"
-        shapes.append(Label(at, height - 6, day, "axis", anchor))
+    shapes += _days(runs, _NAMES, _STRIPS, height - 6)
     changed = sum(strip.changed for strip in strips)
     title = f"{plural(len(strips), 'line')} of {what}, {changed} changed"
     seen = dict.fromkeys(outcome for strip in strips for _, _, outcome in strip.spans)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kvproof.reports.charts.axes import WIDTH
+from kvproof.reports.charts.axes import WIDTH, x_axis, y_axis
 from kvproof.reports.values.svg import Dot, Drawing, Label, Line, Scale, Shape, fit
 from kvproof.reports.values.text import scaled, tick
 
 _HEIGHT = 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 14, 40
+_RIGHT, _TOP, _BOTTOM = 16, 14, 40
+_SIDES = (58, WIDTH - _RIGHT)
 
 
 class Point(NamedTuple):
@@ -36,7 +37,8 @@ def roofline(
     knee = peak / bandwidth
     roof = tuple((x(i), y(min(peak, i * bandwidth))) for i in (x.low, min(knee, x.high), x.high))
     shapes: list[Shape] = [
-        *_axes(x, y),
+        *x_axis(x, x.ticks(), "operations per byte", *_SIDES, _HEIGHT - _BOTTOM),
+        *y_axis(y, tick, *_SIDES),
         Line(roof, "curve limit"),
         Label(x(x.low) + 6, y(min(peak, x.low * bandwidth)) - 8, f"{scaled(bandwidth)}B/s", "axis"),
         Label(WIDTH - _RIGHT, y(peak) - 6, f"{scaled(peak)}FLOP/s", "axis", "end"),
@@ -51,20 +53,9 @@ def _scales(points: Sequence[Point], bandwidth: float, peak: float) -> tuple[Sca
     intensities = [p.intensity for p in points] + [knee]
     rates = [p.rate for p in points] + [peak]
     return (
-        Scale(min(intensities) / 2, max(intensities) * 2, _LEFT, WIDTH - _RIGHT, log=True),
+        Scale(min(intensities) / 2, max(intensities) * 2, *_SIDES, log=True),
         Scale(min(rates) / 2, max(rates) * 1.5, _HEIGHT - _BOTTOM, _TOP, log=True),
     )
-
-
-def _axes(x: Scale, y: Scale) -> list[Shape]:
-    base = _HEIGHT - _BOTTOM
-    shapes: list[Shape] = [Line(((_LEFT, base), (WIDTH - _RIGHT, base)), "rule")]
-    for value in y.ticks():
-        shapes.append(Line(((_LEFT, y(value)), (WIDTH - _RIGHT, y(value))), "grid"))
-        shapes.append(Label(_LEFT - 6, y(value) + 4, tick(value), "axis", "end"))
-    shapes += [Label(x(value), base + 16, tick(value), "axis", "middle") for value in x.ticks()]
-    middle = (_LEFT + WIDTH - _RIGHT) / 2
-    return [*shapes, Label(middle, base + 33, "operations per byte", "axis", "middle")]
 
 
 def _key(names: Sequence[tuple[str, str, int]]) -> list[Shape]:
