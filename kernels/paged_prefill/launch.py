@@ -199,5 +199,5 @@ def _run_hopper(given: Inputs, out: torch.Tensor, weights: torch.Tensor | None, 
         given.block_table.stride(0), *out.stride()[:2], *rows, *map(rows_apart, pages),
         GROUP=given.group, PAGE=given.page_size, BOX=copied, TILE=plan.tile, DIM=dim,
         STAGES=plan.stages, WINDOW=given.window, CAPPED=given.soft_cap > 0,
-        SPLITS=plan.splits, TOGETHER=plan.together, num_warps=4,
+        SPLITS=plan.splits, TOGETHER=plan.together, COPIERS=plan.copiers, num_warps=4,
     )  # fmt: skip

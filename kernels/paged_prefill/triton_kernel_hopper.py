@@ -1,10 +1,11 @@
 """Paged prefill attention for Hopper, without a copy of the context.
 
-One warp copies keys and one values, by the tensor memory unit from their pages straight into the
-tiles of a ring in shared memory, as many copies a tile as it has pages. Two warp groups attend 64
-query rows each. A warp group starts the scores of a tile, then the values of the tile before, and
-works on its softmax while the tensor cores are busy with the values. Tiles go from the newest to
-the oldest: the few that need a mask come first, and so does the one with rows that do not exist.
+One or two warps copy keys and as many values, by the tensor memory unit from their pages straight
+into the tiles of a ring in shared memory, as many copies a tile as it has pages. A copy takes one
+instruction for each 64 columns; two warps share them. Two warp groups attend 64 query rows each. A
+warp group starts the scores of a tile, then the values of the tile before, and works on its softmax
+while the tensor cores are busy with the values. Tiles go from the newest to the oldest: the few
+that need a mask come first, and so does the one with rows that do not exist.
 
 The schedule is the one that the FlashAttention-3 paper describes (Shah et al., 2024).
 """
@@ -301,7 +302,7 @@ def prefill_hopper(
     batch, heads, split_rows, table_row, out_row, out_head, k_rows, v_rows, k_apart, v_apart,
     GROUP: gl.constexpr, PAGE: gl.constexpr, BOX: gl.constexpr, TILE: gl.constexpr,
     DIM: gl.constexpr, STAGES: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
-    SPLITS: gl.constexpr, TOGETHER: gl.constexpr,
+    SPLITS: gl.constexpr, TOGETHER: gl.constexpr, COPIERS: gl.constexpr,
 ):  # fmt: skip
     """Attend two times 64 query rows of one head."""
     HALF: gl.constexpr = q_desc.block_type.shape[0]
@@ -385,6 +386,6 @@ def prefill_hopper(
                 ),
             ),
         ],
-        [4, 1, 1],
+        [4, COPIERS, COPIERS],
         [240, 24, 24],
     )  # fmt: skip
