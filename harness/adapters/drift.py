@@ -3,8 +3,39 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
+from typing import Any
+
+
+def found_drift(
+    installed: str,
+    known: Collection[str],
+    load: Callable[[], Any],
+    compare: Callable[[Any], Iterable[str]],
+) -> tuple[str, ...]:
+    """Compare an installed engine with its adapter.
+
+    Args:
+        installed: Its release.
+        known: Releases that the adapter was written for.
+        load: Imports the names that the adapter uses.
+        compare: Names the differences of what `load` returned.
+
+    """
+    if installed not in known:
+        listed = " and ".join(filter(None, (", ".join([*known][:-1]), [*known][-1])))
+        return (f"version {installed} is installed, the adapter was written for {listed}",)
+    try:
+        return tuple(compare(load()))
+    except (ImportError, AttributeError) as error:
+        return (str(error),)
+
+
+def refuse(engine: str, differences: Sequence[str]) -> None:
+    """Raise RuntimeError if there are differences."""
+    if differences:
+        raise RuntimeError(f"{engine} is not what the adapter expects: {'; '.join(differences)}")
 
 
 def signature_drift(

@@ -1,12 +1,12 @@
-"""Verbs that an engine does not have."""
+"""Verbs and calls that an engine does not have, or refuses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NoReturn
 
 from kvproof.harness.contract.profile import Profile
-from kvproof.harness.contract.target import Inspection, Usage
+from kvproof.harness.contract.target import Inspection, Refused, Request, TargetConfig, Usage
 from kvproof.harness.errors import UnsupportedVerb
 
 
@@ -17,6 +17,55 @@ def off(verb: str, reason: str) -> Callable[..., NoReturn]:
         raise UnsupportedVerb(verb, reason)
 
     return refuse
+
+
+def running(
+    requests: Mapping[str, Any], request_id: str, drafts: Sequence[int], profile: Profile
+) -> Any:
+    """Return the running request of an `extend`; Refused for an unknown id.
+
+    Raises UnsupportedVerb for drafts.
+    """
+    if drafts:
+        raise UnsupportedVerb("extend with drafts", profile.unsupported["drafts"])
+    native = requests.get(request_id)
+    if native is None:
+        return Refused("invalid", detail=f"no running request {request_id!r}")
+    return native
+
+
+def plain_completion(profile: Profile, *, drafts: bool) -> None:
+    """Raise UnsupportedVerb for a completion of drafts, or with rows that nobody keeps."""
+    if drafts:
+        raise UnsupportedVerb("complete with drafts", profile.unsupported["drafts"])
+
+
+def problem(request: Request, admitted: Collection[str]) -> str:
+    """Return the problem for which every engine refuses an admission, else empty."""
+    if not request.tokens:
+        return "the prompt is empty"
+    return f"request {request.id!r} is running already" if request.id in admitted else ""
+
+
+def refused_at_arrival(
+    request: Request, admitted: Collection[str], *, size: int, total: int, unit: str
+) -> Refused | None:
+    """Refuse what the engine refuses before scheduling; the pool has `total` times `size` tokens.
+
+    `unit`: the engine's word for blocks.
+    """
+    if invalid := problem(request, admitted):
+        return Refused("invalid", detail=invalid)
+    needed = -(-len(request.tokens) // size)
+    if needed > total:
+        return Refused("never_fits", needed, total, f"{needed} {unit}, the pool has {total}")
+    return None
+
+
+def check_kernel_size(config: TargetConfig, reason: str) -> None:
+    """Raise ValueError for kernel blocks of another size."""
+    if config.kernel_size != config.block_size:
+        raise ValueError(f"kernel_block_size {config.kernel_size}: {reason}")
 
 
 def _refused(verb: str) -> Callable[..., NoReturn]:

@@ -9,7 +9,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.harness.adapters.drift import signature_drift
+from kvproof.harness.adapters.drift import found_drift, refuse, signature_drift
 
 VERSIONS = ("0.5.6",)
 """The releases that this adapter was written for."""
@@ -127,17 +127,11 @@ def version() -> str:
 @cache
 def drift() -> tuple[str, ...]:
     """Differences between the installed LMCache and the expected interface."""
-    if version() not in VERSIONS:
-        known = " and ".join(VERSIONS)
-        return (f"version {version()} is installed, the adapter was written for {known}",)
-    try:
-        found = engine()
-    except ImportError as error:
-        return (str(error),)
-    return tuple(signature_drift(found, _SIGNATURES, _ACCEPTED))
+    return found_drift(
+        version(), VERSIONS, engine, lambda found: signature_drift(found, _SIGNATURES, _ACCEPTED)
+    )
 
 
 def check_drift() -> None:
     """Raise RuntimeError with the differences if the engine has drifted."""
-    if differences := drift():
-        raise RuntimeError(f"LMCache is not what the adapter expects: {'; '.join(differences)}")
+    refuse("LMCache", drift())

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from kvproof.harness.adapters.drift import attribute_drift, signature_drift
+from kvproof.harness.adapters.drift import attribute_drift, found_drift, refuse, signature_drift
 from kvproof.harness.contract.target import TargetConfig
 
 VERSIONS = ("0.13.0", "0.14.0", "0.15.0", "0.16.0", "0.17.0", "0.18.0")
@@ -195,13 +195,10 @@ def _folder() -> Path:
 @cache
 def drift() -> tuple[str, ...]:
     """Differences between the installed LMDeploy and the expected interface."""
-    if version() not in VERSIONS:
-        known = f"{', '.join(VERSIONS[:-1])} and {VERSIONS[-1]}"
-        return (f"version {version()} is installed, the adapter was written for {known}",)
-    try:
-        found = engine()
-    except ImportError as error:
-        return (str(error),)
+    return found_drift(version(), VERSIONS, engine, _compared)
+
+
+def _compared(found: Any) -> tuple[str, ...]:
     signatures = dict(_SIGNATURES)
     for since, more in _LATER_SIGNATURES.items():
         signatures.update(more if release() >= since else {})
@@ -225,8 +222,7 @@ def _objects() -> SimpleNamespace:
 
 def check_drift() -> None:
     """Raise RuntimeError with the differences if the engine has drifted."""
-    if differences := drift():
-        raise RuntimeError(f"LMDeploy is not what the adapter expects: {'; '.join(differences)}")
+    refuse("LMDeploy", drift())
 
 
 def new_scheduler(config: TargetConfig) -> Any:

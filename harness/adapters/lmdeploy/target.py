@@ -43,7 +43,7 @@ from kvproof.harness.adapters.lmdeploy.releases import (
 from kvproof.harness.adapters.lmdeploy.requests import add_sequence, record, recorded
 from kvproof.harness.adapters.lmdeploy.states import States
 from kvproof.harness.adapters.lmdeploy.view import View
-from kvproof.harness.adapters.refusals import off
+from kvproof.harness.adapters.refusals import off, plain_completion, refused_at_arrival, running
 from kvproof.harness.contract.target import (
     Batch,
     Completed,
@@ -57,7 +57,6 @@ from kvproof.harness.contract.target import (
     Target,
     TargetConfig,
 )
-from kvproof.harness.errors import UnsupportedVerb
 
 __all__ = ["LmdeployTarget", "make_target"]
 
@@ -93,8 +92,11 @@ class LmdeployTarget:
 
     def admit(self, request: Request, compute: int | None = None) -> Scheduled | Refused:
         """Schedule the request alone by one turn of the prefill scheduler."""
-        if problem := self._problem(request):
-            return problem
+        total = self._manager.num_gpu_blocks - 1
+        if refused := refused_at_arrival(
+            request, self._running, size=self._size, total=total, unit="blocks"
+        ):
+            return refused
         self._last_session += 1
         native = add_sequence(self._scheduler, self._last_session, request, experts=self._experts)
         if not self._turn(native, self._states.budget(0, len(request.tokens), compute)):
@@ -112,17 +114,6 @@ class LmdeployTarget:
         limits.max_prefill_token_num = UNLIMITED
         self._scheduler.activate_seqs(chosen)
         return native in chosen
-
-    def _problem(self, request: Request) -> Refused | None:
-        """The problem for which the engine refuses a request before scheduling, else empty."""
-        needed, total = -(-len(request.tokens) // self._size), self._manager.num_gpu_blocks - 1
-        if not request.tokens:
-            return Refused("invalid", detail="the prompt is empty")
-        if request.id in self._running:
-            return Refused("invalid", detail=f"request {request.id!r} is running already")
-        if needed > total:
-            return Refused("never_fits", needed, total, f"{needed} blocks, the pool has {total}")
-        return None
 
     def _no_space(self, tokens: int) -> Refused:
         needed, free = -(-tokens // self._size), self._view.free()
@@ -155,11 +146,9 @@ class LmdeployTarget:
         drafts: tuple[int, ...] = (),
     ) -> Scheduled | Refused:
         """The next chunk, decoded tokens, or the next turn; a refusal takes new tokens back."""
-        if drafts:
-            raise UnsupportedVerb("extend with drafts", UNSUPPORTED["drafts"])
-        native = self._running.get(request_id)
-        if native is None:
-            return Refused("invalid", detail=f"no running request {request_id!r}")
+        native = running(self._running, request_id, drafts, self.profile)
+        if isinstance(native, Refused):
+            return native
         start, known = int(native.num_history_ids), int(native.num_all_ids)
         if known + len(tokens) == start:
             return Refused("invalid", detail="no token is left to compute")
@@ -212,8 +201,7 @@ class LmdeployTarget:
         self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
     ) -> Completed:
         """Advance the sequence to the end of its step."""
-        if accepted is not None:
-            raise UnsupportedVerb("complete with drafts", UNSUPPORTED["drafts"])
+        plain_completion(self.profile, drafts=accepted is not None)
         name, native, stop = self._steps.pop(step)
         if name not in self._running or self._running[name] is not native:
             return Completed(step)

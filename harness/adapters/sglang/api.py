@@ -17,7 +17,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.harness.adapters.drift import attribute_drift, signature_drift
+from kvproof.harness.adapters.drift import attribute_drift, found_drift, refuse, signature_drift
 from kvproof.harness.adapters.sglang import stubs as sglang_stubs
 from kvproof.harness.contract.target import Group, TargetConfig
 
@@ -293,12 +293,10 @@ def grid(page: int) -> None:
 @cache
 def drift() -> tuple[str, ...]:
     """Differences between the installed SGLang and the expected interface."""
-    if version() not in VERSIONS:
-        return (f"version {version()} is installed, the adapter was written for {VERSIONS}",)
-    try:
-        found = engine()
-    except (ImportError, AttributeError) as error:
-        return (str(error),)
+    return found_drift(version(), VERSIONS, engine, _compared)
+
+
+def _compared(found: Any) -> tuple[str, ...]:
     return (
         *signature_drift(found, _SIGNATURES, _ACCEPTED),
         *attribute_drift(_objects(), {**_ATTRIBUTES[version()], **_POOLS}),
@@ -331,5 +329,4 @@ def _pools() -> Any:
 
 def check_drift() -> None:
     """Raise RuntimeError with the differences if the engine has drifted."""
-    if differences := drift():
-        raise RuntimeError(f"SGLang is not what the adapter expects: {'; '.join(differences)}")
+    refuse("SGLang", drift())

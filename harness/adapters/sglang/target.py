@@ -40,7 +40,13 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from kvproof.harness.adapters.refusals import off
+from kvproof.harness.adapters.refusals import (
+    check_kernel_size,
+    off,
+    plain_completion,
+    refused_at_arrival,
+    running,
+)
 from kvproof.harness.adapters.sglang.api import check_drift, engine
 from kvproof.harness.adapters.sglang.calls import batch, calls
 from kvproof.harness.adapters.sglang.host import Host
@@ -50,7 +56,6 @@ from kvproof.harness.adapters.sglang.states import States
 from kvproof.harness.adapters.sglang.view import View
 from kvproof.harness.contract.target import (
     Completed,
-    Evicted,
     Inspection,
     Refused,
     Released,
@@ -60,7 +65,6 @@ from kvproof.harness.contract.target import (
     Target,
     TargetConfig,
 )
-from kvproof.harness.errors import UnsupportedVerb
 
 __all__ = ["SglangTarget", "make_target"]
 
@@ -91,8 +95,11 @@ class SglangTarget:
 
     def admit(self, request: Request, compute: int | None = None) -> Scheduled | Refused:
         """Match, lock, and allocate the first chunk."""
-        if problem := self._problem(request):
-            return problem
+        total = min(self._shares)
+        if refused := refused_at_arrival(
+            request, self._running, size=self._page, total=total, unit="pages"
+        ):
+            return refused
         native = self._retracted.get(request.id) if request.resumed else None
         if native is None or list(native.origin_input_ids + native.output_ids) != self._ids(
             request
@@ -137,17 +144,6 @@ class SglangTarget:
         total = len(native.full_untruncated_fill_ids)
         stop = start + _limited(total - start, compute)
         return self._states.end(start, stop, total, total, first=True)
-
-    def _problem(self, request: Request) -> Refused | None:
-        """The problem for which the engine refuses a request before scheduling, else empty."""
-        needed, total = self._pages(len(request.tokens)), min(self._shares)
-        if not request.tokens:
-            return Refused("invalid", detail="the prompt is empty")
-        if request.id in self._running:
-            return Refused("invalid", detail=f"request {request.id!r} is running already")
-        if needed > total:
-            return Refused("never_fits", needed, total, f"{needed} pages, the pool has {total}")
-        return None
 
     def _native(self, request: Request) -> Any:
         names, space = engine(), request.namespace
@@ -225,11 +221,9 @@ class SglangTarget:
         drafts: tuple[int, ...] = (),
     ) -> Scheduled | Refused:
         """The next chunk, or decoded tokens; a refusal takes the new tokens back."""
-        if drafts:
-            raise UnsupportedVerb("extend with drafts", UNSUPPORTED["drafts"])
-        native = self._running.get(request_id)
-        if native is None:
-            return Refused("invalid", detail=f"no running request {request_id!r}")
+        native = running(self._running, request_id, drafts, self.profile)
+        if isinstance(native, Refused):
+            return native
         self._look(admitting=False)
         start, known = self._start(native), len(native.output_ids)
         native.output_ids.extend(tokens)
@@ -258,8 +252,7 @@ class SglangTarget:
         self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
     ) -> Completed:
         """Publish the tokens of a completed step."""
-        if accepted is not None or experts:
-            raise UnsupportedVerb("complete with drafts", UNSUPPORTED["drafts"])
+        plain_completion(self.profile, drafts=accepted is not None or bool(experts))
         native = self._steps.pop(step)
         if self._running.get(native.rid) is not native:
             return Completed(step)
@@ -307,9 +300,7 @@ class SglangTarget:
     experts = off("experts", UNSUPPORTED["experts"])
     lookup = off("lookup", UNSUPPORTED["lookup"])
 
-    def evict(self, count: int) -> Evicted:
-        """Never called: whole leaves go."""
-        raise UnsupportedVerb(f"evict({count})", UNSUPPORTED["evict"])
+    evict = off("evict", UNSUPPORTED["evict"])
 
     def reset(self) -> Released | Refused:
         """As `flush_cache`, which waits for an idle scheduler."""
@@ -350,9 +341,7 @@ def _item(span: Span) -> Any:
 def make_target(config: TargetConfig) -> Target:
     """A fresh cache. Raises RuntimeError with the differences if the engine has drifted."""
     check_drift()
-    if config.kernel_size != config.block_size:
-        reason = UNSUPPORTED["max_kernel_ratio"]
-        raise ValueError(f"kernel_block_size {config.kernel_size}: {reason}")
+    check_kernel_size(config, UNSUPPORTED["max_kernel_ratio"])
     kinds = tuple(group.kind for group in config.groups)
     if kinds and kinds not in profile().layouts:
         raise ValueError(f"groups {kinds}: one of {profile().layouts}")

@@ -8,7 +8,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.harness.adapters.drift import attribute_drift, signature_drift
+from kvproof.harness.adapters.drift import attribute_drift, found_drift, refuse, signature_drift
 from kvproof.harness.contract.target import TargetConfig
 
 VERSION = "5.23.0"
@@ -103,16 +103,11 @@ def version() -> str:
 @cache
 def drift() -> tuple[str, ...]:
     """Differences between the installed transformers and the expected interface."""
-    if version() != VERSION:
-        return (f"version {version()} is installed, the adapter was written for {VERSION}",)
-    try:
-        names = engine()
-    except ImportError as error:
-        return (str(error),)
-    return (*signature_drift(names, _SIGNATURES, _ACCEPTED), *_lost_attributes())
+    return found_drift(version(), (VERSION,), engine, _compared)
 
 
-def _lost_attributes() -> Iterator[str]:
+def _compared(found: Any) -> Iterator[str]:
+    yield from signature_drift(found, _SIGNATURES, _ACCEPTED)
     made = new_cache(TargetConfig(num_blocks=4, block_size=4))
     (allocator,) = made.cache_allocators.values()
     owner = SimpleNamespace(cache=made, allocator=allocator, state=new_state("a", [1]))
@@ -121,7 +116,4 @@ def _lost_attributes() -> Iterator[str]:
 
 def check_drift() -> None:
     """Raise RuntimeError with the differences if the engine has drifted."""
-    if differences := drift():
-        raise RuntimeError(
-            f"transformers is not what the adapter expects: {'; '.join(differences)}"
-        )
+    refuse("transformers", drift())

@@ -14,7 +14,13 @@ import hashlib
 from collections import Counter
 from typing import Any, NamedTuple
 
-from kvproof.harness.adapters.refusals import off
+from kvproof.harness.adapters.refusals import (
+    check_kernel_size,
+    off,
+    plain_completion,
+    problem,
+    running,
+)
 from kvproof.harness.adapters.transformers.api import VERSION, check_drift, new_cache, new_state
 from kvproof.harness.contract.profile import InspectionProfile, PolicyProfile, Profile
 from kvproof.harness.contract.target import (
@@ -28,7 +34,6 @@ from kvproof.harness.contract.target import (
     TargetConfig,
     Usage,
 )
-from kvproof.harness.errors import UnsupportedVerb
 
 TRASH = 1
 """Ids before the first that is handed out, less the null block."""
@@ -94,8 +99,8 @@ class TransformersTarget:
 
     def admit(self, request: Request, compute: int | None = None) -> Scheduled | Refused:
         """As for a waiting request."""
-        if not request.tokens or request.id in self._running:
-            return Refused("invalid", detail="no tokens" if not request.tokens else "is running")
+        if invalid := problem(request, self._running):
+            return Refused("invalid", detail=invalid)
         tokens = list(request.tokens)
         matched = self._allocator.match_prefix_blocks(tokens) if self._sharing else []
         hit = len(matched) * self._size
@@ -157,11 +162,9 @@ class TransformersTarget:
         drafts: tuple[int, ...] = (),
     ) -> Scheduled | Refused:
         """As for an active request."""
-        if drafts:
-            raise UnsupportedVerb("extend with drafts", PROFILE.unsupported["drafts"])
-        state = self._running.get(request_id)
-        if state is None:
-            return Refused("invalid", detail=f"no running request {request_id!r}")
+        state = running(self._running, request_id, drafts, self.profile)
+        if isinstance(state, Refused):
+            return state
         known = len(state.initial_tokens) + len(state.generated_tokens) + len(tokens)
         left = known - state.current_len()
         count = left if compute is None else min(left, compute)
@@ -178,8 +181,7 @@ class TransformersTarget:
         self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
     ) -> Completed:
         """As after a forward: full blocks are indexed, equal ones are given up for those known."""
-        if accepted is not None or experts:
-            raise UnsupportedVerb("complete with drafts", PROFILE.unsupported["drafts"])
+        plain_completion(self.profile, drafts=accepted is not None or bool(experts))
         done = self._steps.pop(step)
         name = done.state.request_id
         if self._running.get(name) is not done.state:
@@ -260,7 +262,5 @@ class TransformersTarget:
 def make_target(config: TargetConfig) -> TransformersTarget:
     """A fresh cache. Raises RuntimeError for another release of transformers than this is for."""
     check_drift()
-    if config.kernel_size != config.block_size:
-        why = PROFILE.unsupported["max_kernel_ratio"]
-        raise ValueError(f"kernel_block_size {config.kernel_size}: {why}")
+    check_kernel_size(config, PROFILE.unsupported["max_kernel_ratio"])
     return TransformersTarget(config)

@@ -22,7 +22,13 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
-from kvproof.harness.adapters.refusals import off
+from kvproof.harness.adapters.refusals import (
+    check_kernel_size,
+    off,
+    plain_completion,
+    problem,
+    running,
+)
 from kvproof.harness.adapters.vllm.api import check_drift, engine, hasher, release, request_needs
 from kvproof.harness.adapters.vllm.cycle import make_cycle
 from kvproof.harness.adapters.vllm.manager import Manager, group_of
@@ -42,7 +48,6 @@ from kvproof.harness.contract.target import (
     TargetConfig,
     Usage,
 )
-from kvproof.harness.errors import UnsupportedVerb
 
 __all__ = ["VllmTarget", "make_cycle", "make_target"]
 
@@ -72,8 +77,8 @@ class VllmTarget:
 
     def admit(self, request: Request, compute: int | None = None) -> Scheduled | Refused:
         """As the waiting loop of the scheduler."""
-        if problem := self._problem(request):
-            return Refused("invalid", detail=problem)
+        if invalid := self._problem(request):
+            return Refused("invalid", detail=invalid)
         native, manager = self._native(request), self._manager
         manager.begin_step()
         found = manager.match(native)
@@ -92,10 +97,8 @@ class VllmTarget:
 
     def _problem(self, request: Request) -> str:
         """The problem for which vLLM's API or input processor refuses a request, else empty."""
-        if not request.tokens:
-            return "the prompt is empty"
-        if request.id in self._running:
-            return f"request {request.id!r} is running already"
+        if invalid := problem(request, self._running):
+            return invalid
         if request.namespace.salt == "":
             return "cache_salt must not be empty"
         if request.namespace.adapter is None and request.namespace.adapter_version is not None:
@@ -164,11 +167,9 @@ class VllmTarget:
         drafts: tuple[int, ...] = (),
     ) -> Scheduled | Refused:
         """As the running loop; a refusal takes the new tokens back."""
-        if drafts:
-            raise UnsupportedVerb("extend with drafts", UNSUPPORTED["drafts"])
-        native = self._running.get(request_id)
-        if native is None:
-            return Refused("invalid", detail=f"no running request {request_id!r}")
+        native = running(self._running, request_id, drafts, self.profile)
+        if isinstance(native, Refused):
+            return native
         known, start = native.num_tokens, native.num_computed_tokens
         native.append_output_token_ids(list(tokens))
         count = self._states.clipped(native, 0, native.num_tokens - start, compute)
@@ -191,8 +192,7 @@ class VllmTarget:
         self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
     ) -> Completed:
         """As `update_from_output`, with the endpoints of copies released."""
-        if accepted is not None or experts:
-            raise UnsupportedVerb("complete with drafts", UNSUPPORTED["drafts"])
+        plain_completion(self.profile, drafts=accepted is not None or bool(experts))
         native, count, endpoints = self._steps.pop(step)
         self._in_flight(native, -count)
         self._manager.pool.free_blocks(endpoints)
@@ -299,6 +299,5 @@ def _features(request: Request) -> list[Any] | None:
 def make_target(config: TargetConfig) -> Target:
     """A fresh manager. Raises RuntimeError with the differences if the engine has drifted."""
     check_drift()
-    if config.kernel_size != config.block_size:
-        raise ValueError(f"kernel_block_size {config.kernel_size}: {NO_KERNEL_BLOCKS}")
+    check_kernel_size(config, NO_KERNEL_BLOCKS)
     return VllmTarget(config)

@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import Any
 
 
+def vllm_drift(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Differences of the installed vLLM from a table changed by `arguments`."""
+    return _drift("kvproof.harness.adapters.vllm.api", arguments, table="SIGNATURES")
+
+
 def sglang_drift(arguments: dict[str, Any]) -> dict[str, Any]:
     """Differences of the installed SGLang from a table changed by `arguments`."""
     return _drift("kvproof.harness.adapters.sglang.api", arguments)
@@ -35,12 +40,13 @@ def lmcache_open_files(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"counts": counts}
 
 
-def _drift(module: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def _drift(module: str, arguments: dict[str, Any], *, table: str = "_SIGNATURES") -> dict[str, Any]:
     """`arguments`: name -> parameters, as in the table of the module."""
     api: Any = import_module(module)
-    kept = dict(api._SIGNATURES)
-    api._SIGNATURES.update(arguments)
+    signatures: dict[str, str] = getattr(api, table)
+    kept = dict(signatures)
+    signatures.update(arguments)
     try:
         return {"differences": list(api.drift.__wrapped__())}
     finally:
-        api._SIGNATURES.update(kept)
+        signatures.update(kept)

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.slow(reason="runs an installed engine")
 
 SPEC = "vllm==0.33.0"
 FAKES = "kvproof.suites.tests.adapters.worker_fakes"
+DRIFT = "kvproof.suites.tests.adapters.adapter_jobs:vllm_drift"
 SIZE = 4
 
 
@@ -58,12 +59,12 @@ def target(create: Callable[..., Target]) -> Target:
 
 def test_the_installed_engine_is_what_the_adapter_expects(handle: Handle) -> None:
     assert handle.profile.version == "0.33.0"
-    assert handle.run_job(f"{FAKES}:vllm_drift", {}, timeout=60) == {"differences": []}
+    assert handle.run_job(DRIFT, {}, timeout=60) == {"differences": []}
 
 
 def test_a_changed_signature_is_named(handle: Handle) -> None:
     changed = {"KVCacheManager.free": "self request force"}
-    found = handle.run_job(f"{FAKES}:vllm_drift", changed, timeout=60)
+    found = handle.run_job(DRIFT, changed, timeout=60)
     expected = "KVCacheManager.free(self request), expected (self request force)"
     assert found == {"differences": [expected]}
 

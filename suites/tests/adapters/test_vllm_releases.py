@@ -16,7 +16,7 @@ from kvproof.suites.tests.adapters.vllm_kit import NEWEST, SPECS, creator, opene
 pytestmark = pytest.mark.slow(reason="runs an installed engine")
 
 Create = Callable[..., Target]
-DRIFT = "kvproof.suites.tests.adapters.worker_fakes:vllm_drift"
+DRIFT = "kvproof.suites.tests.adapters.adapter_jobs:vllm_drift"
 
 
 @pytest.fixture(scope="module", params=SPECS)

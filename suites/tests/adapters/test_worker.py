@@ -403,6 +403,7 @@ ENGINE_SIDE = [
     "contract/target.py",
     "adapters/vllm/target.py",
     "adapters/vllm/api.py",
+    "contract/profile.py",
 ]
 
 

@@ -186,18 +186,6 @@ def sleep(arguments: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def vllm_drift(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Differences of the installed vLLM from a table changed by `arguments`: name -> parameters."""
-    from kvproof.harness.adapters.vllm import api as vllm_api
-
-    kept = dict(vllm_api._SIGNATURES)
-    vllm_api._SIGNATURES.update(arguments)
-    try:
-        return {"differences": list(vllm_api.drift.__wrapped__())}
-    finally:
-        vllm_api._SIGNATURES.update(kept)
-
-
 def vllm_cycle(arguments: dict[str, Any]) -> dict[str, Any]:
     """Serve prompts one after the other; answers of each, and the number of cached blocks."""
     from array import array
