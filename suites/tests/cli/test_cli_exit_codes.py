@@ -98,6 +98,7 @@ def test_1_a_target_that_dies_fails_and_the_others_are_judged(
     assert verdicts(run, "reference").total() == len(CORE)
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_1_a_target_that_refuses_everything_does_not_pass(tmp_path: Path) -> None:
     assert _run(tmp_path, f"{TARGETS}:refuses").code == 1
     found = verdicts(closed_run(tmp_path / "record", 1), f"{TARGETS}:refuses")
@@ -157,6 +158,7 @@ def test_1_fuzz_stops_at_the_first_failure(tmp_path: Path) -> None:
     assert verdicts(run, FAULT)["fail"] == 1
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_0_or_3_fuzz_ends_when_the_time_is_up(tmp_path: Path) -> None:
     options = ("--max-time", "2s", "--workers", "2", "--output", "record")
     done = here("fuzz", "--target", "reference", *options, cwd=tmp_path)

@@ -64,6 +64,7 @@ def test_what_failed_once_is_only_counted(tmp_path, monkeypatch):
     assert second.done.unshrunk["what_is_pushed_comes_back"]
 
 
+@pytest.mark.slow(reason="starts many processes")
 @pytest.mark.parametrize(
     ("where", "claims"), [("a hit of no block", []), ("a refusal: no_mood", [PLANTED])]
 )
@@ -106,6 +107,7 @@ def test_the_clock_of_a_run_leaves_out_the_time_between_its_parts():
     assert continuous([]) == []
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_a_killed_fuzz_goes_on_with_its_seed_and_its_units(tmp_path):
     (tmp_path / "kvproof.toml").write_text(FEW)
     command = ("fuzz", "--target", SLOW, "--max-time", "8s")
@@ -125,6 +127,7 @@ def test_a_killed_fuzz_goes_on_with_its_seed_and_its_units(tmp_path):
     assert "holds another run" in other.err
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_time_that_is_used_up_is_not_given_again(tmp_path):
     """As if the driver had been killed after its last unit, when the time was up."""
     (tmp_path / "kvproof.toml").write_text(FEW)

@@ -26,10 +26,12 @@ for _name, (_fault, _) in FAULTS.items():
     plant(_name, _fault)
 
 
+@pytest.mark.slow(reason="explores until every situation occurs")
 def test_the_reference_passes_and_everything_is_seen():
     sees_everything(SUITE, BUDGETS["pr"])
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found_by_its_property(name):
     prop = FAULTS[name][1]

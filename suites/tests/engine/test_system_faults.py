@@ -7,6 +7,7 @@ import pytest
 from kvproof.suites.faults.catalogue import find, of_suite
 from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.reference.engine.strategies import SUITE
+from kvproof.suites.tests.fast_share import one_in
 from kvproof.suites.tests.framework.suite_faults import (
     UNSHRUNK,
     Planted,
@@ -170,7 +171,11 @@ def _config(draw, fixed):
     return drawn | ({"partial_blocks": False} if "groups" in fixed else {}) | fixed
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
+@pytest.mark.parametrize(
+    "fault",
+    one_in(4, FAULTS, reason="finds planted faults by exploration"),
+    ids=lambda fault: fault.story,
+)
 def test_a_planted_fault_is_seen_by_its_property(fault):
     copy = broken(SUITE, FAULTS.index(fault), fault)
     copy = copy._replace(draw_config=lambda draw: _config(draw, fault.config), profiles=())

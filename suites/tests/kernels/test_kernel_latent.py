@@ -17,6 +17,7 @@ from kvproof.kernels.paged_decode.launch import shape_of_problem
 from kvproof.kernels.paged_decode.sweep import KERNEL, OURS
 from kvproof.kernels.source import Source
 
+INTERPRETED = pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 NUMBERS = {"scale": 0.05, "window": 0, "soft_cap": 0.0}
 WIDE = {"head_dim": 576, "latent": 512, "kv_heads": 1, "heads": 16, "batch": 3, "context": 50}
 
@@ -141,7 +142,11 @@ def parts_of(lengths, shape, heads, q_tokens):
 
 @pytest.mark.parametrize(
     ("lengths", "chunks", "heads", "q_tokens"),
-    [([3000], 20, 16, 1), ([700, 0, 5, 1400, 64], 6, 80, 1), ([900, 300], 5, 24, 3)],
+    [
+        pytest.param([3000], 20, 16, 1, marks=INTERPRETED),
+        pytest.param([700, 0, 5, 1400, 64], 6, 80, 1, marks=INTERPRETED),
+        ([900, 300], 5, 24, 3),
+    ],
 )
 def test_parts_of_chunks_become_answers(lengths, chunks, heads, q_tokens):
     """A request in one chunk is finished already: its rows are left alone."""

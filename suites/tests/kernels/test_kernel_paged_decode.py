@@ -18,6 +18,7 @@ from kvproof.kernels.paged_decode.sweep import KERNEL, OURS, TORCH, reference
 from kvproof.kernels.paged_decode.torch_reference import paged_decode_torch
 from kvproof.kernels.source import Source
 from kvproof.kernels.spec import cell_name
+from kvproof.suites.tests.fast_share import one_in
 
 SMALL = {"batch": 3, "context": 40, "heads": 4, "kv_heads": 2, "head_dim": 64}
 
@@ -35,12 +36,18 @@ def space_for(arguments):
     return workspace(shape, device=arguments["q"].device)
 
 
-@pytest.mark.parametrize("case", cpu(), ids=cell_name)
+@pytest.mark.parametrize(
+    "case", one_in(14, cpu(), reason="runs kernels in Triton's interpreter"), ids=cell_name
+)
 def test_every_listed_cell_is_right(case):
     judge(KERNEL, OURS, case)
 
 
-@pytest.mark.parametrize("case", random_cells(12, seed=3, small=True), ids=cell_name)
+@pytest.mark.parametrize(
+    "case",
+    one_in(4, random_cells(12, seed=3, small=True), reason="runs kernels in Triton's interpreter"),
+    ids=cell_name,
+)
 def test_drawn_shapes_are_right(case):
     judge(KERNEL, OURS, case, seed=1)
 
@@ -93,6 +100,7 @@ def test_the_reference_agrees_with_a_softmax_written_by_hand():
     assert torch.allclose(out.float(), expected.expand(1, 1, 1, 2), rtol=4e-3)
 
 
+@pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 def test_a_workspace_serves_any_lengths_and_is_left_as_it_was_made():
     """What a CUDA graph relies on: same buffers, new lengths and tables, no new plan."""
     case = small(batch=7, context=90)
@@ -127,6 +135,7 @@ def test_pages_of_any_stride_are_read_in_place():
     assert torch.allclose(arguments["out"].double(), expected.double(), atol=2e-2)
 
 
+@pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 def test_the_shape_of_a_launch_does_not_change_the_answer():
     arguments = problem(small(batch=4, context=100, lengths="ragged"))
     expected = reference({}, arguments)["out"].double()

@@ -13,6 +13,7 @@ from kvproof.kernels.paged_prefill.inputs import requests_of  # isort: skip - li
 from kvproof.kernels.paged_prefill.sweep import KERNEL, OURS, TORCH  # isort: skip - likewise
 from kvproof.kernels.source import Source  # isort: skip - likewise
 from kvproof.kernels.spec import cell_name  # isort: skip - likewise
+from kvproof.suites.tests.fast_share import one_in
 
 SMALL = cell(
     page=4, head_dim=64, heads=4, kv_heads=2, batch=11, context=37, new=21, lengths="edges"
@@ -30,7 +31,9 @@ def right(case, arguments):
     close(arguments["out"], expected, KERNEL.tolerance(case), "out")
 
 
-@pytest.mark.parametrize("case", SETS["cpu"](), ids=cell_name)
+@pytest.mark.parametrize(
+    "case", one_in(7, SETS["cpu"](), reason="runs kernels in Triton's interpreter"), ids=cell_name
+)
 def test_every_small_cell_is_right(case):
     judge(KERNEL, OURS, case)
 

@@ -104,6 +104,7 @@ def test_a_table_that_is_not_expanded_is_seen(monkeypatch):
     assert not (ours["2"][first] - right["2"][first]).abs().max() < 0.1
 
 
+@pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 @pytest.mark.usefixtures("precise")
 def test_hits_windows_and_preemptions_go_through_the_kernel():
     """A pool too small for all: rows leave, come back behind hits, and blocks are poisoned."""
@@ -118,6 +119,7 @@ def test_hits_windows_and_preemptions_go_through_the_kernel():
     assert answers[0] == answers[1]
 
 
+@pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 def test_16_bits_run_as_they_are():
     """The dispatcher itself, in bfloat16, over a cache of both."""
     compare(build("qwen3", torch.bfloat16))
@@ -159,6 +161,7 @@ def test_a_model_that_attends_to_other_entries_than_it_caches_is_no_silent_succe
         serve(make("qwen3"), attention="paged")
 
 
+@pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 def test_the_model_s_own_attention_is_back_afterwards():
     model = build("qwen3_vl", torch.bfloat16)
     serve(model, attention="paged")

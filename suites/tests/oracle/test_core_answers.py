@@ -229,6 +229,7 @@ def failing(handle, *operations, config=CONFIG):
     return counterexample(conformance(handle), ops.compact(config), calls)
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 @pytest.mark.parametrize("fault", ["namespace_ignored", "lost_reference", "collision_accepted"])
 def test_a_minimised_history_breaks_the_same_property_and_needs_every_operation(fault):
     handle = InProcessHandle(fault, getattr(faults, fault))

@@ -136,6 +136,7 @@ def drawn(budget, seed=None):
     return told.histories, seen
 
 
+@pytest.mark.slow(reason="explores until every situation occurs")
 def test_two_runs_at_one_budget_draw_the_same_histories():
     one, first = drawn(BUDGETS["debug"])
     other, second = drawn(BUDGETS["debug"])

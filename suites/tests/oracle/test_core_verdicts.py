@@ -192,6 +192,7 @@ def test_nothing_passes_where_failures_ended_the_search_early():
     assert sum(event.reason == reason for event in told) > 9
 
 
+@pytest.mark.slow(reason="explores until every situation occurs")
 def test_scratch_may_wait_where_no_eviction_order_is_declared():
     class EvictsFirst(CacheManager):
         def __init__(self, config):

@@ -67,6 +67,7 @@ def test_the_model_that_learns_computes_what_the_stored_one_computes() -> None:
     assert (fast - stock).abs().max() > 0
 
 
+@pytest.mark.slow(reason="computes with torch models")
 def test_a_batch_that_is_repeated_is_learned(course: train.Course) -> None:
     batch = course.lessons.draw(random.Random(1))
     course.steps = 100
@@ -248,6 +249,7 @@ def test_an_answer_is_read_by_the_official_rules(
     assert marks.accuracy == round(100 * sum(e.answer == letter for e in samples) / 6, 1)
 
 
+@pytest.mark.slow(reason="computes with torch models")
 def test_an_exam_without_knowledge_is_marked_by_kind(
     course: train.Course, monkeypatch: pytest.MonkeyPatch
 ) -> None:

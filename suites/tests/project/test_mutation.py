@@ -126,6 +126,7 @@ def test(endless):
 """
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 def test_the_other_tests_of_a_mutant_are_looked_for_if_the_first_ones_pass(tmp_path):
     body = "def test_{0}():\n    open('seen', 'a').write('{0} ')\n    assert {0} != {1}\n"
     plugin = ["-x", "-p", "kvproof.suites.tests.mutation.limit", "-p", "no:cacheprovider"]

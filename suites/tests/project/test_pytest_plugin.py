@@ -157,6 +157,7 @@ def test_a_target_that_raises_is_shown_with_its_history(project: pytest.Pytester
     result.stdout.fnmatch_lines(["inconclusive: *"])
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_a_target_that_does_not_start_fails_everything(project: pytest.Pytester) -> None:
     project.makepyfile(closed=NOT_A_TARGET)
     result = conformance(project, "closed:make_target")
@@ -180,6 +181,7 @@ def test_wrong_options_are_refused_before_anything_runs(
     result.stderr.fnmatch_lines([f"ERROR: *{message}*"] if "*" not in message else [f"*{message}"])
 
 
+@pytest.mark.slow(reason="starts many processes")
 @pytest.mark.parametrize(
     ("options", "outcome"), [([], {"xfailed": 1}), (["--runxfail"], {"failed": 1})]
 )
@@ -253,6 +255,7 @@ def test_suites_without_a_target_ask_for_one(
     result.stdout.fnmatch_lines(["kvproof.suites judges a target: add --kvproof-target=SPEC"])
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_several_targets_are_judged_in_one_run(project: pytest.Pytester) -> None:
     project.makepyfile(closed=NOT_A_TARGET)
     result = conformance(

@@ -18,6 +18,7 @@ from kvproof.harness.recorder.log_writer import LogWriter
 from kvproof.harness.recorder.recording import Recording, recordings
 from kvproof.harness.recorder.rerun import rerun
 from kvproof.harness.recorder.verdict import judge
+from kvproof.suites.tests.fast_share import one_in
 from kvproof.suites.tests.recorder.record_kit import KEY, admit, decode, judged, writer
 
 Files = dict[int, list[bytes]]
@@ -151,7 +152,9 @@ def _recorded(folder: Path, history: Callable[[LogWriter], None], key: bytes) ->
 
 
 @pytest.mark.parametrize("key", [b"", KEY], ids=["plain", "hashed"])
-@pytest.mark.parametrize("history", [everything, many_files])
+@pytest.mark.parametrize(
+    "history", one_in(2, [everything, many_files], reason="judges hundreds of mutants")
+)
 def test_mutants_end_in_a_verdict_or_a_usage_error(
     tmp_path: Path, history: Callable[[LogWriter], None], key: bytes
 ) -> None:

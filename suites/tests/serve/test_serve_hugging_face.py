@@ -58,6 +58,7 @@ def complete(server: Server, **fields: Any) -> Any:
     return server.complete(**wish | fields)
 
 
+@pytest.mark.slow(reason="computes with torch models")
 def test_answers_and_their_chances_are_those_of_transformers(server: Server, model: Any) -> None:
     choice = complete(server, logprobs=3, return_token_ids=True)["choices"][0]
     with torch.no_grad():
@@ -276,6 +277,7 @@ def test_images_answer_as_in_transformers(eyes: tuple[Path, Server]) -> None:
     assert choice["token_ids"] == said[ids.shape[1] :].tolist()
 
 
+@pytest.mark.slow(reason="computes with torch models")
 def test_equal_images_hit_and_others_do_not(eyes: tuple[Path, Server]) -> None:
     _, server = eyes
     first = look(server, png(RED), text="hits").json

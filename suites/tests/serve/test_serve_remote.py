@@ -58,6 +58,7 @@ def ask(server: Server, prompt: str) -> tuple[int, str]:
     return answer["usage"]["prompt_tokens_details"]["cached_tokens"], answer["choices"][0]["text"]
 
 
+@pytest.mark.slow(reason="starts many processes")
 @pytest.mark.parametrize("store", [cache_server, redis])
 def test_a_server_hits_what_another_one_computed(store: Any, tmp_path: Path) -> None:
     with store(tmp_path) as remote, serving(*TOY, *remote) as second:
@@ -75,6 +76,7 @@ def test_a_server_hits_what_another_one_computed(store: Any, tmp_path: Path) -> 
     assert [while_both_run[1], after_the_first_ended[1]] == [computed[0][1], computed[2][1]]
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_weights_of_another_name_hit_nothing(tmp_path: Path) -> None:
     with cache_server(tmp_path) as remote:
         with serving(*TOY, *remote) as first:
@@ -84,6 +86,7 @@ def test_weights_of_another_name_hit_nothing(tmp_path: Path) -> None:
             assert ask(second, PROMPTS[0])[0] == 0
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_a_store_that_dies_costs_hits_and_no_request(tmp_path: Path) -> None:
     pytest.importorskip("zmq", reason="the extra server is not installed")
     from examples.stress.cache_server.process import ServerProcess

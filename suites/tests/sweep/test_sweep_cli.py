@@ -102,6 +102,7 @@ def test_3_when_nothing_could_be_judged(tmp_path: Path) -> None:
     assert "never supports no cell of toy" in closed_run(tmp_path / "record", 3).ended.sentence
 
 
+@pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 @with_torch
 def test_json_is_alone_on_standard_output(tmp_path: Path) -> None:
     done = kvproof(*SWEEP, "--providers", f"{TOYS}:good", "--json", cwd=tmp_path)
@@ -122,6 +123,7 @@ def test_the_list_names_cells_and_why_a_provider_cannot_be_used(tmp_path: Path) 
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 @with_torch
 def test_the_same_command_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     names = f"{TOYS}:good,{TOYS}:planted_hangs"
