@@ -63,6 +63,7 @@ def _prepare(folder: Path) -> Command:
     return command(VERB, base(VERB), folder, patience=1.0)
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 @pytest.mark.parametrize(("broken", "rule"), [(h, h.strip()) for h in HOLES], indirect=["broken"])
 def test_each_hole_is_found(broken: Session, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvproof.suites.tests.attack.processes.GRACE", 1.0)

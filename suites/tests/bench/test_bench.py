@@ -54,6 +54,7 @@ def test_eviction_holds_64_prompts_and_the_longest_one() -> None:
 # --- the whole bench ---
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 @pytest.mark.usefixtures("toys")
 def test_repetitions_are_interleaved_and_all_samples_kept() -> None:
     events = events_of(FakeRunner("reference"), FakeRunner("peer"))
@@ -70,6 +71,7 @@ def test_repetitions_are_interleaved_and_all_samples_kept() -> None:
     assert {s.hit_tokens for s in samples} == {(120 - 4) * 192}
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 @pytest.mark.usefixtures("toys")
 def test_summaries_name_the_peer_and_the_memory() -> None:
     events = events_of(FakeRunner("reference"), FakeRunner("peer"))

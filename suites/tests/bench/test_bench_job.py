@@ -47,6 +47,7 @@ def test_a_repetition_counts_hits_tokens_and_blocks(spec: str, variant: str) -> 
     assert 0 < result["harness_share"] < 0.3
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 @pytest.mark.usefixtures("toys")
 def test_only_the_leading_requests_run_when_asked() -> None:
     arguments = {"factory": factory("toy"), "workload": WORKLOAD, "block_size": 16}

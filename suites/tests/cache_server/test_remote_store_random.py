@@ -130,6 +130,7 @@ class Model:
         self.there.clear()
 
 
+@pytest.mark.slow(reason="explores until every situation occurs")
 def test_ten_thousand_operations_answer_like_a_model(server):
     hosts = [connect(server.url, patient(batch_bytes=size)) for size in (1, 20_000, 8 << 20)]
     model = Model(server, hosts, random.Random(20261121))

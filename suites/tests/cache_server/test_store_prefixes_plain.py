@@ -60,6 +60,7 @@ def test_it_hands_out_no_blocks():
     target.close()
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 @pytest.mark.parametrize("name", FAULTS)
 def test_each_fault_falls_to_its_property_alone(name):
     fault = find(name)

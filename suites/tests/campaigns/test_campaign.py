@@ -286,6 +286,7 @@ def test_a_campaign_that_goes_on_counts_its_last_verdicts():
     assert (ended.exit_code, ended.verdict, ended.sentence) == (0, "pass", "2 pass")
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 def test_an_interrupted_campaign_is_judged_on_what_it_has(tmp_path):
     (tmp_path / "kvproof.toml").write_text(FEW)
     with started(

@@ -138,6 +138,7 @@ def test_1_a_target_that_takes_a_fuzz_worker_down_fails(tmp_path: Path) -> None:
     assert (tmp_path / "record" / failure.script_path).exists()
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 def test_1_a_target_in_the_process_of_a_fuzz_worker_takes_it_down_and_fails(
     tmp_path: Path,
 ) -> None:
@@ -149,6 +150,7 @@ def test_1_a_target_in_the_process_of_a_fuzz_worker_takes_it_down_and_fails(
     assert died.message.startswith("the worker was killed by SIGKILL while fuzzing cache")
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 def test_1_fuzz_stops_at_the_first_failure(tmp_path: Path) -> None:
     options = ("--max-time", "50s", "--seed", "1", "--output", "record")
     assert here("fuzz", "--target", FAULT, *options, cwd=tmp_path).code == 1

@@ -255,6 +255,7 @@ def test_only_a_unit_that_always_ends_its_own_process_is_the_targets_fault(
     assert died == ({"kind": "crash", "message": why} if code == 1 else {})
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 def test_a_hang_that_shows_after_the_time_is_up_is_a_failure(tmp_path, monkeypatch):
     """The process is given up after seven minutes: here the clock is ahead."""
     pool = Late(HANG, HANG, HANG)

@@ -148,6 +148,7 @@ FAULTS = (
 )
 
 
+@pytest.mark.slow(reason="explores until every situation occurs")
 def test_the_reference_passes_and_everything_is_seen():
     sees_everything(SUITE)
 

@@ -63,6 +63,7 @@ def test_an_installed_one_is_left_alone() -> None:
     assert said == [f"OpenCompass 0.5.4 is installed in {place.directory}"]
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 def test_a_build_that_fails_leaves_nothing_and_shows_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 PREFIX = "kvproof_planted_"
-_COPIED = r"reference|harness\.adapters\.reference|suites\.reference"
+_COPIED = r"reference|kernels\.page_formats|harness\.adapters\.reference|suites\.reference"
 _IMPORT = re.compile(rf"\bkvproof\.({_COPIED})\b")
 
 

@@ -83,9 +83,10 @@ def home(suite: str) -> str:
 
 
 def broken(part: ComponentSuite, index: int, fault: Planted) -> ComponentSuite:
-    """The part on a copy of the reference that has the fault."""
+    """The part on a copy of the reference, and of the formats of pages, that has the fault."""
     name = f"{part.name}_{index}"
-    plant(name, Fault(f"reference.{fault.module}", fault.old, fault.new))
+    module = fault.module if fault.module.startswith("kernels.") else f"reference.{fault.module}"
+    plant(name, Fault(module, fault.old, fault.new))
     found: ComponentSuite = load(name, home(part.name)).SUITE
     return found
 

@@ -128,6 +128,7 @@ def test_output_is_no_answer_and_no_failure(
     assert "noise" not in capfd.readouterr().out
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 def test_a_hang_ends_the_corpus(tmp_path: Path) -> None:
     found = Folder(tmp_path)
     with open_handle(f"{FAKES}:make_stuck") as handle:

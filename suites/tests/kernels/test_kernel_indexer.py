@@ -104,6 +104,7 @@ def test_a_query_token_chooses_itself_and_what_is_before_it(choose):
     assert out.tolist() == [[[0, 1, 2, -1], [0, 1, 2, 3], [1, 2, 3, 4]]]
 
 
+@pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 @pytest.mark.parametrize(("width", "count", "chunk"), [(100, 7, 16), (300, 8, 16), (33, 16, 32)])
 def test_levels_choose_as_one_would_with_many_equal_scores(width, count, chunk):
     let_tensors_bound_loops()

@@ -140,6 +140,7 @@ def parts_of(lengths, shape, heads, q_tokens):
     return parts, norms, expected
 
 
+@pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 @pytest.mark.parametrize(
     ("lengths", "chunks", "heads", "q_tokens"),
     [
@@ -191,6 +192,7 @@ def test_the_portable_kernel_is_asked_for_by_a_config(hopper, monkeypatch):
     assert not bool(given["out"].isnan().any())
 
 
+@pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 def test_it_compiles_for_a_hopper_and_fits_into_its_shared_memory():
     """Compiled by a process of its own, for here Triton interprets; Gluon cannot be."""
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}

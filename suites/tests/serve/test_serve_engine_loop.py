@@ -266,6 +266,7 @@ def counted(*kinds: type) -> int:
     return sum(type(each) in kinds for each in gc.get_objects())
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 def test_nothing_is_kept_of_requests_that_have_ended() -> None:
     kinds = (ScheduledRequest, Answer, Writer, ServedRequest)
     before = counted(*kinds)

@@ -351,6 +351,7 @@ def test_text_of_any_language_grows_without_being_taken_back() -> None:
     assert TokenBytes(tokenizer).of(2) == b"</s>"
 
 
+@pytest.mark.slow(reason="computes with torch models")
 def test_drawn_tokens_have_their_probabilities() -> None:
     logits = torch.tensor([0.0, 1.0, 2.0, -3.0])
     counts = torch.zeros(4)

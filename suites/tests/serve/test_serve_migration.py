@@ -65,6 +65,7 @@ def generated(server: Server) -> float:
     return server.metrics()['kvproof_tokens_total{kind="generated"}']
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 def test_answers_go_on_where_their_requests_moved() -> None:
     prompts = ["once upon a time", "there was a server"]
     with two() as (first, second), ThreadPoolExecutor() as clients:

@@ -137,6 +137,7 @@ def test_host_memory_and_a_name_of_the_weights_are_needed(
     refused(here("serve", *options, "--port", "0", *url, cwd=tmp_path), message)
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 def test_a_cache_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     pytest.importorskip("zmq", reason="the extra server is not installed")
     address = f"ipc://{tmp_path / 'nobody.sock'}"

@@ -159,6 +159,7 @@ def judge(case: Case, part: ComponentSuite = SUITE, *, alone: str = "") -> Cover
     return coverage
 
 
+@pytest.mark.slow(reason="explores until every situation occurs")
 def test_equal_to_brute_force_on_five_thousand_cases() -> None:
     seen: Counter[str] = Counter()
     for case in cases(20_260_101, CASES):

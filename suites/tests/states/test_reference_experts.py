@@ -158,6 +158,7 @@ def test_a_store_takes_whole_units_of_its_own_type(rows):
         ExpertStore(FORM).fill("node", 0, rows)
 
 
+@pytest.mark.slow(reason="computes with torch models")
 def test_a_request_that_has_left_leaves_no_history():
     def histories():
         gc.collect()

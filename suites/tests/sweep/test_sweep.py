@@ -133,6 +133,7 @@ def test_peers_are_shown_and_do_not_count(tmp_path: Path) -> None:
     assert "the engine is not installed; pip install engine" in skipped.reason
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 def test_a_baseline_without_memory_fails_no_run_in_which_another_is_right(tmp_path: Path) -> None:
     found = swept(tmp_path, "good", "crowded_baseline")
     assert (found.verdict.verdict, found.verdict.reason) == ("pass", "")
@@ -141,6 +142,7 @@ def test_a_baseline_without_memory_fails_no_run_in_which_another_is_right(tmp_pa
         assert swept(tmp_path, "crowded_baseline", *others).verdict.verdict == "fail"
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 def test_a_provider_that_ends_the_process_is_its_own_problem(tmp_path: Path) -> None:
     found = swept(tmp_path, "good", peers=(f"{TOYS}:ends_its_process",))
     assert found.verdict.verdict == "pass"
@@ -156,6 +158,7 @@ def test_a_provider_under_judgement_must_be_installed(tmp_path: Path) -> None:
         swept(tmp_path, "not_installed")
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 def test_unsupported_is_no_failure_but_nothing_supported_is_no_pass(tmp_path: Path) -> None:
     seldom = swept(tmp_path, "seldom")
     assert seldom.verdict.verdict == "pass"
@@ -166,6 +169,7 @@ def test_unsupported_is_no_failure_but_nothing_supported_is_no_pass(tmp_path: Pa
     assert never.verdict.reason == "never supports no cell of toy: not on this machine"
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 def test_what_an_earlier_part_has_judged_does_not_run_again(tmp_path: Path) -> None:
     first = swept(tmp_path, "planted_wrong_page", where="rows=1,3")
     kept = [event for event in first.events if not isinstance(event, SweepConcluded)]
@@ -216,6 +220,7 @@ def test_what_is_started_is_described(tmp_path: Path) -> None:
     assert found.verdict.planned == 3
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

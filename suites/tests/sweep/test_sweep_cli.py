@@ -83,6 +83,7 @@ def test_a_gate_with_the_extra_judges_the_listed_cells(
     assert (options.cells, options.timing, options.kernels) == (("cpu",), False, ())
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 @with_torch
 def test_0_and_1_a_sweep_passes_or_fails_and_leaves_its_record(tmp_path: Path) -> None:
     done = here(*SWEEP, "--providers", f"{TOYS}:good", "--output", "record", cwd=tmp_path)

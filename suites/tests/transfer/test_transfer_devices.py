@@ -46,6 +46,7 @@ def test_a_gpu_has_more_to_bring_through_than_a_cpu():
     assert {job.config["device"] for job in there} == {"cuda"}
 
 
+@pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 @pytest.mark.parametrize("kind", ["model late", "same bytes", "cache server", "two processes"])
 def test_a_job_of_each_kind_is_right_on_a_cpu(kind):
     done = do(Job(kind, "x", model("DeepSeek-V3.2 and GLM-5", 3) | {"device": "cpu"}), LATER)

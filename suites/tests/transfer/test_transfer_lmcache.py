@@ -29,6 +29,7 @@ def handle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handle]:
     yield from lmcache_kit.opened(tmp_path_factory)
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 def test_grouped_round_trips_are_exact(handle):
     layouts = {name for name in seen.IN_LAYOUT if name not in ("indexer", "state")}
     needed = {*(seen.IN_LAYOUT[name] for name in layouts), seen.TURNS, seen.SMALLER}
