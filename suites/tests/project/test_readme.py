@@ -36,6 +36,12 @@ def test_the_first_command_installs_it():
     assert README.split("```")[1].split("\n")[1] == "pip install kvproof"
 
 
+def test_the_commands_of_a_checkout_come_with_the_first_ones():
+    first = README.split("\n## ")[1]
+    assert first.startswith("Try it\n")
+    assert all(f"`make {word}`" in first for word in ("gate", "test"))
+
+
 def commands(text: str) -> list[tuple[str, str]]:
     """(verb, its arguments) of each command in back quotes or in a code block."""
     blocks = "\n".join(text.split("```")[1::2]).replace("\\\n", " ")
