@@ -72,15 +72,17 @@ def test_a_bench_run_is_explained(tmp_path: Path) -> None:
         ("empty", "is not a run directory", "give the directory"),
         ("text.json", "is no op log", "record one with"),
         ("part.json", "is a log of the suite 'hits'", "kvproof replay"),
+        ("none.json", "it has no operations", "record one with"),
         ("idle.json", "admits no request on the reference", "name the log of a failure"),
     ],
 )
 def test_what_is_no_record_is_refused(tmp_path: Path, record: str, message: str, hint: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.json").write_text("hello")
-    part = {"part": "hits", "property": "p", "config": {}, "operations": []}
+    part = {"part": "hits", "property": "p", "config": {}, "operations": [["look_up", {}]]}
     (tmp_path / "part.json").write_text(json.dumps(part))
-    op_log(tmp_path / "idle.json", operations=[])
+    op_log(tmp_path / "none.json", operations=[])
+    op_log(tmp_path / "idle.json", operations=[{"op": "complete"}])
     refused(here("explain", record, cwd=tmp_path), message, hint)
 
 

@@ -21,6 +21,7 @@ from kvproof.harness.cli.actions.campaign.unit import (
     unit_id,
 )
 from kvproof.harness.errors import Exit, UsageError
+from kvproof.harness.isolation.registry import OwnTargets
 from kvproof.harness.records.campaign_events import UnitDone, UnitLost
 from kvproof.harness.records.events import (
     Exercised,
@@ -388,7 +389,7 @@ def concluded(tmp_path, monkeypatch, tally, *, cut_short):
     monkeypatch.setattr(registry, "SUITES", (stack(),))
     monkeypatch.setattr(expected_failures, "load", lambda *_, **__: known)
     active = Kept(tmp_path)
-    verb._conclude(active, "full", "reference", {"stack": tally}, cut_short=cut_short)
+    verb._conclude(active, "full", "reference", {"stack": tally}, OwnTargets(), cut_short=cut_short)
     return next(e for e in active.events if getattr(e, "property", "") == prop)
 
 
