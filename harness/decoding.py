@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -24,6 +26,8 @@ LARGEST = (1 << 53) - 1
 """Of all numbers: JSON of any program keeps it."""
 LARGEST_FILE = 256 << 20
 """Bytes of a file that is decoded as a whole."""
+_PIECE = 1 << 20
+"""Bytes of a read: Python allocates what a read could return."""
 _SHOWN = 80
 
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=1 << 31)]
@@ -58,10 +62,16 @@ def check_number(value: object) -> None:
 def read_file(path: Path, *, what: str, hint: str) -> bytes:
     """Return the bytes of a file of a sensible size. Raises UsageError."""
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
+        return read_bounded(path, what=what, hint=hint)
     except OSError as error:
         raise UsageError(f"cannot read {what} {str(path)!r}: {error.strerror}", hint) from error
+
+
+def read_bounded(path: Path, *, what: str, hint: str) -> bytes:
+    """Return the bytes of a file. Raises UsageError if it is too large, OSError as it is."""
+    with path.open("rb") as file:
+        pieces = islice(iter(partial(file.read, _PIECE), b""), LARGEST_FILE // _PIECE + 1)
+        data = b"".join(pieces)
     if len(data) > LARGEST_FILE:
         size = LARGEST_FILE >> 20
         raise UsageError(f"{what} {str(path)!r} is larger than {size} MiB", hint)

@@ -21,25 +21,30 @@ class _Stdout:
 
     def write(self, text: str) -> int:
         try:
-            return sys.stdout.write(redacted(text))
+            return _stream().write(redacted(text))
         except OSError as error:
             return _silence(error)
 
     def flush(self) -> None:
         try:
-            sys.stdout.flush()
+            _stream().flush()
         except OSError as error:
             _silence(error)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(sys.stdout, name)
+        return getattr(_stream(), name)
+
+
+def _stream() -> TextIO:
+    """Return the stream below the proxy of a live display, which would lead around `_Stdout`."""
+    return cast("TextIO", getattr(sys.stdout, "rich_proxied_file", sys.stdout))
 
 
 def _silence(error: OSError) -> int:
     """Drop the rest of the buffer: it must not fail again when the process ends."""
     gone = isinstance(error, BrokenPipeError) or error.errno == errno.EIO  # a closed terminal
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, _stream().fileno())
     os.close(nowhere)
     if not gone:
         raise UsageError(

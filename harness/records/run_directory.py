@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kvproof.harness.decoding import read_bounded
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.events import AnyEvent, Ended
 from kvproof.harness.records.renamed import upgraded
@@ -31,6 +32,9 @@ EVALUATION = "eval"
 """The verb whose runs hold samples instead of events."""
 
 EVENTS = "events.jsonl"
+
+GIVE = "give the directory that a run printed, for example runs/latest"
+"""The next step where a directory holds no run."""
 
 T = TypeVar("T")
 
@@ -228,18 +232,18 @@ def _seconds_so_far(directory: Path) -> float:
 def read_manifest(directory: Path) -> Manifest:
     """Read `run.json` of a run directory. Raises UsageError if it is not one."""
     try:
-        text = (directory / "run.json").read_bytes()
+        text = read_bounded(directory / "run.json", what="the manifest", hint=GIVE)
         _check_schema(directory, msgspec.json.decode(text, type=_Schema))
         manifest = msgspec.json.decode(text, type=Manifest)
     except OSError as error:
         raise UsageError(
             f"{str(directory)!r} is not a run directory: {error.strerror} (run.json)",
-            "give the directory that a run printed, for example runs/latest",
+            GIVE,
         ) from error
     except UNREADABLE as error:
         raise UsageError(
             f"{str(directory / 'run.json')!r} is not a run manifest: {error}",
-            "give the directory that a run printed, for example runs/latest",
+            GIVE,
         ) from error
     return _with_zone(directory, manifest)
 
@@ -285,7 +289,7 @@ def read_lines(path: Path, decode: Callable[[bytes], T]) -> tuple[list[T], int]:
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
-        data = path.read_bytes()
+        data = read_bounded(path, what="the records", hint=GIVE)
     except FileNotFoundError:
         return
     except OSError as error:

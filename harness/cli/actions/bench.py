@@ -11,6 +11,7 @@ from kvproof.harness.bench.runner import run_bench
 from kvproof.harness.bench.workloads import load_workload
 from kvproof.harness.cli.actions.targets import chosen_targets, open_all
 from kvproof.harness.cli.arguments.bench import BenchArguments
+from kvproof.harness.cli.options import names
 from kvproof.harness.cli.runs import run_directory
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.registry import OwnTargets
@@ -47,13 +48,15 @@ def bench(arguments: BenchArguments) -> int:
 
 
 def _options(arguments: BenchArguments) -> BenchOptions:
-    usual = BenchOptions()
+    usual, baseline = BenchOptions(), arguments.baseline_target
+    if baseline is not None:
+        names([baseline])  # refuses one that is empty
     return BenchOptions(
         block_sizes=tuple(arguments.block_size or usual.block_sizes),
         groups=arguments.groups,
         cases=tuple(map(current_case, arguments.case or usual.cases)),
         repetitions=arguments.repetitions,
-        peer=arguments.baseline_target,
+        peer=baseline or "",
         checked_tokens=arguments.verify_tokens,
         max_blocks=arguments.max_blocks,
         growth_sizes=usual.growth_sizes if arguments.growth else (),

@@ -32,7 +32,7 @@ class BenchArguments:
     all but match by default."""
     repetitions: int = 5
     """Interleaved repetitions per target and case."""
-    baseline_target: str = ""
+    baseline_target: str | None = None
     """Baseline of the ratios."""
     verify_tokens: int = 1 << 20
     """Tokens of the workload that run once more with the shadow memory; 0 for none."""

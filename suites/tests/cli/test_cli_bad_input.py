@@ -134,6 +134,7 @@ def test_a_workload_that_cannot_be_read(
     ("options", "message", "hint"),
     [
         ("--baseline-target nobody", "unknown peer 'nobody'", "choose one of reference"),
+        ("--baseline-target=", "'' names nothing", "leave the option out"),
         ("--case evict", "unknown case 'evict'; did you mean 'eviction'?", "no_eviction"),
     ],
 )

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import resource
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from kvproof.harness import decoding
 from kvproof.harness.errors import UsageError
+from kvproof.harness.records.events import HarnessFault
 from kvproof.harness.records.run_directory import RunWriter, read_run, store
 from kvproof.suites.tests.cli.cli_kit import (
+    KVPROOF,
     TARGETS,
     closed_run,
     here,
@@ -47,6 +53,41 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         RunWriter(tmp_path, MANIFEST)
     writer.close()
     RunWriter(tmp_path, MANIFEST).close()
+
+
+@pytest.mark.parametrize("name", ["run.json", "events.jsonl"])
+def test_a_record_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    RunWriter(tmp_path, MANIFEST).close()
+    monkeypatch.setattr(decoding, "LARGEST_FILE", 1 << 20)
+    assert not read_run(tmp_path).events
+    with (tmp_path / name).open("ab") as file:
+        file.truncate((1 << 20) + 1)
+    with pytest.raises(UsageError, match=f"{name}' is larger than 1 MiB"):
+        read_run(tmp_path)
+
+
+@pytest.mark.slow(reason="starts many processes")
+def test_a_closed_terminal_closes_the_records(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [KVPROOF, "fuzz", "--target", SLOW, "--output", "record"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        while not (tmp_path / STARTED).exists():
+            os.read(ours, 4096)  # or the terminal is full
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(60) == 130
+    finally:
+        process.kill()
+        process.wait()
+    run = closed_run(tmp_path / "record", 130)
+    assert not any(isinstance(event, HarnessFault) for event in run.events)
 
 
 @contextmanager

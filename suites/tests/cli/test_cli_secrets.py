@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from rich.live import Live
 
 from kvproof.harness import redaction
+from kvproof.harness.cli.output import standard_output
 from kvproof.harness.redaction import redacted, redacted_bytes, redacted_tree
 from kvproof.suites.tests.cli.cli_kit import Done, here, refused
 from kvproof.suites.tests.probe.probe_url_server import scripted
@@ -37,6 +39,19 @@ def nowhere(secret: str, done: Done, folder: Path, *, but: str = "") -> None:
     texts |= {"out": done.out, "err": done.err}
     found = [name for name, text in texts.items() if any(form in text for form in forms)]
     assert not found, done
+
+
+def test_a_live_display_shows_no_secret(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
+    redaction.begin(["--token", SECRET], {})
+    console = standard_output()
+    with Live(console=console, refresh_per_second=0.1):
+        console.print(f"it is {SECRET}!", markup=False, highlight=False)
+    out = capsys.readouterr().out
+    assert "it is ***!" in out
+    assert SECRET not in out
 
 
 # --- a secret on the command line is refused ---
