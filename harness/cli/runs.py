@@ -211,8 +211,13 @@ def run_directory(
         else:
             ended = active.ended()
         active.write(ended)
+    try:
+        publish(directory, console)
+    except MemoryError:
+        writer.write(active.ended(Exit.USAGE, "stopped: not enough memory for the reports"))
+        raise
+    finally:
         writer.close()
-    publish(directory, console)
     active.exit_code = ended.exit_code
 
 

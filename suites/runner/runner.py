@@ -124,7 +124,7 @@ class SuiteRun:
             yield
         except TargetDied as died:
             self._write(target_failed(self._handle.name, died))
-        except UsageError:
+        except (UsageError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a fault of the harness is its own verdict
             self._fault(error)

@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from kvproof.harness import decoding
+from kvproof.harness.cli import runs
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.events import HarnessFault
 from kvproof.harness.records.run_directory import RunWriter, read_run, store
+from kvproof.suites.runner.runner import SuiteRun
 from kvproof.suites.tests.cli.cli_kit import (
     KVPROOF,
     TARGETS,
@@ -87,6 +89,25 @@ def test_a_closed_terminal_closes_the_records(tmp_path: Path) -> None:
         process.kill()
         process.wait()
     run = closed_run(tmp_path / "record", 130)
+    assert not any(isinstance(event, HarnessFault) for event in run.events)
+
+
+@pytest.mark.parametrize("where", [(SuiteRun, "explore"), (runs, "render")])
+def test_a_run_without_memory_is_closed_with_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[object, str]
+) -> None:
+    def exhausted(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(*where, exhausted)
+    command = ("run", "--target", "reference", "--budget", "debug", "--output", "record")
+    done = here(*command, cwd=tmp_path)
+    assert done.code == 2
+    assert done.err.startswith("kvproof: there is not enough memory\n")
+    assert len(done.err.splitlines()) == 2
+    run = read_run(tmp_path / "record")
+    assert run.ended is run.events[-1]
+    assert run.ended.exit_code == 2
     assert not any(isinstance(event, HarnessFault) for event in run.events)
 
 
