@@ -10,7 +10,6 @@ import time
 from dataclasses import replace
 from typing import Any, cast
 
-from kvproof.harness.adapters.reference.target import ReferenceTarget
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import (
     Evicted,
@@ -93,24 +92,6 @@ make_impatient = _slow(0.0, "")
 make_patient = _slow(20.0, "it compiles a kernel")
 make_unreasoned = _slow(20.0, "")
 make_endless = _slow(1e9, "it thinks")
-
-
-class _Stuck(ReferenceTarget):
-    def admit(self, *_: object) -> Any:
-        time.sleep(60)
-
-
-def make_stuck(config: TargetConfig) -> Target:
-    return _Stuck(config)
-
-
-class _Blind(ReferenceTarget):
-    def inspect(self) -> Inspection:
-        raise LookupError("nothing to see")
-
-
-def make_blind(config: TargetConfig) -> Target:
-    return _Blind(config)
 
 
 def make_sleeper(config: TargetConfig) -> Target:

@@ -97,6 +97,11 @@ def refused(done: Done, message: str, hint: str = "") -> None:
     assert "Report:" not in done.out
 
 
+def _obeys_sighup() -> None:
+    """Undo `nohup`, under which the tests may run: a command would ignore SIGHUP with them."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Started:
     """A command that is still running, in a session of its own as in a terminal."""
 
@@ -113,6 +118,7 @@ class Started:
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
+                preexec_fn=_obeys_sighup,
             )
 
     @property

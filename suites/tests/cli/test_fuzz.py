@@ -163,7 +163,17 @@ def test_what_was_seen_before_ctrl_c_is_reported_and_done_again(tmp_path):
 
 @pytest.mark.slow(reason="starts many processes")
 def test_a_target_that_ends_its_process_is_at_fault_also_after_a_restart(tmp_path):
-    command = ("fuzz", "--target", DIES, "--units", "2", "--keep-going", "--seed", "1")
+    command = (
+        "fuzz",
+        "--target",
+        DIES,
+        "--units",
+        "2",
+        "--keep-going",
+        "--seed",
+        "1",
+        "--in-process",
+    )
     with started(*command, cwd=tmp_path) as running:
         running.until(lambda: running.has("unit_done"))
         running.send(signal.SIGKILL)

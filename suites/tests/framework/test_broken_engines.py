@@ -23,6 +23,7 @@ from kvproof.suites.runner.runner import SuiteRun
 ROOT = Path(__file__).parents[3]
 SOUND = "examples.my_engine:make_target"
 FAKES = "kvproof.suites.tests.adapters.worker_fakes"
+BROKEN_REFERENCE = "kvproof.suites.tests.framework.broken_reference"
 CONFIG = TargetConfig(num_blocks=8, block_size=64)
 MEMORY = 256 << 20
 WAITS = pytest.mark.slow(reason="the time limits of hanging engines pass")
@@ -131,7 +132,7 @@ def test_output_is_no_answer_and_no_failure(
 @pytest.mark.slow(reason="starts processes and waits for them")
 def test_a_hang_ends_the_corpus(tmp_path: Path) -> None:
     found = Folder(tmp_path)
-    with open_handle(f"{FAKES}:make_stuck") as handle:
+    with open_handle(f"{BROKEN_REFERENCE}:make_stuck") as handle:
         SuiteRun(handle, found, write=found.events.append).run(BUDGETS["debug"])
     failed = [event for event in found.of(Replayed) if event.outcome == "FAILED"]
     assert len(failed) == 1, "each log costs the limit of an operation again"
@@ -141,12 +142,12 @@ def test_a_hang_ends_the_corpus(tmp_path: Path) -> None:
 
 def test_a_death_in_the_first_inspection_has_a_script_too(tmp_path: Path) -> None:
     found = Folder(tmp_path)
-    with open_handle(f"{FAKES}:make_blind") as handle:
+    with open_handle(f"{BROKEN_REFERENCE}:make_blind") as handle:
         SuiteRun(handle, found, write=found.events.append).run(BUDGETS["debug"])
     (failure,) = found.of(Failure)
     assert failure.history == []
     assert "Session(target, TargetConfig(" in failure.script
-    assert replayed(tmp_path / failure.op_log, f"{FAKES}:make_blind").outcome == "FAILED"
+    assert replayed(tmp_path / failure.op_log, f"{BROKEN_REFERENCE}:make_blind").outcome == "FAILED"
 
 
 @WAITS
