@@ -83,6 +83,8 @@ def test_hooks_see_no_malformed_request():
 
 @pytest.mark.parametrize("module", OF_0_13)
 def test_imports_of_0_13_work(module):
+    if module.startswith("transfer."):
+        pytest.importorskip("torch", reason="torch is not installed")
     assert hasattr(importlib.import_module(f"kvproof.reference.{module}"), OF_0_13[module])
 
 
