@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 _RUN = "from kvproof.harness.cli import main; main()"
+_LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0})); "
 _LONGEST = 120
 """Most seconds of a start or stop."""
 
@@ -37,10 +38,16 @@ class Reply(NamedTuple):
 class Server:
     """`kvproof serve` as a user starts it."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str] | None,
+        descriptors: int | None = None,
+    ) -> None:
         port = () if "--port" in arguments else ("--port", "0")
+        run = _RUN if descriptors is None else _LIMIT.format(descriptors) + _RUN
         self.process = subprocess.Popen(  # noqa: S603 - this Python, and options of its caller
-            [sys.executable, "-c", _RUN, "serve", *port, *arguments],
+            [sys.executable, "-c", run, "serve", *port, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -98,9 +105,13 @@ class Server:
 
 
 @contextmanager
-def serving(*arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """Run a server while the block runs."""
-    server = Server(arguments, environment)
+def serving(
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    descriptors: int | None = None,
+) -> Iterator[Server]:
+    """Run a server while the block runs; `descriptors`: the most it may have open."""
+    server = Server(arguments, environment, descriptors)
     try:
         yield server
     finally:

@@ -125,7 +125,6 @@ def test_a_slow_request_of_a_slow_engine_is_answered() -> None:
 
 @contextmanager
 def few_descriptors(count: int) -> Iterator[None]:
-    """For processes that are started meanwhile."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (count, before[1]))
     try:
@@ -143,8 +142,7 @@ def test_connections_leave_descriptors_to_the_process() -> None:
 @pytest.mark.slow(reason="an attack of ten seconds")
 def test_without_descriptors_it_says_so_once_goes_on_and_recovers() -> None:
     with ExitStack() as stack:
-        with few_descriptors(80):
-            server = stack.enter_context(serving(*SMALL))
+        server = stack.enter_context(serving(*SMALL, descriptors=80))
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (24, 24))
         kept = http.client.HTTPConnection(server.host, server.port, timeout=30)
         stack.callback(kept.close)
