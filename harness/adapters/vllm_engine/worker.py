@@ -55,7 +55,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
     """The shadow device; there is one once the caches are allocated."""
 
     def init_device(self) -> None:
-        """Join a world of one process."""
+        """Join a process group of size one."""
         RUNNING.worker = self
         self.device = torch.device("cpu")
         if not parallel_state.model_parallel_is_initialized():

@@ -9,8 +9,8 @@ import pytest
 from kvproof.reference.core.attention_groups import Layout
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.identity import Span
+from kvproof.suites.tests.engine.manager_model import CheckedManager
 from kvproof.suites.tests.engine.reference_kit import chunk, full, recurrent, window
-from kvproof.suites.tests.engine.reference_world import World
 
 MODELS = {
     "full": (full(2),),
@@ -31,8 +31,8 @@ class Player:
 
     def __init__(self, seed, groups, **options):
         self.rng = random.Random(seed)
-        self.world = World(CacheConfig(groups=groups, **options))
-        self.manager = self.world.manager
+        self.checked = CheckedManager(CacheConfig(groups=groups, **options))
+        self.manager = self.checked.manager
         self.prompts = []
 
     def some(self, most, least=1):
@@ -50,27 +50,27 @@ class Player:
         return tokens, tuple(s for s in spans if s.start + s.length <= len(tokens))
 
     def act(self, index):
-        chance, world = self.rng.random(), self.world
+        chance, checked = self.rng.random(), self.checked
         idle = [name for name, request in self.manager.live.items() if not request.drafts]
         if chance < 0.28:
             self.prompts.append(self.prompt())
-            world.admit(f"r{index}", *self.prompts[-1], self.rng.choice([None, None, 3, 8]))
+            checked.admit(f"r{index}", *self.prompts[-1], self.rng.choice([None, None, 3, 8]))
         elif chance < 0.48 and idle:
             self.extend(self.rng.choice(idle))
-        elif chance < 0.75 and world.steps:
-            drafts = world.steps[0].drafts
-            world.end(self.rng.randint(0, drafts) if drafts else None)
+        elif chance < 0.75 and checked.steps:
+            drafts = checked.steps[0].drafts
+            checked.end(self.rng.randint(0, drafts) if drafts else None)
         elif chance < 0.93 and self.manager.live:
-            world.release(self.rng.choice(list(self.manager.live)))
+            checked.release(self.rng.choice(list(self.manager.live)))
         elif chance < 0.98:
             self.less_often(index)
 
     def extend(self, name):
         whole = len(self.manager.live[name].tokens) // 4 == self.manager.live[name].computed
         if whole and self.rng.random() < 0.4:
-            self.world.extend(name, self.some(1), self.some(5))
+            self.checked.extend(name, self.some(1), self.some(5))
         else:
-            self.world.extend(name, self.some(3), (), self.rng.choice([None, 2, 5]))
+            self.checked.extend(name, self.some(3), (), self.rng.choice([None, 2, 5]))
 
     def less_often(self, index):
         manager, choice = self.manager, self.rng.random()
@@ -82,18 +82,18 @@ class Player:
         elif choice < 0.95 and manager.pins:
             manager.unpin(next(iter(manager.pins)))
         else:
-            self.world.reset()
-        self.world.settle()
+            self.checked.reset()
+        self.checked.settle()
 
     def look(self):
         for _ in range(2):
             tokens, spans = self.prompt()
             found = self.manager.lookup(tokens, spans=spans)
-            assert found == self.world.longest_hit(tokens, spans)
+            assert found == self.checked.longest_hit(tokens, spans)
 
     def finish(self):
-        for _ in [*self.world.steps]:
-            self.world.end()
+        for _ in [*self.checked.steps]:
+            self.checked.end()
         for name in [*self.manager.live]:
             self.manager.release(name)
         for name in [*self.manager.pins]:
@@ -137,7 +137,7 @@ def play(player, operations):
     player.finish()
     check_shape(player.manager)
     check_everything_is_back(player.manager)
-    return player.world
+    return player.checked
 
 
 CASES = [
@@ -153,8 +153,8 @@ def test_hits_contents_and_owners_equal_the_plain_model(model, pool):
     hits = cut = refusals = 0
     for seed in range(6):
         options = {"state_pool": pool, "max_requests": 4, "prefix_cache_state_budget": 3 * seed}
-        world = play(Player(seed, MODELS[model], num_blocks=20 + 15 * seed, **options), 110)
-        hits, cut, refusals = hits + world.hits, cut + world.cut, refusals + world.refusals
+        checked = play(Player(seed, MODELS[model], num_blocks=20 + 15 * seed, **options), 110)
+        hits, cut, refusals = hits + checked.hits, cut + checked.cut, refusals + checked.refusals
     assert hits >= 20, "hardly anything could be reused"
     assert cut >= 5 or model == "full", "full attention alone decided"
     assert refusals >= 5, "hardly anything was scarce"
@@ -192,13 +192,13 @@ def test_any_mix_of_groups_keeps_its_shape_and_gives_everything_back(seed):
 def test_tokens_leave_with_the_last_state_that_they_led_to():
     """T4: in a model of states alone no block is ever needed for which they would be evicted."""
     options = {"state_pool": "separate", "max_requests": 2, "prefix_cache_state_budget": 6}
-    world = World(CacheConfig(4, groups=(recurrent(4),), **options))
+    checked = CheckedManager(CacheConfig(4, groups=(recurrent(4),), **options))
     for index, end in enumerate(([], [2] * 8, [3] * 8, [2] * 4 + [4] * 8)):
-        world.admit(str(index), [1] * 8 + end)
-        world.end()
-        world.release(str(index))
-    nodes = world.manager.trie.nodes
+        checked.admit(str(index), [1] * 8 + end)
+        checked.end()
+        checked.release(str(index))
+    nodes = checked.manager.trie.nodes
     assert len([*nodes()]) > 3
-    while world.manager.eviction.states.evict_one():
+    while checked.manager.eviction.states.evict_one():
         pass
     assert not [*nodes()]

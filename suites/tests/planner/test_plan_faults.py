@@ -137,9 +137,9 @@ def fallen(part: Any) -> Iterator[str]:
     for config, questions in histories():
         coverage = Coverage(part.properties)
         try:
-            world = part.machine(config, coverage)
+            machine = part.machine(config, coverage)
             for verb, arguments in questions:
-                world.apply(verb, **arguments)
+                machine.apply(verb, **arguments)
         except Violation as violation:
             yield violation.property
 
@@ -149,9 +149,9 @@ def test_every_situation_occurs() -> None:
     seen: Counter[str] = Counter()
     for config, questions in histories():
         coverage = Coverage(SUITE.properties)
-        world = PlannerMachine(config, coverage)
+        machine = PlannerMachine(config, coverage)
         for verb, arguments in questions:
-            world.apply(verb, **arguments)
+            machine.apply(verb, **arguments)
         seen += coverage.situations
     wanted = {name for prop in SUITE.properties for name in prop.situations}
     assert wanted <= set(seen)

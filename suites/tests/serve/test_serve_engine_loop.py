@@ -50,7 +50,7 @@ class Faulty:
         return samples
 
 
-class World:
+class RunningLoop:
     def __init__(self, **options: Any) -> None:
         self.language = SymbolicText(CACHE, max_len=64)
         self.model = Faulty(self.language.model)
@@ -87,8 +87,8 @@ class World:
 
 
 @contextmanager
-def world(**options: Any) -> Iterator[World]:
-    made = World(**options)
+def running_loop(**options: Any) -> Iterator[RunningLoop]:
+    made = RunningLoop(**options)
     made.loop.start()
     try:
         yield made
@@ -103,7 +103,7 @@ def told(event: Event) -> str:
 
 
 def test_orders_are_answered_as_by_the_engine_alone() -> None:
-    with world() as running:
+    with running_loop() as running:
         running.loop.submit([running.order(str(index), f"prompt {index}") for index in range(9)])
         running.ends(9)
         assert +running.loop.outcomes == {"completed": 9}
@@ -112,7 +112,7 @@ def test_orders_are_answered_as_by_the_engine_alone() -> None:
 
 
 def test_the_thread_sleeps_while_nobody_asks() -> None:
-    with world() as running:
+    with running_loop() as running:
         running.loop.submit([running.order("a")])
         running.ends(1)
         steps = running.between_steps(lambda: running.engine.scheduler._step)
@@ -124,7 +124,7 @@ def test_the_thread_sleeps_while_nobody_asks() -> None:
 def test_a_failing_step_fails_who_took_part(
     verb: str, in_flight: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with world(steps_in_flight=in_flight) as running:
+    with running_loop(steps_in_flight=in_flight) as running:
         running.loop.submit([running.order("before")])
         good = running.ends(1)["before"]
         running.model.broken = verb
@@ -148,7 +148,7 @@ def test_a_failing_step_fails_who_took_part(
 
 
 def test_whoever_waits_survives_the_step_of_others(caplog: pytest.LogCaptureFixture) -> None:
-    with world(max_batch_tokens=8) as running:
+    with running_loop(max_batch_tokens=8) as running:
         running.model.may_run.clear()
         running.model.broken = "launch"
         running.loop.submit([running.order("takes part", "12345678")])
@@ -160,7 +160,7 @@ def test_whoever_waits_survives_the_step_of_others(caplog: pytest.LogCaptureFixt
 
 
 def test_an_engine_in_which_nothing_can_run_hangs_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    with world() as running:
+    with running_loop() as running:
         # a pin holds what the request needs, and nobody would ever let go of it
         def pin() -> None:
             cache = running.engine.cache
@@ -180,7 +180,7 @@ def test_an_engine_in_which_nothing_can_run_hangs_nobody(caplog: pytest.LogCaptu
 
 
 def test_a_dead_engine_answers_everybody(caplog: pytest.LogCaptureFixture) -> None:
-    with world() as running:
+    with running_loop() as running:
 
         def die() -> None:
             raise ZeroDivisionError("in the control plane")
@@ -206,7 +206,7 @@ def test_a_fault_of_the_language_fails_one_order_only(
         def end(self) -> str:
             return ""
 
-    with world() as running:
+    with running_loop() as running:
         good = running.language.detokenizer
         made = iter([Mute(), good(), good(), good()])
         monkeypatch.setattr(running.language, "detokenizer", lambda: next(made))
@@ -230,7 +230,7 @@ def test_a_fault_of_the_language_fails_one_order_only(
 
 
 def test_cancelled_orders_tell_nothing_more_and_hold_nothing() -> None:
-    with world() as running:
+    with running_loop() as running:
         running.model.may_run.clear()
         running.loop.submit([running.order("a", most=50), running.order("b")])
         running.loop.cancel(["a", "unknown"])
@@ -243,7 +243,7 @@ def test_cancelled_orders_tell_nothing_more_and_hold_nothing() -> None:
 
 
 def test_orders_that_never_fit_are_refused_with_the_numbers() -> None:
-    with world() as running:
+    with running_loop() as running:
         running.loop.submit([running.order("a", "p" * 100, most=60)])
         assert told(running.ends(1)["a"]) == (
             "400 100 prompt tokens and 60 of the answer need 40 blocks, the whole cache has 32; "
@@ -253,7 +253,7 @@ def test_orders_that_never_fit_are_refused_with_the_numbers() -> None:
 
 
 def test_stopping_ends_what_is_under_way() -> None:
-    with world() as running:
+    with running_loop() as running:
         running.loop.submit([running.order("a", most=60)])
         running.loop.stop()
         assert running.engine.cache.usage().held == 0
@@ -270,7 +270,7 @@ def counted(*kinds: type) -> int:
 def test_nothing_is_kept_of_requests_that_have_ended() -> None:
     kinds = (ScheduledRequest, Answer, Writer, ServedRequest)
     before = counted(*kinds)
-    with world() as running:
+    with running_loop() as running:
         for turn in range(20):
             names = [f"{turn} {index}" for index in range(20)]
             running.loop.submit([running.order(name, name * 2, most=9) for name in names])

@@ -38,7 +38,7 @@ class Running(NamedTuple):
     touched: set
 
 
-class World:
+class CheckedManager:
     """A manager, and what must be true of it; every method checks and then acts on both."""
 
     def __init__(self, config):
