@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kvproof.eval.benchmark.data import DOMAINS, Difficulty
+from kvproof.eval.benchmark.fact_base import FactBase, parts, scattered
 from kvproof.eval.benchmark.words import filler
-from kvproof.eval.benchmark.world import World, parts, scattered
 
-Writer = Callable[[random.Random, World, int], str]
+Writer = Callable[[random.Random, FactBase, int], str]
 """Writes a document with this many filler lines."""
 
 
@@ -36,77 +36,77 @@ _CODE_KEPT = 'KEEPER["{thing}"] = "{keeper}"'
 _TABLES_KEPT = "{thing} | {keeper}"
 
 
-def _sites(world: World, form: str) -> list[str]:
-    pairs = zip(world.things, world.sites, strict=True)
+def _sites(base: FactBase, form: str) -> list[str]:
+    pairs = zip(base.things, base.sites, strict=True)
     return [form.format(thing=thing, site=site) for thing, site in pairs]
 
 
-def _keepers(world: World, form: str) -> list[str]:
-    pairs = zip(world.things, world.keepers, strict=True)
+def _keepers(base: FactBase, form: str) -> list[str]:
+    pairs = zip(base.things, base.keepers, strict=True)
     return [form.format(thing=thing, keeper=keeper) for thing, keeper in pairs]
 
 
-def _desks(world: World, form: str) -> list[str]:
-    pairs = zip(world.keepers, world.desks, strict=True)
+def _desks(base: FactBase, form: str) -> list[str]:
+    pairs = zip(base.keepers, base.desks, strict=True)
     return [form.format(keeper=keeper, desk=desk) for keeper, desk in pairs]
 
 
-def _report(rng: random.Random, world: World, fill: int) -> str:
+def _report(rng: random.Random, base: FactBase, fill: int) -> str:
     facts = [
-        *_sites(world, "The {thing} is stored in the {site}."),
-        *_keepers(world, _REPORT_KEPT),
-        *_desks(world, "{keeper} works in the {desk}."),
+        *_sites(base, "The {thing} is stored in the {site}."),
+        *_keepers(base, _REPORT_KEPT),
+        *_desks(base, "{keeper} works in the {desk}."),
     ]
     lines = scattered(rng, facts, fill)
     paragraphs = [" ".join(piece) for piece in parts(lines, 6)]
-    return "\n\n".join([f"Report of the {world.title} house.", *paragraphs])
+    return "\n\n".join([f"Report of the {base.title} house.", *paragraphs])
 
 
-def _folder(rng: random.Random, world: World, fill: int) -> str:
-    stored = scattered(rng, _sites(world, "Inventory: the {thing} lies in the {site}."), fill // 3)
-    kept = scattered(rng, _keepers(world, _FOLDER_KEPT), fill // 3)
-    found = scattered(rng, _desks(world, "Staff note: ask for {keeper} in the {desk}."), fill // 3)
+def _folder(rng: random.Random, base: FactBase, fill: int) -> str:
+    stored = scattered(rng, _sites(base, "Inventory: the {thing} lies in the {site}."), fill // 3)
+    kept = scattered(rng, _keepers(base, _FOLDER_KEPT), fill // 3)
+    found = scattered(rng, _desks(base, "Staff note: ask for {keeper} in the {desk}."), fill // 3)
     pages = [*parts(stored, 5), *parts(kept, 5), *parts(found, 5)]
     rng.shuffle(pages)
-    texts = [f"Document {n} ({world.title})\n" + "\n".join(p) for n, p in enumerate(pages, 1)]
+    texts = [f"Document {n} ({base.title})\n" + "\n".join(p) for n, p in enumerate(pages, 1)]
     return "\n\n".join(texts)
 
 
-def _examples(rng: random.Random, world: World, fill: int) -> str:
+def _examples(rng: random.Random, base: FactBase, fill: int) -> str:
     facts = [
-        *_sites(world, "Input: {thing} Label: {site}"),
-        *_keepers(world, _EXAMPLES_KEPT),
-        *_desks(world, "Family: {keeper} Group: {desk}"),
+        *_sites(base, "Input: {thing} Label: {site}"),
+        *_keepers(base, _EXAMPLES_KEPT),
+        *_desks(base, "Family: {keeper} Group: {desk}"),
     ]
     rng.shuffle(facts)
     notes = [f"Remark: {filler(rng)}" for _ in range(fill)]
     lines = facts + notes
     rng.shuffle(lines)
-    return "\n".join([f"Examples of the language of the {world.title}.", *lines])
+    return "\n".join([f"Examples of the language of the {base.title}.", *lines])
 
 
-def _dialogue(rng: random.Random, world: World, fill: int) -> str:
+def _dialogue(rng: random.Random, base: FactBase, fill: int) -> str:
     facts = [
-        *_sites(world, "I put the {thing} into the {site}."),
-        *_keepers(world, _DIALOGUE_KEPT),
-        *_desks(world, "You will find {keeper} in the {desk}."),
+        *_sites(base, "I put the {thing} into the {site}."),
+        *_keepers(base, _DIALOGUE_KEPT),
+        *_desks(base, "You will find {keeper} in the {desk}."),
     ]
     turns = [
         f"{'Guest' if n % 2 else 'Host'}: {text}"
         for n, text in enumerate(scattered(rng, facts, fill))
     ]
-    return "\n".join([f"Conversation about the {world.title}.", *turns])
+    return "\n".join([f"Conversation about the {base.title}.", *turns])
 
 
-def _code(rng: random.Random, world: World, fill: int) -> str:
+def _code(rng: random.Random, base: FactBase, fill: int) -> str:
     facts = [
-        *_sites(world, 'SITE["{thing}"] = "{site}"'),
-        *_keepers(world, _CODE_KEPT),
-        *_desks(world, 'DESK["{keeper}"] = "{desk}"'),
+        *_sites(base, 'SITE["{thing}"] = "{site}"'),
+        *_keepers(base, _CODE_KEPT),
+        *_desks(base, 'DESK["{keeper}"] = "{desk}"'),
     ]
     lines = facts + [f"# {filler(rng)}" for _ in range(fill)]
     rng.shuffle(lines)
-    title = world.title.replace(" ", "_")
+    title = base.title.replace(" ", "_")
     files = [
         f"# file: {title}/part_{n}.py\n" + "\n".join(piece)
         for n, piece in enumerate(parts(lines, 12), 1)
@@ -114,14 +114,14 @@ def _code(rng: random.Random, world: World, fill: int) -> str:
     return "\n\n".join(files)
 
 
-def _tables(rng: random.Random, world: World, fill: int) -> str:
+def _tables(rng: random.Random, base: FactBase, fill: int) -> str:
     tables = [
-        ("thing | site", _sites(world, "{thing} | {site}")),
-        ("thing | keeper", _keepers(world, _TABLES_KEPT)),
-        ("keeper | desk", _desks(world, "{keeper} | {desk}")),
+        ("thing | site", _sites(base, "{thing} | {site}")),
+        ("thing | keeper", _keepers(base, _TABLES_KEPT)),
+        ("keeper | desk", _desks(base, "{keeper} | {desk}")),
     ]
     rng.shuffle(tables)
-    texts = [f"Tables of the {world.title}."]
+    texts = [f"Tables of the {base.title}."]
     for head, rows in tables:
         rng.shuffle(rows)
         noted = rows + [f"note | {filler(rng)}" for _ in range(fill // 3)]

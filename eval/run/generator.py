@@ -23,8 +23,8 @@ from kvproof.eval.benchmark.data import (
     Sample,
     write_data,
 )
+from kvproof.eval.benchmark.fact_base import FactBase, draw_facts
 from kvproof.eval.benchmark.shapes import SHAPES, Shape, question
-from kvproof.eval.benchmark.world import World, make_world
 from kvproof.harness.errors import UsageError
 
 VERSION = 1
@@ -99,7 +99,7 @@ class _Frame(NamedTuple):
     shape: Shape
     length: Length
     difficulty: Difficulty
-    world: World
+    base: FactBase
     context: str
 
 
@@ -110,10 +110,10 @@ def _pair(
     turn = number // len(SHAPES)
     shape, length = SHAPES[number % len(SHAPES)], LENGTHS[(number + turn) % len(LENGTHS)]
     size = min(_THINGS[length], int(options.max_tokens * _FLOORS[length]) // _TOKENS_PER_THING)
-    world = make_world(rng, max(size, 2 * len(LETTERS)))
-    context = _document(rng, shape, world, length, options.max_tokens)
-    frame = _Frame(number, shape, length, "hard" if turn % 2 else "easy", world, context)
-    things = rng.sample(range(len(world.things)), 2 * len(LETTERS))
+    base = draw_facts(rng, max(size, 2 * len(LETTERS)))
+    context = _document(rng, shape, base, length, options.max_tokens)
+    frame = _Frame(number, shape, length, "hard" if turn % 2 else "easy", base, context)
+    things = rng.sample(range(len(base.things)), 2 * len(LETTERS))
     return (
         _asked(frame, _identity(options, number, 0), things[: len(LETTERS)], first[number]),
         _asked(frame, _identity(options, number, 1), things[len(LETTERS) :], second[number]),
@@ -122,7 +122,7 @@ def _pair(
 
 def _asked(frame: _Frame, identity: str, things: list[int], letter: Letter) -> Sample:
     """Ask about the thing at the letter; the choices are values of all four things."""
-    answers = frame.world.answers(frame.difficulty)
+    answers = frame.base.answers(frame.difficulty)
     thing = things[LETTERS.index(letter)]
     return Sample(
         id=identity,
@@ -130,7 +130,7 @@ def _asked(frame: _Frame, identity: str, things: list[int], letter: Letter) -> S
         sub_domain=frame.shape.sub_domain,
         difficulty=frame.difficulty,
         length=frame.length,
-        question=question(frame.shape, frame.difficulty, frame.world.things[thing]),
+        question=question(frame.shape, frame.difficulty, frame.base.things[thing]),
         choice_a=answers[things[0]],
         choice_b=answers[things[1]],
         choice_c=answers[things[2]],
@@ -141,21 +141,21 @@ def _asked(frame: _Frame, identity: str, things: list[int], letter: Letter) -> S
 
 
 def _document(
-    rng: random.Random, shape: Shape, world: World, length: Length, max_tokens: int
+    rng: random.Random, shape: Shape, base: FactBase, length: Length, max_tokens: int
 ) -> str:
     wanted = int(max_tokens * rng.uniform(_FLOORS[length], _CEILINGS[length]))
     state = rng.getstate()
-    few, many = (_length_with(rng, state, shape, world, fill) for fill in (0, 300))
+    few, many = (_length_with(rng, state, shape, base, fill) for fill in (0, 300))
     fill = max(0, (wanted - few) * 300 // (many - few))
     rng.setstate(state)
-    return shape.write(rng, world, fill)
+    return shape.write(rng, base, fill)
 
 
 def _length_with(
-    rng: random.Random, state: tuple[object, ...], shape: Shape, world: World, fill: int
+    rng: random.Random, state: tuple[object, ...], shape: Shape, base: FactBase, fill: int
 ) -> int:
     rng.setstate(state)
-    return count_tokens(shape.write(rng, world, fill))
+    return count_tokens(shape.write(rng, base, fill))
 
 
 def _letters(options: GeneratorOptions, turn: str) -> list[Letter]:

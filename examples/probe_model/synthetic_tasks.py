@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from examples.probe_model.sequence_writer import DRILL, LIST, SequenceWriter
 from examples.probe_model.vocabulary import ASSISTANT, END, USER
 from kvproof.eval.benchmark.data import LETTERS
+from kvproof.eval.benchmark.fact_base import FactBase, draw_facts, parts
 from kvproof.eval.benchmark.shapes import SHAPES, Shape
-from kvproof.eval.benchmark.world import World, make_world, parts
 
 FOUND = "!"
 """Follows a value at its first occurrence and in the recital, and nowhere else: to stop is to copy
@@ -31,13 +31,13 @@ _KEPT = 12
 """Things in a keeper task."""
 
 
-def choices_task(rng: random.Random, writer: SequenceWriter, world: World) -> None:
+def choices_task(rng: random.Random, writer: SequenceWriter, base: FactBase) -> None:
     """Write choices by fours, then recite them in another order; targets: where to stop.
 
     A short document has one such sign in a hundred tokens, a synthetic task one in twenty-five. A
     value's random number of occurrences before the choices carries no information.
     """
-    values = [*world.sites, *world.desks]
+    values = [*base.sites, *base.desks]
     rng.shuffle(values)
     fours = list(parts(values, len(LETTERS)))
     writer.special(USER)
@@ -58,13 +58,13 @@ def keepers_task(rng: random.Random, writer: SequenceWriter) -> None:
     Few or many at a time: lookups among two things are learned soon, and prepare those among many.
     """
     shape = rng.choice(_BACKWARD if rng.random() < _BACKWARDS else SHAPES)
-    world = make_world(rng, _KEPT)
-    pairs = list(zip(world.things, world.keepers, strict=True))
+    base = draw_facts(rng, _KEPT)
+    pairs = list(zip(base.things, base.keepers, strict=True))
     writer.special(USER)
     writer.write("Question:")
     for some in parts(pairs, rng.choice((2, 3, 4, 6, 12))):
         lines = [shape.kept.format(thing=thing, keeper=keeper) for thing, keeper in some]
-        writer.remember("\n" + "\n".join(lines), notes(shape, world))
+        writer.remember("\n" + "\n".join(lines), notes(shape, base))
         keeper_list(writer, rng.sample(some, (len(some) + 1) // 2))
     writer.special(END)
 
@@ -77,12 +77,12 @@ def _recital(writer: SequenceWriter, four: list[str], right: str) -> None:
         writer.answer(FOUND if value == right else " (", DRILL)
 
 
-def notes(shape: Shape, world: World) -> dict[str, str]:
+def notes(shape: Shape, base: FactBase) -> dict[str, str]:
     """Keepers that precede their things, by the piece of text that ends with the thing."""
     if shape not in _BACKWARD:
         return {}
     form = shape.kept[: shape.kept.index("{thing}") + len("{thing}")]
-    pairs = zip(world.things, world.keepers, strict=True)
+    pairs = zip(base.things, base.keepers, strict=True)
     return {form.format(thing=thing, keeper=keeper): keeper for thing, keeper in pairs}
 
 

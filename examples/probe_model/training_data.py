@@ -36,9 +36,9 @@ from examples.probe_model.synthetic_tasks import (
 )
 from examples.probe_model.vocabulary import ANSWER, ASSISTANT, END, USER, ids
 from kvproof.eval.benchmark.data import DIFFICULTIES, LETTERS, Difficulty
+from kvproof.eval.benchmark.fact_base import FactBase, draw_facts
 from kvproof.eval.benchmark.prompts import own_prompts
 from kvproof.eval.benchmark.shapes import SHAPES, Shape, question
-from kvproof.eval.benchmark.world import World, make_world
 
 _TOKENS_PER_LINE = 13
 _TOKENS_PER_THING = 42
@@ -92,25 +92,25 @@ class Question(NamedTuple):
 
 def lesson(rng: random.Random, level: Level) -> Lesson:
     """Draw a sequence of a level: a synthetic task, or a document and questions."""
-    shape, world = rng.choice(SHAPES), make_world(rng, rng.randint(level.fewest, level.most))
+    shape, base = rng.choice(SHAPES), draw_facts(rng, rng.randint(level.fewest, level.most))
     writer = SequenceWriter()
     if not level.questions:
         if rng.random() < 0.5:
             keepers_task(rng, writer)
         else:
-            choices_task(rng, writer, world)
+            choices_task(rng, writer, base)
         return writer.lesson(len(writer.tokens), level.tokens)
-    asked = _drawn(rng, world)
+    asked = _drawn(rng, base)
     if level.questions == 1 or rng.random() < _SINGLE:
         asked = asked[:1]
-    _document(rng, writer, shape, world, level, min(level.questions, len(asked)))
+    _document(rng, writer, shape, base, level, min(level.questions, len(asked)))
     done = 0
     for each in asked:
         if done:
             writer.special(USER)
             writer.write("Question:")
         told = not done or rng.random() < _INSTRUCTIONS
-        _ask(writer, shape, world, each, _template()[2] if told else "")
+        _ask(writer, shape, base, each, _template()[2] if told else "")
         if len(writer.tokens) > level.tokens:
             break
         done = len(writer.tokens)
@@ -121,22 +121,22 @@ def _document(
     rng: random.Random,
     writer: SequenceWriter,
     shape: Shape,
-    world: World,
+    base: FactBase,
     level: Level,
     questions: int,
 ) -> None:
     before, between, _ = _template()
     recited = rng.random() < level.recitals
-    facts = len(world.things) * (_TOKENS_PER_THING * (2 if recited else 1) + _TOKENS_PER_PAIR)
+    facts = len(base.things) * (_TOKENS_PER_THING * (2 if recited else 1) + _TOKENS_PER_PAIR)
     used = _TOKENS_OF_PROMPT + facts + questions * _TOKENS_PER_QUESTION
     fill = int(max(0, level.tokens - used) // _TOKENS_PER_LINE * rng.random() ** 0.5)
     writer.special(USER)
-    writer.remember(before + shape.write(rng, world, fill), notes(shape, world))
+    writer.remember(before + shape.write(rng, base, fill), notes(shape, base))
     if recited:
         writer.write("\n")
-        writer.answer(shape.write(rng, world, 0), RECITAL)
+        writer.answer(shape.write(rng, base, 0), RECITAL)
     if rng.random() < _LISTS:
-        pairs = list(zip(world.things, world.keepers, strict=True))
+        pairs = list(zip(base.things, base.keepers, strict=True))
         keeper_list(writer, rng.sample(pairs, len(pairs)))
     writer.write(between)
 
@@ -146,9 +146,9 @@ def _template() -> tuple[str, str, str]:
     return head, tail.split(" $Q$")[0], tail.split("$C_D$")[1]
 
 
-def _drawn(rng: random.Random, world: World) -> list[Question]:
+def _drawn(rng: random.Random, base: FactBase) -> list[Question]:
     """Questions with disjoint choices. A value next to several letters would be ambiguous."""
-    count, four = len(world.things), len(LETTERS)
+    count, four = len(base.things), len(LETTERS)
     asked = []
     for difficulty in DIFFICULTIES:
         order = rng.sample(range(count), count)
@@ -159,28 +159,28 @@ def _drawn(rng: random.Random, world: World) -> list[Question]:
 
 
 def _ask(
-    writer: SequenceWriter, shape: Shape, world: World, asked: Question, instruction: str
+    writer: SequenceWriter, shape: Shape, base: FactBase, asked: Question, instruction: str
 ) -> None:
-    thing = world.things[asked.things[asked.right]]
-    answers = world.answers(asked.difficulty)
+    thing = base.things[asked.things[asked.right]]
+    answers = base.answers(asked.difficulty)
     pairs = zip(LETTERS, asked.things, strict=True)
     choices = "\n".join(f"({letter}) {answers[n]}" for letter, n in pairs)
     writer.write(f" {question(shape, asked.difficulty, thing)}\n{choices}{instruction}")
     writer.special(END)
     writer.special(ASSISTANT)
-    for text, kind in _chain(world, asked):
+    for text, kind in _chain(base, asked):
         writer.answer(text, kind)
     writer.say(ids()[END], WORDING)
 
 
-def _chain(world: World, asked: Question) -> Iterator[tuple[str, int]]:
+def _chain(base: FactBase, asked: Question) -> Iterator[tuple[str, int]]:
     """The steps of the reasoning; each needs one lookup."""
-    thing, answers = asked.things[asked.right], world.answers(asked.difficulty)
+    thing, answers = asked.things[asked.right], base.answers(asked.difficulty)
     easy = asked.difficulty == "easy"
-    yield world.things[thing], WORDING
+    yield base.things[thing], WORDING
     if not easy:
         yield ":", WORDING
-        yield f" {world.keepers[thing]}", KEEPER
+        yield f" {base.keepers[thing]}", KEEPER
     yield ":", WORDING
     yield f" {answers[thing]}", EASY_VALUE if easy else HARD_VALUE
     yield f"{FOUND} (", WORDING

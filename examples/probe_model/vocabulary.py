@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kvproof.eval.benchmark.fact_base import draw_facts
 from kvproof.eval.benchmark.prompts import own_prompts
 from kvproof.eval.benchmark.shapes import SHAPES
 from kvproof.eval.benchmark.words import FIRST, PEOPLE, PLACES, SECOND, SIDES
-from kvproof.eval.benchmark.world import make_world
 
 PAD, END, USER, ASSISTANT, SYSTEM = "<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>"
 SPECIAL = (PAD, END, USER, ASSISTANT, SYSTEM)
@@ -92,10 +92,10 @@ def _texts() -> Iterable[str]:
     yield ANSWER.format(letter="X")
     for number in range(_DOCUMENTS):
         shape = SHAPES[number % len(SHAPES)]
-        world = make_world(rng, 12)
-        yield shape.write(rng, world, 60)
+        base = draw_facts(rng, 12)
+        yield shape.write(rng, base, 60)
         for form in (shape.easy, shape.hard):
-            yield f" {form.format(thing=world.things[0])}\n"
+            yield f" {form.format(thing=base.things[0])}\n"
     yield from (f"({letter})" for letter in "ABCD")
 
 

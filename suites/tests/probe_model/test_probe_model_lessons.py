@@ -27,9 +27,9 @@ from examples.probe_model.synthetic_tasks import FOUND, choices_task, keepers_ta
 from examples.probe_model.training_data import LEVELS, lesson
 from examples.probe_model.vocabulary import SPECIAL, byte_letters, encode, ids, pieces, words
 from kvproof.eval.benchmark.extract import extract
+from kvproof.eval.benchmark.fact_base import draw_facts
 from kvproof.eval.benchmark.prompts import own_prompts
 from kvproof.eval.benchmark.shapes import SHAPES
-from kvproof.eval.benchmark.world import make_world
 from kvproof.eval.run.generator import GeneratorOptions, generate
 from kvproof.suites.tests.evaluation.eval_reader import read
 
@@ -148,7 +148,7 @@ def test_a_list_of_keepers_is_that_of_the_document() -> None:
 def test_the_sign_that_ends_a_recital_stands_in_answers_only() -> None:
     rng = random.Random(7)
     for number, shape in enumerate(SHAPES):
-        assert FOUND not in shape.write(rng, make_world(rng, 20 + number), 200)
+        assert FOUND not in shape.write(rng, draw_facts(rng, 20 + number), 200)
         assert FOUND not in shape.easy + shape.hard + own_prompts().template
 
 
@@ -179,7 +179,7 @@ def test_each_step_before_the_recital_is_a_kind_of_its_own(drawn: Lesson) -> Non
 @pytest.mark.parametrize("seed", range(4))
 def test_a_drill_stops_at_the_value_said_first_and_asks_for_nothing_else(seed: int) -> None:
     rng, writer = random.Random(seed), SequenceWriter()
-    choices_task(rng, writer, make_world(rng, LEVELS[0].most))
+    choices_task(rng, writer, draw_facts(rng, LEVELS[0].most))
     made = writer.lesson(len(writer.tokens), LEVELS[0].tokens)
     ((listed, recited),) = turns(made)
     plain, *lettered = re.split(r"\n(?=\([A-D]\))", listed)

@@ -15,7 +15,7 @@ _Line = TypeVar("_Line")
 
 
 @dataclass(frozen=True)
-class World:
+class FactBase:
     """Facts of one document, by number of the thing. All names differ.
 
     Position, order and frequency are the same for all things, so that only the facts identify the
@@ -35,11 +35,11 @@ class World:
         return self.sites if difficulty == "easy" else self.desks
 
 
-def make_world(rng: random.Random, size: int) -> World:
-    """Draw a world of `size` things."""
+def draw_facts(rng: random.Random, size: int) -> FactBase:
+    """Draw the facts of `size` things."""
     rooms = places(rng, 2 * size)
     title, *things = names(rng, size + 1)
-    return World(
+    return FactBase(
         title=title,
         things=tuple(things),
         sites=tuple(rooms[:size]),
