@@ -13,7 +13,7 @@ the step was in flight (B6).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -36,6 +36,8 @@ BROKEN = -1
 SAYS, GUESSES, ROUTES = 1, 2, 3
 """Salts of the hash of a hidden word, so that the outputs are independent."""
 Experts: TypeAlias = npt.NDArray[np.int64]
+OnHidden: TypeAlias = Callable[[Work, Sequence[int], Sample], None]
+"""Called with the work of a request, the hidden words of its positions and its sample."""
 
 
 def next_token(hidden: int, vocabulary: int) -> int:
@@ -82,7 +84,7 @@ class Pass:
                 self._main.append(Attention(memory, index, group, work))
         root = digest(*work.namespace, work.weights)
         media = media_words(work.spans, work.encode, work.start, work.stop)
-        self._hidden = [self._at(p, root, media) for p in range(work.start, work.stop)]
+        self.hidden = [self._at(p, root, media) for p in range(work.start, work.stop)]
 
     def _at(self, position: int, root: int, media: Mapping[int, int]) -> int:
         hidden = embed(root, self._work.tokens[position], position)
@@ -99,11 +101,11 @@ class Pass:
         seen = self._follow(work.stop - work.drafts + accepted)
         self._store()
         proposed = guesses(mix(seen, token), work.propose, vocabulary) if token is not None else ()
-        return Sample(token, accepted, proposed, expert_rows(self._hidden, experts))
+        return Sample(token, accepted, proposed, expert_rows(self.hidden, experts))
 
     def _sample(self, vocabulary: int) -> tuple[int, int]:
         work, accepted = self._work, 0
-        sampled = [next_token(hidden, vocabulary) for hidden in self._hidden[-1 - work.drafts :]]
+        sampled = [next_token(hidden, vocabulary) for hidden in self.hidden[-1 - work.drafts :]]
         drafts = work.tokens[len(work.tokens) - work.drafts :]
         while accepted < work.drafts and drafts[accepted] == sampled[accepted]:
             accepted += 1
@@ -113,7 +115,7 @@ class Pass:
         """Let the draft layers read the output of the last layer, up to the last accepted token."""
         seen = 0
         for position in range(self._work.start, stop):
-            seen = self._hidden[position - self._work.start]
+            seen = self.hidden[position - self._work.start]
             for layer in self._draft:
                 seen = layer.at(position, seen)
         return seen
@@ -164,6 +166,7 @@ class SymbolicModel:
         self._experts = config.experts if config.return_routed_experts else (1, 0, 0)
         self._running: dict[int, list[tuple[Pass, Sample]]] = {}
         self.computed = 0
+        self.on_hidden: OnHidden | None = None
 
     def launch(self, step: int, works: Sequence[Work]) -> None:
         """Run a step at once; see `Model`."""
@@ -172,7 +175,10 @@ class SymbolicModel:
     def _run(self, work: Work) -> tuple[Pass, Sample]:
         self.computed += work.stop - work.start
         running = Pass(self.memory, self._config, work)
-        return running, running.run(self._vocabulary, self._experts)
+        sample = running.run(self._vocabulary, self._experts)
+        if self.on_hidden is not None:
+            self.on_hidden(work, running.hidden, sample)
+        return running, sample
 
     def finish(self, step: int) -> Mapping[str, Sample]:
         """End a step: its memory must be as it was, and it may still write."""

@@ -40,6 +40,7 @@ class ServedRequest(NamedTuple):
     prepared: Prepared
     sampling: SamplingOptions
     most: int
+    """Tokens of the longest answer; 0: the prompt is computed, and nothing is written."""
     stops: tuple[str, ...] = ()
     namespace: Namespace = DEFAULT_NAMESPACE
     ignore_ends: bool = False
@@ -133,7 +134,7 @@ class EngineLoop:
             "it has images": answer.order.prepared.spans,
             "this server records experts": self._engine.cache.experts,
             "the log-probabilities of its prompt are not complete": (
-                sampling.prompt_logprobs and not answer.seen
+                sampling.prompt_logprobs is not None and not answer.seen
             ),
         }
         return next((reason for reason, holds in reasons.items() if holds), "")
@@ -266,10 +267,10 @@ class EngineLoop:
             refusal = self._engine.add_request(
                 order.id,
                 order.prepared.tokens,
-                max_new_tokens=order.most,
+                max_new_tokens=max(1, order.most),
                 namespace=order.namespace,
                 spans=order.prepared.spans,
-                read=not order.sampling.prompt_logprobs,
+                read=order.sampling.prompt_logprobs is None,
             )
         except ApiError:
             raise
@@ -333,7 +334,7 @@ class EngineLoop:
         piece = piece._replace(cached=answer.cached or 0)
         if sampling.top_logprobs is not None:
             piece = piece._replace(scores=tuple(self._language.scores(name, piece.tokens)))
-        if sampling.prompt_logprobs and first:
+        if sampling.prompt_logprobs is not None and first:
             piece = piece._replace(prompt_scores=tuple(self._language.prompt_scores(name)))
         if piece.finish:
             piece = piece._replace(experts=self._experts(output))

@@ -39,7 +39,10 @@ class Format:
         """Return the body of an answer that is not streamed."""
         pieces = [joined(answer) for answer in answers]
         choices = [self._choice(index, piece, first=True) for index, piece in enumerate(pieces)]
-        return self._envelope(self._kind, choices) | {"usage": self.usage(pieces)}
+        body = self._envelope(self._kind, choices) | {"usage": self.usage(pieces)}
+        if self._chat and self.options.prompt_logprobs is not None:
+            body["prompt_logprobs"] = self._prompt_logprobs(pieces[0])
+        return body
 
     def chunks(self, index: int, piece: Piece, *, first: bool) -> list[Json]:
         """Return the next chunks of a stream; none for a token without complete text."""
@@ -88,6 +91,8 @@ class Format:
 
     def _extras(self, index: int, piece: Piece, *, first: bool) -> Json:
         extras: Json = {}
+        if not self._chat and self.options.prompt_logprobs is not None:
+            extras["prompt_logprobs"] = self._prompt_logprobs(piece)
         if self.options.token_ids:
             extras["token_ids"] = piece.tokens
             if first:
@@ -115,7 +120,7 @@ class Format:
         if self._chat:
             return {"content": [self._chat_score(each) for each in piece.scores], "refusal": None}
         scores: list[Score | int] = [*piece.scores]
-        if first and self.options.sampling.prompt_logprobs:
+        if first and self.options.echo and self.options.sampling.prompt_logprobs is not None:
             scores = [self._prepared[index].tokens[0], *piece.prompt_scores, *scores]
         return self._completion_scores(index, scores)
 
@@ -143,7 +148,22 @@ class Format:
         }
 
     def _top(self, score: Score) -> Mapping[str, float]:
-        return {self._name(token): logprob for token, logprob in score.top}
+        top = score.top[: self.options.sampling.top_logprobs]
+        return {self._name(token): logprob for token, logprob in top}
+
+    def _prompt_logprobs(self, piece: Piece) -> list[Json | None]:
+        """Write vLLM's list: token id -> chance, of the token itself and of its alternatives."""
+        return [None, *map(self._alternatives, piece.prompt_scores)]
+
+    def _alternatives(self, score: Score) -> Json:
+        top = score.top[: self.options.prompt_logprobs]
+        ranked = [(score.token, score.logprob, score.rank)]
+        ranked += [(token, logprob, rank) for rank, (token, logprob) in enumerate(top, 1)]
+        return {str(token): self._ranked(token, logprob, rank) for token, logprob, rank in ranked}
+
+    def _ranked(self, token: int, logprob: float, rank: int) -> Json:
+        text = self._language.token_bytes(token).decode(errors="replace")
+        return {"logprob": logprob, "rank": rank, "decoded_token": text}
 
     def _name(self, token: int) -> str:
         """Write a token without text as OpenAI does, and one without bytes by its id."""

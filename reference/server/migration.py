@@ -73,7 +73,7 @@ def travelling(moved: Moved, *, model: str, sampling: SamplingOptions, cached: i
     """Encode a request that was taken out."""
     return msgspec.msgpack.encode(
         Travelling(
-            model, sampling._replace(prompt_logprobs=False), cached,
+            model, sampling._replace(prompt_logprobs=None), cached,
             moved.prompt, moved.tokens, moved.computed, moved.drafts, moved.weights, moved.content,
         )
     )  # fmt: skip

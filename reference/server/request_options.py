@@ -38,6 +38,8 @@ class RequestOptions:
     usage: bool
     """Whether a stream ends with its usage."""
     echo: bool = False
+    prompt_logprobs: int | None = None
+    """Alternatives per prompt token that the answer lists; None: no list."""
     ignore_ends: bool
     token_ids: bool
     experts: bool
@@ -54,14 +56,12 @@ class Checker:
         top, echo = body.logprobs, bool(body.echo)
         if top is not None:
             self._top("logprobs", top, MOST_LOGPROBS)
-        if echo and top is not None and not self._abilities.prompt_logprobs:
+        scored = max(top, body.prompt_logprobs or 0) if echo and top is not None else None
+        if scored is not None and not self._abilities.prompt_logprobs:
             raise ApiError(
                 400, "echo with logprobs is not supported by this model; ask for one", param="echo"
             )
-        scored = echo and top is not None
-        options = self._options(
-            body, self._prompts(body.prompt), top, echo=echo, prompt_scores=scored
-        )
+        options = self._options(body, self._prompts(body.prompt), top, echo=echo, scored=scored)
         usual = min(COMPLETION_TOKENS, self._config.max_tokens)
         return options if options.max_tokens is not None else replace(options, max_tokens=usual)
 
@@ -91,7 +91,7 @@ class Checker:
         top: int | None,
         *,
         echo: bool = False,
-        prompt_scores: bool = False,
+        scored: int | None = None,
     ) -> RequestOptions:
         if body.stream_options and not body.stream:
             raise invalid("stream_options", body.stream_options, "absent unless stream is true")
@@ -99,19 +99,21 @@ class Checker:
             raise invalid("return_routed_experts", "true", "false: this server records no experts")
         return RequestOptions(
             prompts=prompts,
-            sampling=self._sampling(body, top, prompt_scores=prompt_scores),
-            max_tokens=self._most("max_tokens", body.max_tokens),
+            sampling=self._sampling(body, top, scored=scored),
+            max_tokens=self._most("max_tokens", body.max_tokens, least=0 if echo else 1),
             stops=_stops(body.stop),
             namespace=_namespace(body.cache_salt),
             stream=bool(body.stream),
             usage=bool(body.stream_options and body.stream_options.include_usage),
             echo=echo,
+            prompt_logprobs=body.prompt_logprobs,
             ignore_ends=body.ignore_eos,
             token_ids=body.return_token_ids,
             experts=body.return_routed_experts,
         )
 
-    def _sampling(self, body: Common, top: int | None, *, prompt_scores: bool) -> SamplingOptions:
+    def _sampling(self, body: Common, top: int | None, *, scored: int | None) -> SamplingOptions:
+        """Check how tokens are chosen; `scored`: alternatives per prompt token for an echo."""
         temperature = 0.0 if body.temperature is None else body.temperature
         top_p = 1.0 if body.top_p is None else body.top_p
         if not 0 <= temperature <= 2:
@@ -122,7 +124,18 @@ class Checker:
             raise invalid("temperature", temperature, "0: this model answers greedily only")
         if body.seed is not None and not -(2**63) <= body.seed < 2**63:
             raise invalid("seed", body.seed, "a whole number of 64 bits", 7)
-        return SamplingOptions(temperature, top_p, body.seed, top, prompt_scores)
+        if body.prompt_logprobs is not None:
+            self._prompt_logprobs(body, body.prompt_logprobs)
+            scored = body.prompt_logprobs if scored is None else scored
+        return SamplingOptions(temperature, top_p, body.seed, top, scored)
+
+    def _prompt_logprobs(self, body: Common, count: int) -> None:
+        """Check as vLLM does: not in a stream, and no more than for generated tokens."""
+        if not self._abilities.prompt_logprobs:
+            raise invalid("prompt_logprobs", count, "absent: this model scores no prompt")
+        if body.stream:
+            raise invalid("prompt_logprobs", count, "absent in a stream")
+        self._top("prompt_logprobs", count, MOST_TOP_LOGPROBS)
 
     def _top(self, name: str, count: int, most: int) -> None:
         able = self._abilities.top_logprobs
@@ -131,10 +144,10 @@ class Checker:
         if not 0 <= count <= min(able, most):
             raise invalid(name, count, f"a whole number from 0 to {min(able, most)}")
 
-    def _most(self, name: str, count: int | None) -> int | None:
+    def _most(self, name: str, count: int | None, *, least: int = 1) -> int | None:
         most = self._config.max_tokens
-        if count is not None and not 1 <= count <= most:
-            raise invalid(name, count, f"a whole number from 1 to {most}", min(16, most))
+        if count is not None and not least <= count <= most:
+            raise invalid(name, count, f"a whole number from {least} to {most}", min(16, most))
         return count
 
     # --- prompts ---

@@ -108,7 +108,8 @@ class Service:
     def most(self, prepared: Prepared, wanted: int | None) -> int:
         """Return how long an answer may get. Raises ApiError if prompt or answer are too long."""
         count, longest = len(prepared.tokens), self.language.max_len
-        limit = min(self.config.max_prompt_tokens or longest, longest - 1)
+        room = longest if wanted == 0 else longest - 1
+        limit = min(self.config.max_prompt_tokens or room, room)
         if not count:
             raise ApiError(400, "the prompt has no tokens", param="prompt")
         if count > limit:

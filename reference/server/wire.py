@@ -16,7 +16,7 @@ class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fields of both endpoints. `cache_salt`, `ignore_eos`, `return_*` are extensions."""
+    """Fields of both endpoints; those from `prompt_logprobs` on are extensions."""
 
     model: str
     temperature: float | None = None
@@ -26,6 +26,8 @@ class Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
+    prompt_logprobs: int | None = None
+    """Alternatives to each token of the prompt, which is computed without the cache."""
     cache_salt: str | None = None
     """Requests share cached blocks only with those of the same salt."""
     ignore_eos: bool = False

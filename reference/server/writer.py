@@ -53,6 +53,8 @@ class Writer:
 
     def add(self, tokens: Sequence[int]) -> Piece:
         """Take the next tokens; tokens after the end are not part of the answer."""
+        if not self._left:
+            return Piece("", (), finish=LENGTH)
         text = ""
         for count, token in enumerate(tokens, 1):
             certain, finish = self._add(token)

@@ -154,6 +154,9 @@ def _numbers(model: str, max_tokens: int) -> list[Malformed]:
         of("logprobs", -1, "from 0"),
         of("logprobs", 6, "from 0 to 5"),
         of("logprobs", "all", "whole number"),
+        of("prompt_logprobs", -1, "from 0"),
+        of("prompt_logprobs", 21, "from 0 to 20"),
+        of("prompt_logprobs", YES, "whole number"),
     ]
 
 
@@ -175,6 +178,13 @@ def _texts(model: str) -> list[Malformed]:
             stream=True, stream_options={"usage": True},
         ),
         of("unknown field", "no field", "max_token", 7),
+        _completion(
+            model, "prompt_logprobs in a stream", "absent in a stream", "prompt_logprobs",
+            stream=True, prompt_logprobs=1,
+        ),
+        _completion(
+            model, "max_tokens below 0 with echo", "from 0", "max_tokens", echo=True, max_tokens=-1
+        ),
         of("experts that nobody records", "false", "return_routed_experts", YES),
     ]  # fmt: skip
 

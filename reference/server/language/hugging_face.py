@@ -15,7 +15,7 @@ from kvproof.reference.model_runner.page_map import page_map
 from kvproof.reference.model_runner.runner import HuggingFaceModel, Mode
 from kvproof.reference.model_runner.specs import probe
 from kvproof.reference.server.language.hugging_face_images import opened, picture, spans_of
-from kvproof.reference.server.language.hugging_face_sampling import choose, score
+from kvproof.reference.server.language.hugging_face_sampling import choose, score_rows
 from kvproof.reference.server.language.language import (
     Abilities,
     Detokenizer,
@@ -141,10 +141,10 @@ class HuggingFaceText:
         self._wishes[request_id] = sampling
         if sampling.top_logprobs is not None:
             self._scores[request_id] = []
-        if sampling.prompt_logprobs:
+        if sampling.prompt_logprobs is not None:
             self._prompts[request_id] = prepared.tokens
             self._prompt_scores[request_id] = {}
-            self.model.on_logits = self._hear
+            self.model.on_logits = self._score_prompt
         if isinstance(prepared.media, tuple):
             shown = self._shown[request_id] = []
             for each in prepared.media:
@@ -171,12 +171,13 @@ class HuggingFaceText:
             self._scores[request_id].append(chosen.score)
         return chosen.token
 
-    def _hear(self, request_id: str, first: int, logits: torch.Tensor) -> None:
-        prompt = self._prompts.get(request_id, ())
-        sampling = self._wishes[request_id]
-        for row, position in zip(logits, range(first + 1, len(prompt)), strict=False):
-            found = score(row, prompt[position], sampling.top_logprobs or 0)
-            self._prompt_scores[request_id][position] = found
+    def _score_prompt(self, request_id: str, first: int, logits: torch.Tensor) -> None:
+        """Score the prompt tokens that logits [tokens, vocabulary] from `first` on foretell."""
+        next_tokens = self._prompts.get(request_id, ())[first + 1 :][: len(logits)]
+        if next_tokens:
+            top = self._wishes[request_id].prompt_logprobs or 0
+            found = score_rows(logits[: len(next_tokens)], next_tokens, top)
+            self._prompt_scores[request_id] |= dict(enumerate(found, first + 1))
 
     def scores(self, request_id: str, tokens: Sequence[int]) -> Sequence[Score]:
         """See `Language`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -29,15 +30,33 @@ def choose(sampling: SamplingOptions, position: int, logits: torch.Tensor) -> Ch
     token = _draw(sampling, position, logits) if sampling.temperature else int(logits.argmax())
     if sampling.top_logprobs is None:
         return Chosen(token, None)
-    return Chosen(token, score(logits, token, sampling.top_logprobs))
+    return Chosen(token, *score_rows(logits[None], [token], sampling.top_logprobs))
 
 
-def score(logits: torch.Tensor, token: int, top: int) -> Score:
-    """Return the log-probabilities of a token and of the `top` likeliest."""
-    logprobs = logits.float().cpu().log_softmax(-1)
-    best = logprobs.topk(min(top, len(logprobs)))
+ROWS = 256
+"""Positions that are scored together: at most so many rows of the vocabulary are copied."""
+LEAST = -9999.0
+"""Of a token that cannot come: JSON has no infinity, and vLLM writes this."""
+
+
+def score_rows(logits: torch.Tensor, tokens: Sequence[int], top: int) -> list[Score]:
+    """Score one token for each row of logits [tokens, vocabulary], beside the `top` likeliest."""
+    found: list[Score] = []
+    for start in range(0, len(tokens), ROWS):
+        found += _score_some(logits[start : start + ROWS], tokens[start : start + ROWS], top)
+    return found
+
+
+def _score_some(logits: torch.Tensor, tokens: Sequence[int], top: int) -> list[Score]:
+    logprobs = logits.float().cpu().log_softmax(-1).clamp_min(LEAST)
+    own = logprobs.gather(-1, torch.tensor(tokens)[:, None])
+    ranks = (logprobs >= own).sum(-1).tolist()
+    best = logprobs.topk(min(top, logprobs.shape[-1]))
     pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    return Score(token, float(logprobs[token]), tuple(pairs))
+    return [
+        Score(token, chance, tuple(zip(*pair, strict=True)), rank)
+        for token, chance, pair, rank in zip(tokens, own[:, 0].tolist(), pairs, ranks, strict=True)
+    ]
 
 
 def _draw(sampling: SamplingOptions, position: int, logits: torch.Tensor) -> int:

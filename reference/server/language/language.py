@@ -26,7 +26,7 @@ class Abilities(NamedTuple):
     top_logprobs: int | None = None
     """Most alternatives per generated token; None: no log-probabilities at all."""
     prompt_logprobs: bool = False
-    """Log-probabilities of the prompt's own tokens (`echo` with `logprobs`)."""
+    """Log-probabilities of the prompt's own tokens (`prompt_logprobs`, `echo` with `logprobs`)."""
     images: bool = False
     chat: bool = True
     experts: bool = False
@@ -43,7 +43,8 @@ class SamplingOptions(NamedTuple):
     """None: the server draws one for each prompt."""
     top_logprobs: int | None = None
     """Alternatives per generated token; None: no log-probabilities."""
-    prompt_logprobs: bool = False
+    prompt_logprobs: int | None = None
+    """Alternatives per prompt token; None: the prompt is not scored."""
 
 
 def seeded(sampling: SamplingOptions) -> SamplingOptions:
@@ -60,6 +61,8 @@ class Score(NamedTuple):
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
     """(token, log-probability), the likeliest first."""
+    rank: int = 0
+    """Tokens that are at least as likely, itself included; 0: unknown."""
 
 
 class Image(NamedTuple):

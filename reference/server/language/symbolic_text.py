@@ -1,7 +1,7 @@
 """The symbolic model as a language: bytes are tokens, and answers are deterministic.
 
-It has no distribution: the next token is the only one possible, so its log-probability is 0. Its
-text is random letters and spaces, until one of the `END` tokens occurs.
+Its text is random letters and spaces, until one of the `END` tokens occurs. It answers greedily
+only; its log-probabilities are those of `symbolic_scores`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.identity import Span
 from kvproof.reference.core.media_hash import content_hash
+from kvproof.reference.model.interface import Sample, Work
 from kvproof.reference.model.symbolic import SymbolicModel
 from kvproof.reference.server.language.language import (
     Abilities,
@@ -20,6 +21,7 @@ from kvproof.reference.server.language.language import (
     SamplingOptions,
     Score,
 )
+from kvproof.reference.server.language.symbolic_scores import score_words
 
 END = 0
 IMAGE = 257
@@ -63,8 +65,13 @@ class SymbolicText:
         self.model = SymbolicModel(config, vocabulary=answers)
         self.max_len = max_len
         self.abilities = Abilities(
-            top_logprobs=20, images=True, experts=config.return_routed_experts
+            top_logprobs=20,
+            prompt_logprobs=True,
+            images=True,
+            experts=config.return_routed_experts,
         )
+        self._answers = answers
+        self._scored: dict[str, _Scored] = {}
 
     def prepare_text(self, text: str) -> Prepared:
         """See `Language`."""
@@ -94,16 +101,57 @@ class SymbolicText:
         return _bytes_of(token)
 
     def begin(self, request_id: str, prepared: Prepared, sampling: SamplingOptions) -> None:
-        """See `Language`; the answer follows from the tokens alone."""
+        """See `Language`."""
+        if sampling.top_logprobs is not None or sampling.prompt_logprobs is not None:
+            self._scored[request_id] = _Scored(prepared.tokens, sampling)
+            self.model.on_hidden = self._keep
+
+    def _keep(self, work: Work, hidden: Sequence[int], sample: Sample) -> None:
+        """Keep the hidden words that scores are made of."""
+        if scored := self._scored.get(work.request_id):
+            scored.keep(work, hidden, sample)
 
     def scores(self, request_id: str, tokens: Sequence[int]) -> Sequence[Score]:
-        """See `Language`: every token has log-probability 0."""
-        del request_id
-        return [Score(token, 0.0, ((token, 0.0),)) for token in tokens]
+        """See `Language`."""
+        scored = self._scored[request_id]
+        places = sorted(scored.sampled)[: len(tokens)]
+        words = [scored.sampled.pop(place) for place in places]
+        return self._score(words, tokens, scored.sampling.top_logprobs)
 
     def prompt_scores(self, request_id: str) -> Sequence[Score]:
-        """Never called: `abilities` excludes it, so such a request is refused on arrival."""
-        raise NotImplementedError(f"the symbolic model scores no prompt, asked by {request_id!r}")
+        """See `Language`."""
+        scored = self._scored[request_id]
+        words, scored.words = scored.words[:-1], []
+        return self._score(words, scored.prompt[1:], scored.sampling.prompt_logprobs)
+
+    def _score(self, words: Sequence[int], tokens: Sequence[int], top: int | None) -> list[Score]:
+        return score_words(
+            words, tokens, top or 0, vocabulary=self.vocabulary, answers=self._answers
+        )
 
     def end(self, request_id: str) -> None:
         """See `Language`."""
+        self._scored.pop(request_id, None)
+        if not self._scored:
+            self.model.on_hidden = None
+
+
+class _Scored:
+    """Hidden words of a request whose tokens are scored."""
+
+    def __init__(self, prompt: tuple[int, ...], sampling: SamplingOptions) -> None:
+        self.prompt, self.sampling = prompt, sampling
+        self.words = [0] * len(prompt) if sampling.prompt_logprobs is not None else []
+        """Of each position of the prompt, if that is scored."""
+        self.sampled: dict[int, int] = {}
+        """Position of a generated token -> the hidden word before it, until it is scored."""
+
+    def keep(self, work: Work, hidden: Sequence[int], sample: Sample) -> None:
+        """Take the words of positions [work.start, work.stop)."""
+        stop = min(work.stop, len(self.words))
+        if work.start < stop:
+            self.words[work.start : stop] = hidden[: stop - work.start]
+        if sample.token is not None and self.sampling.top_logprobs is not None:
+            first = len(work.tokens) - work.drafts
+            for place in range(first, first + sample.accepted + 1):
+                self.sampled[place] = hidden[place - 1 - work.start]

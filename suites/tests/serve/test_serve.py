@@ -165,8 +165,10 @@ def test_logprobs_are_those_of_the_tokens_told(server: Server) -> None:
     letters = [each.replace("token_id:0", "") for each in told["tokens"]]  # an end has no bytes
     assert len(letters) == 5
     assert "".join(letters) == choice["text"]
-    assert told["token_logprobs"] == [0.0] * 5
-    assert told["top_logprobs"] == [{token: 0.0} for token in told["tokens"]]
+    best = [max(each.items(), key=lambda pair: pair[1]) for each in told["top_logprobs"]]
+    assert best == [*zip(told["tokens"], told["token_logprobs"], strict=True)]
+    assert all(-0.2 < each < 0 for each in told["token_logprobs"])
+    assert all(len(each) == 2 for each in told["top_logprobs"])
     places = [len("".join(letters[:count])) for count in range(5)]
     assert told["text_offset"] == places
 
