@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from kvproof.eval.divergence.records import is_divergence
 from kvproof.harness.analysis.merge import files_of
 from kvproof.harness.analysis.merge import merge as merge_runs
 from kvproof.harness.analysis.sides import run_directories
+from kvproof.harness.cli.actions import divergence
 from kvproof.harness.cli.actions import eval as evaluation
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.runs import publish, run_directory
@@ -17,7 +19,9 @@ from kvproof.harness.records.run_directory import read_run
 
 def render_again(directory: Path, formats: Sequence[str]) -> None:
     """Render the reports of a run from its records. Raises UsageError."""
-    if evaluation.is_eval(directory):
+    if is_divergence(directory):
+        divergence.publish(directory, standard_output())
+    elif evaluation.is_eval(directory):
         evaluation.publish(directory, standard_output())
     else:
         publish(directory, standard_output(), formats)

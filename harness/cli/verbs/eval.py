@@ -72,6 +72,92 @@ def longbench_v2(
 
 
 @eval_app.command
+def divergence(
+    *,
+    url: str = "",
+    recompute_url: str = "",
+    control_url: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    config: Path | None = None,
+    model: str = "",
+    reset: str = "",
+    api_key_env: str = "",
+    documents: int = 24,
+    tokens: int = 16,
+    length: int = 1000,
+    at_once: int = 8,
+    seed: int = 0,
+    alpha: float = 0.01,
+    detect: float = 0.05,
+    exact: bool = False,
+    output: Path | None = None,
+) -> int:
+    """Compare answers from hits with recomputed ones, token by token, and judge the cache.
+
+    Parameters
+    ----------
+    url
+        The server whose hits are judged, with /v1/completions and log-probabilities. Without
+        --recompute-url it also recomputes, by a cache_salt of its own for every request.
+    recompute_url
+        A server of the same model without prefix cache.
+    control_url
+        Further correct servers without prefix cache, with other chunk sizes or batches: their
+        differences are noise.
+    config
+        Instead of URLs, a TOML file of configurations: the first recomputes, the control and all
+        others without prefix cache are noise, the rest is judged.
+    model
+        Name in requests and launch commands; the server's own by default.
+    reset
+        Path of a POST that empties the cache, for servers without cache_salt.
+    api_key_env
+        Environment variable with the servers' key.
+    documents
+        Number of documents; each gives five hits.
+    tokens
+        Tokens of each answer.
+    length
+        Tokens of the longest prompt, or four times as many characters without token ids.
+    at_once
+        Requests beside each other in the passes with company.
+    seed
+        The same seed gives the same documents.
+    alpha
+        Probability that a correct server fails, at most.
+    detect
+        Share of wrong hits that a pass must exclude with 95 % confidence.
+    exact
+        The engine promises equal bits with and without a hit: every difference fails.
+    output
+        Directory of the run's records and reports.
+
+    """
+    from kvproof.eval.divergence.records import Options
+    from kvproof.harness.cli.actions import divergence as action
+
+    return action.divergence(
+        config=config,
+        url=url,
+        recompute_url=recompute_url,
+        control_url=control_url or (),
+        reset=reset,
+        api_key_env=api_key_env,
+        model=model,
+        options=Options(
+            documents=documents,
+            tokens=tokens,
+            most_tokens=length,
+            at_once=at_once,
+            seed=seed,
+            alpha=alpha,
+            detect=detect,
+            exact=exact,
+        ),
+        output=output,
+    )
+
+
+@eval_app.command
 def install() -> None:
     """Build a separate environment for OpenCompass; immediate if it exists."""
     from kvproof.harness.cli.actions import eval as action

@@ -1,0 +1,165 @@
+"""Records of a run: `run.json`, and one line for each answer in `divergence.jsonl`."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from kvproof.eval.divergence.client import Abilities
+from kvproof.eval.divergence.prompts import Text
+from kvproof.harness.errors import UsageError
+from kvproof.harness.records.run_directory import (
+    EVALUATION,
+    LineFile,
+    Manifest,
+    read_lines,
+    read_manifest,
+)
+
+LINES = "divergence.jsonl"
+KEY = "divergence"
+"""Of the settings in the manifest."""
+
+Pass: TypeAlias = Literal["again", "together", "cold", "warm", "shared", "inside", "border"]
+"""`again`, `together`: recomputed once more, alone or beside others. The others are of the cache
+that is judged: `cold` fills it, `warm` is the same prompt, the rest are other prompts."""
+
+
+Role: TypeAlias = Literal["base", "control", "judged"]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Size of a run, and when it fails."""
+
+    documents: int = 24
+    tokens: int = 16
+    """Of each answer."""
+    most_tokens: int = 1000
+    """Of the longest prompt; four characters each, where a server gives no token ids."""
+    at_once: int = 8
+    """Requests beside each other, in the passes that have company."""
+    seed: int = 0
+    alpha: float = 0.01
+    """Probability that a correct run fails."""
+    exact: bool = False
+    """The engine promises bits: any difference fails."""
+    detect: float = 0.05
+    """Share of wrong hits that a pass excludes with 95 % confidence."""
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True, tag="server", tag_field="record"):
+    """A server that takes part."""
+
+    configuration: str
+    role: Role
+    url: str
+    model: str
+    abilities: Abilities
+    command: tuple[str, ...] = ()
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field="record"):
+    """One answer held against the recomputed one."""
+
+    configuration: str
+    control: bool
+    """Recomputed, to measure the noise."""
+    phase: Pass
+    text: Text
+    number: int
+    """Of the document."""
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    expected_cached: int | None
+    """Cached tokens of the answer that counts as recomputed; not 0 is a contradiction."""
+    places: tuple[int, ...]
+    """Compared places of the answer, from 0."""
+    largest: tuple[float, ...]
+    """Difference at each, see `Difference`."""
+    kl: tuple[float, ...]
+    flips: int
+    left: int
+    requests: int
+    seconds: float
+
+    @property
+    def hit(self) -> bool:
+        """Half of the prompt or more was cached; a shared header alone is no hit."""
+        return 2 * (self.cached_tokens or 0) >= max(1, self.prompt_tokens or 1)
+
+
+class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="lost", tag_field="record"):
+    """A request without an answer, or a server that ended."""
+
+    configuration: str
+    message: str
+    died: bool = False
+    log: str = ""
+
+
+Record: TypeAlias = "Served | Measured | Lost"
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Served | Measured | Lost).decode
+
+
+class Writer:
+    """Appends to one run's directory; thread-safe. Raises UsageError."""
+
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self.directory, self._lock = directory, threading.Lock()
+        if (directory / "run.json").exists():
+            raise UsageError(f"{str(directory)!r} holds a run", "choose another --output")
+        self._file = LineFile(directory, manifest, LINES)
+
+    def write(self, record: Record) -> None:
+        """Append one record and flush it to the operating system."""
+        with self._lock:
+            self._file.append(_encode(record) + b"\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class DivergenceRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run read from its directory."""
+
+    directory: Path
+    manifest: Manifest
+    options: Options
+    records: list[Record]
+    torn: int = 0
+
+
+def is_divergence(directory: Path) -> bool:
+    """Whether a directory holds such a run."""
+    try:
+        manifest = read_manifest(directory)
+    except UsageError:
+        return False
+    return manifest.verb == EVALUATION and KEY in manifest.config
+
+
+def read_divergence(directory: Path) -> DivergenceRun:
+    """Read a run directory. Raises UsageError if it holds no such run."""
+    manifest = read_manifest(directory)
+    try:
+        options = msgspec.convert(manifest.config[KEY], Options)
+    except (KeyError, msgspec.ValidationError) as error:
+        raise UsageError(
+            f"{str(directory)!r} holds no run of kvproof eval divergence: {error}",
+            "give the directory that it printed",
+        ) from error
+    records, torn = read_lines(directory / LINES, _decode)
+    return DivergenceRun(
+        directory=directory, manifest=manifest, options=options, records=records, torn=torn
+    )
+
+
+def stored(options: Options) -> dict[str, Any]:
+    """Return the manifest's part of a run."""
+    return {KEY: msgspec.to_builtins(options)}

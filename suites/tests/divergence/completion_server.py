@@ -1,0 +1,145 @@
+"""A completion server with a small random language model, a prefix cache, and faults on command.
+
+The model hashes the last tokens and an entry from far back, so that wrong content of the cache
+changes what follows. Noise is drawn anew for every request.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kvproof.suites.reference.evaluation import server
+
+BLOCK = 16
+WORDS = 64
+
+
+@dataclass
+class Script:
+    """How it behaves."""
+
+    cache: bool = True
+    noise: float = 0.0
+    """Spread of what is added to every logit."""
+    wrong_every: int = 0
+    """Every so many hits read another content."""
+    shift: float = 3.0
+    """Spread of what wrong content adds to the logits."""
+    tops: int = 5
+    ids: bool = True
+    salt: bool = True
+    counts: bool = True
+    logprobs: bool = True
+    refuses: tuple[str, ...] = ()
+    most_prompt: int = 100_000
+    fails_after: int = 1 << 30
+    seen: list[dict[str, Any]] = field(default_factory=list)
+    hits: int = 0
+
+
+class Server(server.Server):
+    def __init__(self, script: Script) -> None:
+        super().__init__(Handler)
+        self.script = script
+
+
+class Handler(server.Handler):
+    server: Server
+
+    def get(self) -> None:
+        self.send_json(200, {"data": [{"id": "random"}]})
+
+    def post(self, data: bytes) -> None:
+        if self.path.endswith("/reset"):
+            self.server.blocks.clear()
+            self.send_json(200, {})
+            return
+        if not self.path.endswith("/completions"):
+            self.send_json(404, {})
+            return
+        body, script = json.loads(data), self.server.script
+        with self.server.lock:
+            script.seen.append(body)
+        if fault := self._fault(body, script):
+            self.send_json(400, {"error": {"message": fault}})
+            return
+        prompt = body["prompt"]
+        ids = tuple(prompt) if isinstance(prompt, list) else tokens_of(prompt)
+        cached = self.server.hit(ids[:-1], BLOCK, body.get("cache_salt", ""), on=script.cache)
+        self.send_json(200, self._answer(body, ids, cached))
+
+    def _fault(self, body: dict[str, Any], script: Script) -> str:
+        refused = {*script.refuses, *(() if script.salt else ("cache_salt",))}
+        refused |= set() if script.ids else {"return_token_ids", "ignore_eos"}
+        if found := refused & body.keys():
+            return f"unknown field {found}"
+        if len(script.seen) > script.fails_after:
+            return "no more"
+        if (body.get("logprobs") or 0) > script.tops:
+            return "logprobs is too large"
+        return "too long" if len(body["prompt"]) > script.most_prompt else ""
+
+    def _answer(self, body: dict[str, Any], ids: tuple[int, ...], cached: int) -> dict[str, Any]:
+        script, content = self.server.script, 0
+        if cached > len(ids) // 2:
+            with self.server.lock:
+                script.hits += 1
+                wrong = script.wrong_every and script.hits % script.wrong_every == 0
+            content = 1 if wrong else 0
+        rows, answer = [], list(ids)
+        for _ in range(body["max_tokens"]):
+            rows.append(logprobs(answer, content, script))
+            answer.append(int(rows[-1].argmax()))
+        new = answer[len(ids) :]
+        choice: dict[str, Any] = {"text": "".join(map(word, new)), "finish_reason": "length"}
+        if script.logprobs and body.get("logprobs") is not None:
+            choice["logprobs"] = _written(new, rows, body["logprobs"])
+        if body.get("return_token_ids"):
+            choice |= {"token_ids": new, "prompt_token_ids": list(ids)}
+        usage: dict[str, Any] = {"prompt_tokens": len(ids), "completion_tokens": len(new)}
+        if script.counts:
+            usage["prompt_tokens_details"] = {"cached_tokens": cached}
+        return {"choices": [choice], "usage": usage}
+
+
+def word(token: int) -> str:
+    return f" w{token}"
+
+
+def tokens_of(text: str) -> tuple[int, ...]:
+    """Words in order; those of answers are their own tokens."""
+    return tuple(
+        int(each[1:]) if each[1:].isdigit() and each[0] == "w" else zlib.crc32(each.encode()) % 50
+        for each in text.split()
+    )
+
+
+def logprobs(tokens: Sequence[int], content: int, script: Script) -> npt.NDArray[np.float64]:
+    rng = np.random.default_rng(zlib.crc32(bytes([each % 256 for each in tokens[-4:]])))
+    logits = rng.normal(0, 2, WORDS)
+    if content:
+        logits += np.random.default_rng(7).normal(0, script.shift, WORDS)
+    if script.noise:
+        logits += np.random.default_rng(random.getrandbits(32)).normal(0, script.noise, WORDS)
+    found: npt.NDArray[np.float64] = logits - np.log(np.exp(logits).sum())
+    return found
+
+
+def _written(new: Sequence[int], rows: Sequence[npt.NDArray[np.float64]], top: int) -> object:
+    return {
+        "tokens": [word(token) for token in new],
+        "token_logprobs": [float(row[token]) for token, row in zip(new, rows, strict=True)],
+        "top_logprobs": [
+            {word(int(token)): float(row[token]) for token in np.argsort(row)[::-1][:top]}
+            for row in rows
+        ],
+        "text_offset": [0] * len(new),
+    }

@@ -1,0 +1,142 @@
+"""`kvproof eval divergence` against scripted servers: verdicts, records, reports, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kvproof.harness.cli.app import main
+from kvproof.harness.errors import Exit
+from kvproof.suites.reference.evaluation.server import serving
+from kvproof.suites.tests.divergence.completion_server import Script, Server
+
+
+@contextmanager
+def servers(*scripts: Script) -> Iterator[list[str]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(serving(Server(script))).url for script in scripts]
+
+
+SMALL = {"--documents": "14", "--tokens": "4", "--length": "300"}
+
+
+def code_of(*arguments: str) -> int:
+    try:
+        main(arguments)
+    except SystemExit as ended:
+        return int(str(ended.code))
+    return 0
+
+
+def run(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    output = folder / "run"
+    given = [
+        part for name, value in SMALL.items() if name not in arguments for part in (name, value)
+    ]
+    code = code_of("eval", "divergence", *given, *arguments, "--output", str(output))
+    found = output / "divergence.json"
+    return code, msgspec.json.decode(found.read_bytes()) if found.exists() else {}
+
+
+def test_one_server_recomputes_under_salts_and_passes(tmp_path: Path) -> None:
+    script = Script(noise=1e-3)
+    with servers(script) as (url,):
+        code, found = run(tmp_path, "--url", url)
+    assert code == Exit.PASS
+    (row,) = found["judgement"]["rows"]
+    assert row["whole"]["hits"] >= 70
+    assert row["whole"]["places"] == 84 * 4
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "with 95 % confidence fewer than" in page
+    assert "| hit |" in (tmp_path / "run" / "report.md").read_text()
+    salts = {each.get("cache_salt") for each in script.seen}
+    assert len(salts) > 100  # none is used twice
+
+
+@pytest.mark.parametrize("every", [1, 8])
+def test_wrong_hits_fail(tmp_path: Path, every: int) -> None:
+    with servers(Script(noise=1e-3, wrong_every=every)) as (url,):
+        code, found = run(tmp_path, "--url", url)
+    assert code == Exit.FAILURE
+    (row,) = found["judgement"]["rows"]
+    assert row["whole"]["beyond"] >= row["whole"]["hits"] // every - 5
+
+
+def test_an_exact_server_must_be_exact(tmp_path: Path) -> None:
+    with servers(Script()) as (url,):
+        assert run(tmp_path / "a", "--url", url, "--exact")[0] == Exit.PASS
+    with servers(Script(wrong_every=30, shift=1e-7)) as (url,):
+        assert run(tmp_path / "b", "--url", url, "--exact")[0] == Exit.FAILURE
+
+
+def test_texts_and_resets_do_where_ids_and_salts_are_missing(tmp_path: Path) -> None:
+    script = Script(noise=1e-3, ids=False, salt=False)
+    with servers(script) as (url,):
+        code, found = run(tmp_path, "--url", url, "--reset", "/reset", "--documents", "16")
+    assert (code, found["servers"][0]["abilities"]["token_ids"]) == (Exit.PASS, False)
+
+
+def test_a_server_without_cache_recomputes(tmp_path: Path) -> None:
+    judged = Script(noise=1e-3, salt=False)
+    with servers(judged, Script(cache=False, noise=1e-3), Script(cache=False, noise=1e-3)) as urls:
+        more = ("--recompute-url", urls[1], "--control-url", urls[2])
+        code, found = run(tmp_path, "--url", urls[0], *more)
+    assert code == Exit.PASS
+    assert [each["name"] for each in found["judgement"]["floor"]] == [
+        "recomputed, again", "recomputed, together", "control 1, again",
+    ]  # fmt: skip
+
+
+def test_long_prompts_lose_their_middle(tmp_path: Path) -> None:
+    script = Script(noise=1e-3, most_prompt=2500)
+    with servers(script) as (url,):
+        assert run(tmp_path, "--url", url)[0] == Exit.PASS
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "words"),
+    [
+        (Script(salt=False), (), "--recompute-url"),
+        (Script(fails_after=0), (), "completes nothing"),
+        (Script(), ("--documents", "0"), "--documents 0"),
+        (Script(), ("--alpha", "2"), "--alpha 2"),
+        (Script(), ("--config", "missing.toml"), "one of them"),
+        (Script(salt=False), ("--reset", "/v2"), "POST /v2"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    script: Script,
+    arguments: tuple[str, ...],
+    words: str,
+) -> None:
+    with servers(script) as (url,):
+        code, _ = run(tmp_path, "--url", url, *arguments)
+    assert code == Exit.USAGE
+    assert words in capsys.readouterr().err
+
+
+def test_a_server_that_stops_answering_is_inconclusive(tmp_path: Path) -> None:
+    with servers(Script(noise=1e-3, fails_after=230)) as (url,):
+        code, found = run(tmp_path, "--url", url)
+    assert code == Exit.INCONCLUSIVE
+    assert found["lost"]
+
+
+def test_a_recorded_run_is_rendered_again_and_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with servers(Script(noise=1e-3)) as (url,):
+        run(tmp_path, "--url", url)
+        assert run(tmp_path, "--url", url)[0] == Exit.USAGE
+    page = tmp_path / "run" / "report.html"
+    page.unlink()
+    assert code_of("report", str(tmp_path / "run")) == Exit.PASS
+    assert page.exists()
+    assert "PASS" in capsys.readouterr().out

@@ -1,0 +1,146 @@
+"""Verdicts over recorded differences: error rate, power, and when nothing can be said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from kvproof.eval.divergence.client import Abilities
+from kvproof.eval.divergence.judge import ALLOWED, Judgement, judge, reach
+from kvproof.eval.divergence.records import Lost, Measured, Options, Record, Served
+
+DOCUMENTS, TOKENS = 24, 8
+ABLE = Abilities(top=5, token_ids=True, ignore_eos=True, salt=True)
+Draw = Callable[[np.random.Generator, int], np.ndarray]
+
+
+def served(name: str, role: Any, **changed: Any) -> Served:
+    base = Served(configuration=name, role=role, url="http://a/v1", model="m", abilities=ABLE)
+    return msgspec.structs.replace(base, **changed)
+
+
+def measured(name: str, number: int, values: np.ndarray, **changed: Any) -> Measured:
+    base = Measured(
+        configuration=name, control=False, phase="warm", text="whole", number=number,
+        prompt_tokens=200, cached_tokens=192, expected_cached=0,
+        places=tuple(range(len(values))), largest=tuple(map(float, values)),
+        kl=tuple(float(each**2) for each in values), flips=0, left=0, requests=1, seconds=0.1,
+    )  # fmt: skip
+    return msgspec.structs.replace(base, **changed)
+
+
+def normal(scale: float) -> Draw:
+    return lambda rng, size: np.abs(rng.normal(0, scale, size))
+
+
+def heavy(scale: float) -> Draw:
+    """Student's t with two degrees of freedom: the heaviest tail that the limit allows for."""
+    return lambda rng, size: np.abs(rng.standard_t(2, size)) * scale
+
+
+def skewed(scale: float) -> Draw:
+    return lambda rng, size: rng.lognormal(0, 1.0, size) * scale
+
+
+def records(noise: Draw, hit: Draw | None = None, *, seed: int = 0, **changed: Any) -> list[Record]:
+    rng, found = np.random.default_rng(seed), list[Record]()
+    found += [served("off", "base"), served("off again", "control"), served("on", "judged")]
+    for number in range(DOCUMENTS):
+        for name, phase in (("off", "again"), ("off", "together"), ("off again", "again")):
+            for _ in range(4):
+                values = noise(rng, TOKENS)
+                found.append(
+                    measured(name, number, values, control=True, phase=phase, cached_tokens=0)
+                )
+        found.append(measured("on", number, noise(rng, TOKENS), phase="cold", cached_tokens=0))
+        for _ in range(5):
+            found.append(measured("on", number, (hit or noise)(rng, TOKENS), **changed))
+    return found
+
+
+def verdict(found: list[Record], **options: Any) -> Judgement:
+    return judge(Options(documents=DOCUMENTS, tokens=TOKENS, **options), found)
+
+
+@pytest.mark.parametrize(
+    "noise", [normal(1e-2), heavy(1e-3), skewed(1e-3)], ids=["normal", "heavy", "skewed"]
+)
+def test_a_correct_cache_seldom_fails(noise: Draw) -> None:
+    """60 correct runs: with alpha 0.05, 9 failures or more have probability 0.002."""
+    found = [verdict(records(noise, seed=seed), alpha=0.05).verdict for seed in range(60)]
+    assert found.count("fail") < 9
+
+
+def test_an_exact_cache_passes_and_one_changed_bit_fails() -> None:
+    zero = records(lambda _, size: np.zeros(size))
+    assert verdict(zero, exact=True).verdict == "pass"
+    wrong = [*zero, measured("on", 3, np.array([0, 1e-12]))]
+    assert verdict(wrong, exact=True).verdict == "fail"
+    noisy = records(normal(1e-6), lambda _, size: np.zeros(size))
+    (row,) = verdict(noisy, exact=True).rows
+    assert any("recomputed answers differ" in reason for reason in row.reasons)
+
+
+def test_one_wrong_hit_among_many_fails() -> None:
+    found = records(normal(1e-2))
+    at = next(i for i, e in enumerate(found) if isinstance(e, Measured) and e.phase == "warm")
+    found[at] = measured("on", 0, np.array([0.01, 1.5]))
+    (row,) = verdict(found).rows
+    assert (row.verdict, row.whole.beyond, len(row.worst)) == ("fail", 1, 1)
+    assert "1 of 144 answers differ by up to 1.5" in row.reasons[0]
+
+
+def test_hits_that_all_differ_some_times_the_noise_fail() -> None:
+    (row,) = verdict(records(normal(1e-3), normal(7e-3))).rows
+    assert (row.verdict, row.whole.beyond) == ("fail", 0)
+    assert row.p_many < 1e-4
+
+
+def test_hits_that_differ_little_more_than_the_noise_pass() -> None:
+    """Behind a hit the chunks are shorter, and sums have another order."""
+    assert verdict(records(normal(1e-3), normal(2e-3))).verdict == "pass"
+
+
+def doubts(found: list[Record], **options: Any) -> str:
+    result = verdict(found, **options)
+    assert result.verdict == "inconclusive"
+    return " ".join([*result.doubts, *(r for row in result.rows for r in row.reasons)])
+
+
+def test_without_evidence_it_is_inconclusive() -> None:
+    noise = normal(1e-3)
+    assert "only 0 of 120 answers were hits" in doubts(records(noise, cached_tokens=0))
+    assert "does not report" in doubts(records(noise, cached_tokens=None))
+    assert "not 1.0%" in doubts(records(noise), detect=0.01)
+    assert "the noise hides" in doubts(records(normal(0.5)))
+    silent = [each for each in records(noise) if not (isinstance(each, Measured) and each.control)]
+    assert "there is no floor" in doubts(silent)
+    zero = records(lambda _, size: np.zeros(size), normal(1e-3))
+    assert "repeat bit for bit" in doubts(zero)
+    stale = records(noise)
+    stale += [measured("off", 0, np.zeros(1), control=True, phase="again")]
+    assert "does not recompute" in doubts(stale)
+    other = [*records(noise), served("on", "judged", model="other")]
+    assert "different models" in doubts(other)
+    mute = msgspec.structs.replace(ABLE, top=None)
+    assert "only tokens" in doubts([*records(noise), served("on", "judged", abilities=mute)])
+    assert "requests failed" in doubts([*records(noise), Lost(configuration="on", message="400")])
+    assert verdict([]).verdict == "inconclusive"
+
+
+def test_a_floor_of_zero_allows_rounding_only() -> None:
+    zero = lambda _, size: np.zeros(size)  # noqa: E731 - one line of a test
+    assert verdict(records(zero, normal(ALLOWED / 10))).verdict == "pass"
+    assert verdict(records(zero, normal(5.0))).verdict == "fail"
+
+
+def test_the_reach_of_the_limit_follows_from_the_error_rate() -> None:
+    """Pareto's tail x**-2: the largest of n exceeds c times the largest of m as often as stated."""
+    rng, runs, n, m, alpha = np.random.default_rng(1), 20_000, 120, 288, 0.05
+    hits, controls = (rng.random((runs, size)) ** -0.5 for size in (n, m))
+    beyond = (hits.max(1) > reach(n, m, alpha) * controls.max(1)).mean()
+    assert 0.04 < beyond < 0.06
