@@ -2,7 +2,9 @@
 
 `<home>/targets/vllm-0.33.0` is a virtual environment built from a lock file of this package and
 the Python files of the engine's wheel; home is `$KVPROOF_HOME` or `~/.cache/kvproof`. A marker
-with the lock's hash makes a second install a matter of milliseconds.
+with the lock's hash makes a second install a matter of milliseconds. A release without a lock gets
+the packages of the nearest one, and what it imports beyond them in the versions that its own wheel
+asks for; then its adapter judges whether it fits.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import fcntl
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -24,8 +27,10 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from kvproof.harness.contract.releases import nearest
 from kvproof.harness.contract.target import TargetConfig
 from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.isolation import fit, wheels
 from kvproof.harness.isolation.handles import WorkerHandle
 
 _LOCKS = Path(__file__).parents[1] / "locks"
@@ -74,12 +79,26 @@ class EngineVersion(NamedTuple):
     @property
     def package(self) -> str:
         """The installed package, `vllm==0.33.0`: targets of one package share its environment."""
-        return f"{_PACKAGES.get(self.engine, self.engine)}=={self.version}"
+        return f"{package_of(self.engine)}=={self.version}"
+
+    @property
+    def public(self) -> str:
+        """The version without the name of a build: 0.33.0 of 0.33.0+cpu."""
+        return self.version.partition("+")[0]
+
+    @property
+    def locked(self) -> bool:
+        """Whether there is a lock file of this very version."""
+        return _lock(self).exists()
 
     @property
     def lock(self) -> Path:
-        """Its lock file; may be missing."""
-        return _LOCKS / f"{self.package.replace('==', '-')}.txt"
+        """Its lock file, or that of the nearest version. Raises ValueError if there is none."""
+        others = (
+            each for each in _LOCKS.glob("*.txt") if _stem(each)[0] == package_of(self.engine)
+        )
+        by_version = {_stem(each)[1]: each for each in others}
+        return by_version[nearest(self.public, by_version)]
 
     @property
     def directory(self) -> Path:
@@ -94,7 +113,26 @@ class EngineVersion(NamedTuple):
     @property
     def factory(self) -> str:
         """The adapter's factory, imported in the worker."""
-        return f"kvproof.harness.adapters.{self.engine.replace('-', '_')}.target:make_target"
+        return factory_of(self.engine)
+
+
+def package_of(engine: str) -> str:
+    """Return the name of an engine's package."""
+    return _PACKAGES.get(engine, engine)
+
+
+def factory_of(engine: str) -> str:
+    """Return the factory of an engine's adapter."""
+    return f"kvproof.harness.adapters.{engine.replace('-', '_')}.target:make_target"
+
+
+def _lock(wanted: EngineVersion) -> Path:
+    return _LOCKS / f"{wanted.package.replace('==', '-')}.txt"
+
+
+def _stem(lock: Path) -> tuple[str, str]:
+    engine, _, version = lock.stem.rpartition("-")
+    return engine, version
 
 
 WHOLE_ENGINES = (EngineVersion("vllm-engine", "0.33.0"),)
@@ -104,6 +142,8 @@ WHOLE_ENGINES = (EngineVersion("vllm-engine", "0.33.0"),)
 class _Marker(msgspec.Struct, frozen=True):
     lock: str
     python: str
+    wheel: str = ""
+    """File name of an engine's own build; empty: that of the index."""
 
 
 def home() -> Path:
@@ -115,20 +155,37 @@ def home() -> Path:
 def known() -> list[EngineVersion]:
     """Engine versions with a lock file."""
     stems = sorted(lock.stem for lock in _LOCKS.glob("*.txt"))
-    loops = (each for each in WHOLE_ENGINES if each.lock.exists())
+    loops = (each for each in WHOLE_ENGINES if each.locked)
     return sorted([*(EngineVersion(*stem.rsplit("-", 1)) for stem in stems), *loops])
 
 
+def engines() -> set[str]:
+    """Return the engines that can be installed."""
+    return {each.engine for each in known()}
+
+
+def others() -> list[EngineVersion]:
+    """Return what is installed without a lock file: other releases, and own builds."""
+    folders = (home() / "targets").glob(f"*/{_MARKER}")
+    named = (marker.parent.name.rpartition("-") for marker in folders)
+    there = [EngineVersion(engine, version) for engine, _, version in named]
+    return sorted(each for each in there if each.engine in engines() and not each.locked)
+
+
 def parse(spec: str) -> EngineVersion:
-    """Read `engine==version`. Raises UsageError unless there is a lock for it."""
+    """Read `engine==version`, any version of a known engine. Raises UsageError."""
     engine, _, version = spec.partition("==")
-    wanted = EngineVersion(engine, version)
-    if wanted not in known():
+    if engine not in engines() or not _VERSION.fullmatch(version):
         choices = ", ".join(map(str, known()))
         raise UsageError(
-            f"no environment is known for target {spec!r}", f"known environments: {choices}"
+            f"no environment is known for target {spec!r}",
+            f"known environments: {choices}; other versions of these engines can be tried",
         )
-    return wanted
+    return EngineVersion(engine, version)
+
+
+_VERSION = re.compile(r"\d+(\.\d+)+([.+]?[0-9A-Za-z]+)*")
+"""A version; nothing else becomes the name of a folder."""
 
 
 def state(wanted: EngineVersion) -> str:
@@ -147,19 +204,20 @@ def _lock_hash(wanted: EngineVersion) -> str:
     return hashlib.sha256(wanted.lock.read_bytes()).hexdigest()
 
 
-def install(spec: str, *, progress: Callable[[str], None]) -> Path:
+def install(spec: str, *, progress: Callable[[str], None], wheel: Path | None = None) -> Path:
     """Build the environment of `engine==version` unless it exists; returns its directory.
 
-    `progress` gets one line per stage. Raises UsageError with the reason of a failed build, and
-    leaves nothing half-made.
+    With `wheel`, a build of the engine in a file: `spec` may be the engine alone. `progress` gets
+    one line per stage. Raises UsageError with the reason of a failed build, and leaves nothing
+    half-made.
     """
-    wanted = parse(spec)
+    wanted = parse(spec if wheel is None else wheels.named(spec, wheel, package_of))
     with exclusive(wanted):
-        if state(wanted) == "installed":
+        if wheel is None and state(wanted) == "installed":
             progress(f"{wanted} is installed in {wanted.directory}")
             return wanted.directory
         with building(wanted) as scratch:
-            _build(wanted, scratch, progress)
+            _build(wanted, scratch, progress, wheel)
             put_in_place(wanted.directory, scratch)
     progress(f"{wanted} is ready in {wanted.directory}")
     return wanted.directory
@@ -212,7 +270,9 @@ def _space_hint() -> str:
     return f"free {_FREE_BYTES >> 30} GiB or choose another disk with KVPROOF_HOME"
 
 
-def _build(wanted: EngineVersion, scratch: Path, progress: Callable[[str], None]) -> None:
+def _build(
+    wanted: EngineVersion, scratch: Path, progress: Callable[[str], None], wheel: Path | None
+) -> None:
     free = shutil.disk_usage(wanted.directory.parent).free
     if free < _FREE_BYTES:
         place = str(wanted.directory.parent)
@@ -221,20 +281,48 @@ def _build(wanted: EngineVersion, scratch: Path, progress: Callable[[str], None]
     run_quietly([sys.executable, "-m", "venv", str(scratch)], "the virtual environment", hint="")
     python = scratch / "bin" / "python"
     pip = [str(python), "-m", "pip", "--quiet", "--no-input", "--disable-pip-version-check"]
-    progress(f"installing {sum(1 for _ in _requirements(wanted))} locked packages")
+    of = "locked" if wanted.locked else f"{wanted.lock.stem}'s, the nearest lock:"
+    progress(f"installing {sum(1 for _ in _requirements(wanted))} packages, {of}")
     run_quietly([*pip, "install", *_EXACT, "-r", str(wanted.lock)], "the locked packages")
-    progress(f"fetching the wheel of {wanted.package}, for its Python files")
+    if wheel is None:
+        progress(f"fetching the wheel of {wanted.package}, for its Python files")
     downloads = scratch / "downloads"
-    run_quietly(
-        [*pip, "download", *_EXACT, "--dest", str(downloads), wanted.package], "the engine's wheel"
-    )
-    kept = _KEPT.get(wanted.engine, ())
-    _unpack(next(downloads.glob("*.whl")), _site_packages(scratch), kept)
-    shutil.rmtree(downloads)
+    file = wheel or _downloaded(wanted, pip, downloads)
+    _unpack(file, _site_packages(scratch), _KEPT.get(wanted.engine, ()))
+    shutil.rmtree(downloads, ignore_errors=True)
     progress("starting the engine and comparing its signatures with the adapter's")
+    if not wanted.locked:
+        _complete(wanted, python, pip, progress)
     _verify(wanted, python)
-    marker = _Marker(_lock_hash(wanted), platform.python_version())
+    marker = _Marker(_lock_hash(wanted), platform.python_version(), wheel.name if wheel else "")
     (scratch / _MARKER).write_bytes(msgspec.json.encode(marker))
+
+
+def _downloaded(wanted: EngineVersion, pip: Sequence[str], folder: Path) -> Path:
+    command = [*pip, "download", *_EXACT, "--dest", str(folder), wanted.package]
+    run_quietly(command, "the engine's wheel")
+    return next(folder.glob("*.whl"))
+
+
+_MOST_PACKAGES = 12
+"""Packages that a release without a lock may need beyond those of the nearest lock."""
+
+
+def _complete(
+    wanted: EngineVersion, python: Path, pip: Sequence[str], progress: Callable[[str], None]
+) -> None:
+    """Add what the engine imports and the lock does not have; refuse it if its adapter must."""
+    for _ in range(_MOST_PACKAGES):
+        with _starting(wanted, python) as handle:
+            found = fit.differences(handle)
+        missing = [each.name for each in found if each.kind == "package"]
+        needed = wheels.requirement(_site_packages(python.parents[1]), wanted.package, missing)
+        if not needed:
+            break
+        progress(f"installing {needed}, which it imports")
+        more = ["--only-binary=:all:", "--constraint", str(wanted.lock), needed]
+        run_quietly([*pip, "install", *more], f"{needed}, which {wanted} imports")
+    fit.refuse(str(wanted), found)
 
 
 _EXACT = ("--no-deps", "--only-binary=:all:")
@@ -271,16 +359,20 @@ def _unpack(wheel: Path, destination: Path, kept: Sequence[str]) -> None:
         archive.extractall(destination, names)
 
 
+def _starting(wanted: EngineVersion, python: Path) -> WorkerHandle:
+    return WorkerHandle(str(wanted), python, wanted.factory, python.parents[1] / "verify.log")
+
+
 def _verify(wanted: EngineVersion, python: Path) -> None:
-    log = python.parent.parent / "verify.log"
     try:
-        with WorkerHandle(str(wanted), python, wanted.factory, log) as handle:
+        with _starting(wanted, python) as handle:
             handle.create(TargetConfig(num_blocks=8, block_size=handle.profile.block_sizes[0]))
     except TargetDied as death:
         tail = death.log.strip().splitlines()[-12:]
+        hint = "its lock file does not fit this machine; please report this with the lines above"
         raise UsageError(
             "\n".join([f"{wanted} was installed but does not start: {death}", *tail]),
-            "its lock file does not fit this machine; please report this with the lines above",
+            hint if wanted.locked else "its adapter does not drive this release",
         ) from death
 
 

@@ -20,6 +20,7 @@ from typing import Any, Literal, NoReturn, Protocol, Self, TypeVar, cast, get_or
 
 import msgspec
 
+from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import CONTRACT_VERSION, Target, TargetConfig
 from kvproof.harness.errors import FailureKind, TargetDied
@@ -221,6 +222,7 @@ class _Hello(msgspec.Struct, frozen=True):
 
 _ANSWERS: dict[str, dict[str, type]] = {
     "import": {"dict": dict},
+    "differences": {"list": cast("type", list[Difference])},
     "hello": {"dict": _Hello},
     "create": {"NoneType": type(None)},
     "job": {"dict": dict},
@@ -238,7 +240,7 @@ _HURRY, _SOONEST = 20.0, 1.0
 _LONGEST_LIMIT = 3600.0
 """Seconds: the longest limit that a profile may set."""
 
-_STARTS = ("import", "hello")
+_STARTS = ("import", "differences", "hello")
 """Calls that belong to the start of a worker."""
 
 _NO_MEMORY = ("MemoryError", "bad_alloc", "Cannot allocate memory")
@@ -301,6 +303,14 @@ class WorkerHandle:
         self._open()
         found = cast("dict[str, str]", self._call("import", (), {}, self._start_timeout))
         return found["problem"], found["hint"]
+
+    def differences(self) -> list[Difference]:
+        """Compare the installed engine with its adapter, before it is started.
+
+        Raises TargetDied(`start`).
+        """
+        self._open()
+        return cast("list[Difference]", self._call("differences", (), {}, self._start_timeout))
 
     @property
     def profile(self) -> Profile:

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, cast
 
 from kvproof.harness.contract.target import Target, TargetConfig
 from kvproof.harness.errors import TargetDied, UsageError
-from kvproof.harness.isolation import environments, worker_main
+from kvproof.harness.isolation import environments, fit, worker_main
+from kvproof.harness.isolation.chosen import VARIABLE, Chosen, chosen, is_engine, named
 from kvproof.harness.isolation.environments import EngineVersion
 from kvproof.harness.isolation.handles import Handle, InProcessHandle, WorkerHandle
 
@@ -47,7 +48,8 @@ def list_targets() -> list[TargetRow]:
         for point in _entry_points()
         if point.name not in engines
     ]
-    return others + [_row(each) for each in environments.known()]
+    installed = [*environments.known(), *environments.others()]
+    return others + [_row(each) for each in installed]
 
 
 def _row(each: EngineVersion) -> TargetRow:
@@ -94,6 +96,8 @@ class OwnTargets(NamedTuple):
     """For debugging: a crash then ends kvproof, and a hang is for ever."""
     memory: int = OWN_MEMORY
     """Bytes that the worker may map beyond its imports; 0: any amount."""
+    python: str = ""
+    """Interpreter that engines are imported by, in place of kvproof's environments of them."""
 
     def recorded(self) -> dict[str, Any]:
         """Return the unusual choices for a run's configuration."""
@@ -115,9 +119,8 @@ def open_handle(
     A user's own target is imported now, in its worker. Raises UsageError, with the closest name or
     the command to run, if there is no such target.
     """
-    engine = spec.partition("==")[0]
-    if "==" in spec or engine in {each.engine for each in environments.known()}:
-        return _worker(_installed(spec), log_directory)
+    if "==" in spec or is_engine(spec):
+        return _fitting(_engine(spec, options.python), log_directory)
     if ":" in spec:
         return _own(spec, _factory(spec), options, log_directory)
     for point in _entry_points():
@@ -150,26 +153,50 @@ def _close_both(close_target: Callable[[], None], handle: Handle) -> None:
 def _installed(spec: str) -> EngineVersion:
     """The environment meant by `engine==version`, or by the engine's name if only one is there."""
     engine, _, version = spec.partition("==")
-    versions = [each for each in environments.known() if each.engine == engine]
-    if not versions:
+    if engine not in environments.engines():
         raise _unknown(engine)
-    if version and EngineVersion(engine, version) not in versions:
-        choices = ", ".join(map(str, versions))
-        raise UsageError(f"no adapter for {spec!r}", f"{engine} is supported as: {choices}")
-    wanted = [each for each in versions if not version or each.version == version]
+    versions = [*environments.known(), *environments.others()]
+    wanted = [each for each in versions if each.engine == engine]
+    if version:
+        wanted = [environments.parse(spec)]
     ready = [each for each in wanted if environments.state(each) == "installed"]
     if len(ready) == 1:
         return ready[0]
     if ready:
         choices = ", ".join(map(str, ready))
         raise UsageError(f"target {spec!r} is installed in several versions", f"say one: {choices}")
+    last = wanted[-1] if version else [each for each in wanted if each.locked][-1]
+    there = f"; for one of your own --python PATH, or {VARIABLE}"
     raise UsageError(
-        f"the environment of target {wanted[-1]} is {environments.state(wanted[-1])}",
-        _install_command(wanted[-1]),
+        f"the environment of target {last} is {environments.state(last)}",
+        _install_command(last) + there * (environments.state(last) == "missing"),
     )
 
 
-def _worker(wanted: EngineVersion, log_directory: Path | None) -> WorkerHandle:
+def engine_handle(spec: str, *, python: str, log_directory: Path) -> WorkerHandle:
+    """A handle of an engine that is not asked yet whether its adapter fits. Raises UsageError."""
+    return _worker(_engine(spec, python), log_directory)
+
+
+def _engine(spec: str, python: str) -> EngineVersion | Chosen:
+    there = named(python)
+    return chosen(spec, there) if there and is_engine(spec) else _installed(spec)
+
+
+def _fitting(wanted: EngineVersion | Chosen, log_directory: Path | None) -> WorkerHandle:
+    """A handle; the adapter of a release that no lock file is for is asked whether it fits."""
+    handle = _worker(wanted, log_directory)
+    if isinstance(wanted, EngineVersion) and wanted.locked:
+        return handle
+    try:
+        fit.refuse(handle.name, fit.differences(handle))
+    except BaseException:
+        handle.close()
+        raise
+    return handle
+
+
+def _worker(wanted: EngineVersion | Chosen, log_directory: Path | None) -> WorkerHandle:
     folder = log_directory or _scratch()
     log = folder / f"{wanted.engine}-{wanted.version}.log"
     return WorkerHandle(str(wanted), wanted.python, wanted.factory, log)

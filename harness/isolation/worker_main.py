@@ -146,6 +146,10 @@ def plain(value: object) -> object:
     return operator.index(typing.cast("typing.SupportsIndex", value))
 
 
+_STARTS = ("import", "differences", "hello", "create")
+"""Calls whose failure is one of the start."""
+
+
 class Worker:
     """Holds the current target and carries out one message at a time."""
 
@@ -178,7 +182,7 @@ class Worker:
             value = self._carry_out(call, arguments, keywords)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - of the target: its verdict
             traceback.print_exc()
-            kind = "start" if call in ("import", "hello", "create") else "crash"
+            kind = "start" if call in _STARTS else "crash"
             text = "".join(traceback.format_exception_only(type(error), error)).strip()
             return False, None, _line({"id": number, "error": {"kind": kind, "message": text}})
         try:
@@ -191,6 +195,9 @@ class Worker:
     def _carry_out(self, call: str, arguments: list[Any], keywords: dict[str, Any]) -> object:
         if call == "import":
             return dict(zip(("problem", "hint"), problem_of(self._factory_name)))  # noqa: B905 - Python 3.10
+        if call == "differences":
+            module = importlib.import_module(self._factory_name.partition(":")[0])
+            return list(getattr(module, "differences", tuple)())
         if call == "hello":
             return self._hello()
         if call == "create":

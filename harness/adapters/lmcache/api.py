@@ -9,7 +9,8 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.harness.adapters.drift import found_drift, refuse, signature_drift
+from kvproof.harness.adapters.drift import drift_of_calls, found_drift, refuse
+from kvproof.harness.contract.differences import Difference
 
 VERSIONS = ("0.5.6",)
 """The releases that this adapter was written for."""
@@ -121,15 +122,18 @@ def _first(*names: str) -> Any:
 
 def version() -> str:
     """The release that is installed."""
-    return importlib.metadata.version("lmcache")
+    return importlib.metadata.version("lmcache").partition("+")[0]
 
 
 @cache
-def drift() -> tuple[str, ...]:
+def drift() -> tuple[Difference, ...]:
     """Differences between the installed LMCache and the expected interface."""
-    return found_drift(
-        version(), VERSIONS, engine, lambda found: signature_drift(found, _SIGNATURES, _ACCEPTED)
-    )
+    return found_drift(version(), VERSIONS, engine, _compared)
+
+
+def _compared(found: Any) -> tuple[Difference, ...]:
+    known = version() in VERSIONS
+    return drift_of_calls(found, known=known, signatures=_SIGNATURES, accepted=_ACCEPTED)
 
 
 def check_drift() -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from kvproof.harness.adapters.drift import attribute_drift, found_drift, refuse, signature_drift
+from kvproof.harness.adapters.drift import attribute_drift, drift_of_calls, found_drift, refuse
+from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.target import TargetConfig
 
 VERSIONS = ("0.13.0", "0.14.0", "0.15.0", "0.16.0", "0.17.0", "0.18.0")
@@ -112,7 +113,7 @@ _ATTRIBUTES = {
 @cache
 def version() -> str:
     """The installed release."""
-    return importlib.metadata.version("lmdeploy")
+    return importlib.metadata.version("lmdeploy").partition("+")[0]
 
 
 @cache
@@ -193,25 +194,23 @@ def _folder() -> Path:
 
 
 @cache
-def drift() -> tuple[str, ...]:
+def drift() -> tuple[Difference, ...]:
     """Differences between the installed LMDeploy and the expected interface."""
     return found_drift(version(), VERSIONS, engine, _compared)
 
 
-def _compared(found: Any) -> tuple[str, ...]:
-    signatures = dict(_SIGNATURES)
+def _compared(found: Any) -> tuple[Difference, ...]:
+    signatures, accepted = dict(_SIGNATURES), dict(_ACCEPTED)
     for since, more in _LATER_SIGNATURES.items():
         signatures.update(more if release() >= since else {})
-    return (
-        *signature_drift(found, signatures, _ACCEPTED),
-        *(
-            each
-            for since, more in _LATER_ACCEPTED.items()
-            if release() >= since
-            for each in signature_drift(found, {}, more)
-        ),
-        *attribute_drift(_objects(), _ATTRIBUTES),
-    )
+    for since, more in _LATER_ACCEPTED.items():
+        for name, names in more.items() if release() >= since else ():
+            accepted[name] = f"{accepted.get(name, '')} {names}"
+    known = version() in VERSIONS
+    calls = drift_of_calls(found, known=known, signatures=signatures, accepted=accepted)
+    if any(each.blocks for each in calls):
+        return calls
+    return (*calls, *attribute_drift(_objects(), _ATTRIBUTES))
 
 
 def _objects() -> SimpleNamespace:

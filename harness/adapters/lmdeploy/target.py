@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from kvproof.harness.adapters.lmdeploy.api import (
     UNLIMITED,
     check_drift,
+    drift,
     engine,
     expander,
     new_scheduler,
@@ -44,6 +45,7 @@ from kvproof.harness.adapters.lmdeploy.requests import add_sequence, record, rec
 from kvproof.harness.adapters.lmdeploy.states import States
 from kvproof.harness.adapters.lmdeploy.view import View
 from kvproof.harness.adapters.refusals import off, plain_completion, refused_at_arrival, running
+from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.target import (
     Batch,
     Completed,
@@ -58,7 +60,7 @@ from kvproof.harness.contract.target import (
     TargetConfig,
 )
 
-__all__ = ["LmdeployTarget", "make_target"]
+__all__ = ["LmdeployTarget", "differences", "make_target"]
 
 
 class _Step(NamedTuple):
@@ -267,6 +269,11 @@ class LmdeployTarget:
 
     def close(self) -> None:
         """Nothing is held outside the process's memory."""
+
+
+def differences() -> tuple[Difference, ...]:
+    """Compare the installed release with what this adapter was written for."""
+    return drift()
 
 
 def make_target(config: TargetConfig) -> Target:

@@ -17,8 +17,10 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.harness.adapters.drift import attribute_drift, found_drift, refuse, signature_drift
+from kvproof.harness.adapters.drift import attribute_drift, drift_of_calls, found_drift, refuse
 from kvproof.harness.adapters.sglang import stubs as sglang_stubs
+from kvproof.harness.contract.differences import Difference
+from kvproof.harness.contract.releases import nearest
 from kvproof.harness.contract.target import Group, TargetConfig
 
 VERSIONS = ("0.5.15", "0.5.23")
@@ -26,11 +28,17 @@ VERSIONS = ("0.5.15", "0.5.23")
 
 @cache
 def version() -> str:
-    """The installed release; empty where there is none."""
+    """The installed release, without the name of its build; empty where there is none."""
     try:
-        return importlib.metadata.version("sglang")
+        return importlib.metadata.version("sglang").partition("+")[0]
     except importlib.metadata.PackageNotFoundError:
         return ""
+
+
+@cache
+def like() -> str:
+    """The known release that the installed one is driven like."""
+    return nearest(version(), VERSIONS)
 
 
 _SRT = "sglang.srt."
@@ -146,7 +154,7 @@ _SIGNATURES = {
     "ReqToTokenPool.clear": "self",
     "TokenToKVPoolAllocator.__init__": "self size dtype device kvcache need_sort",
     "PagedTokenToKVPoolAllocator.__init__": "self size page_size dtype device kvcache need_sort",
-    **_OF_RELEASE.get(version(), {}),
+    **(_OF_RELEASE[like()] if version() else {}),
 }
 """The same in every release, and those of the installed one."""
 
@@ -242,7 +250,7 @@ _POOLS = {
 
 def unified() -> bool:
     """Whether one tree serves all kinds of models."""
-    return version() != "0.5.15"
+    return like() != "0.5.15"
 
 
 @cache
@@ -257,7 +265,7 @@ def engine() -> Any:
         sglang_stubs.without_image_processors()
     logging.getLogger("sglang").setLevel(logging.CRITICAL)
     names = SimpleNamespace(torch=importlib.import_module("torch"))
-    for modules in (_EVERYWHERE, _IMPORTS[version()]):
+    for modules in (_EVERYWHERE, _IMPORTS[like()]):
         for module, wanted in modules.items():
             loaded = importlib.import_module(_SRT + module)
             for name in wanted.split():
@@ -291,15 +299,19 @@ def grid(page: int) -> None:
 
 
 @cache
-def drift() -> tuple[str, ...]:
+def drift() -> tuple[Difference, ...]:
     """Differences between the installed SGLang and the expected interface."""
     return found_drift(version(), VERSIONS, engine, _compared)
 
 
-def _compared(found: Any) -> tuple[str, ...]:
+def _compared(found: Any) -> tuple[Difference, ...]:
+    known = version() in VERSIONS
+    calls = drift_of_calls(found, known=known, signatures=_SIGNATURES, accepted=_ACCEPTED)
+    if any(each.blocks for each in calls):
+        return calls
     return (
-        *signature_drift(found, _SIGNATURES, _ACCEPTED),
-        *attribute_drift(_objects(), {**_ATTRIBUTES[version()], **_POOLS}),
+        *calls,
+        *attribute_drift(_objects(), {**_ATTRIBUTES[like()], **_POOLS}),
         *attribute_drift(_objects(), _HOST if unified() else {}),
     )
 

@@ -47,13 +47,14 @@ from kvproof.harness.adapters.refusals import (
     refused_at_arrival,
     running,
 )
-from kvproof.harness.adapters.sglang.api import check_drift, engine
+from kvproof.harness.adapters.sglang.api import check_drift, drift, engine
 from kvproof.harness.adapters.sglang.calls import batch, calls
 from kvproof.harness.adapters.sglang.host import Host
 from kvproof.harness.adapters.sglang.pools import new_cache, shares
 from kvproof.harness.adapters.sglang.profile import UNSUPPORTED, profile
 from kvproof.harness.adapters.sglang.states import States
 from kvproof.harness.adapters.sglang.view import View
+from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.target import (
     Completed,
     Inspection,
@@ -66,7 +67,7 @@ from kvproof.harness.contract.target import (
     TargetConfig,
 )
 
-__all__ = ["SglangTarget", "make_target"]
+__all__ = ["SglangTarget", "differences", "make_target"]
 
 
 class SglangTarget:
@@ -336,6 +337,11 @@ def _item(span: Span) -> Any:
     digest = hashlib.sha256(span.content.encode()).digest()
     calls().name(item, int.from_bytes(digest[:8], "big"))
     return item
+
+
+def differences() -> tuple[Difference, ...]:
+    """Compare the installed release with what this adapter was written for."""
+    return drift()
 
 
 def make_target(config: TargetConfig) -> Target:

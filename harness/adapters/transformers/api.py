@@ -8,7 +8,8 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.harness.adapters.drift import attribute_drift, found_drift, refuse, signature_drift
+from kvproof.harness.adapters.drift import attribute_drift, drift_of_calls, found_drift, refuse
+from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.target import TargetConfig
 
 VERSION = "5.23.0"
@@ -97,17 +98,21 @@ def new_state(request_id: str, tokens: list[int]) -> Any:
 
 def version() -> str:
     """The release that is installed."""
-    return importlib.metadata.version("transformers")
+    return importlib.metadata.version("transformers").partition("+")[0]
 
 
 @cache
-def drift() -> tuple[str, ...]:
+def drift() -> tuple[Difference, ...]:
     """Differences between the installed transformers and the expected interface."""
     return found_drift(version(), (VERSION,), engine, _compared)
 
 
-def _compared(found: Any) -> Iterator[str]:
-    yield from signature_drift(found, _SIGNATURES, _ACCEPTED)
+def _compared(found: Any) -> Iterator[Difference]:
+    known = version() == VERSION
+    calls = drift_of_calls(found, known=known, signatures=_SIGNATURES, accepted=_ACCEPTED)
+    yield from calls
+    if any(each.blocks for each in calls):
+        return
     made = new_cache(TargetConfig(num_blocks=4, block_size=4))
     (allocator,) = made.cache_allocators.values()
     owner = SimpleNamespace(cache=made, allocator=allocator, state=new_state("a", [1]))

@@ -21,7 +21,14 @@ from kvproof.harness.adapters.refusals import (
     problem,
     running,
 )
-from kvproof.harness.adapters.transformers.api import VERSION, check_drift, new_cache, new_state
+from kvproof.harness.adapters.transformers.api import (
+    VERSION,
+    check_drift,
+    drift,
+    new_cache,
+    new_state,
+)
+from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.profile import InspectionProfile, PolicyProfile, Profile
 from kvproof.harness.contract.target import (
     Completed,
@@ -257,6 +264,11 @@ class TransformersTarget:
 
     def close(self) -> None:
         """Nothing is held outside the process's memory."""
+
+
+def differences() -> tuple[Difference, ...]:
+    """Compare the installed release with what this adapter was written for."""
+    return drift()
 
 
 def make_target(config: TargetConfig) -> TransformersTarget:

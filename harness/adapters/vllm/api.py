@@ -5,19 +5,32 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
+from collections.abc import Iterator
 from functools import cache
-from operator import attrgetter
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.harness.adapters.drift import attribute_drift, found_drift, refuse, signature_drift
+from kvproof.harness.adapters.drift import (
+    accepted_drift,
+    attribute_drift,
+    call_drift,
+    fewest,
+    found_drift,
+    parameters,
+    refuse,
+    signature_drift,
+)
 from kvproof.harness.adapters.vllm.releases import (
     ACCEPTED,
     ATTRIBUTES,
+    CALLS,
     RELEASES,
     SIGNATURES,
     Release,
 )
+from kvproof.harness.contract.differences import Difference
+from kvproof.harness.contract.releases import distance, nearest
 from kvproof.harness.contract.target import Group, TargetConfig
 
 _MAX_MODEL_LEN = 1 << 30
@@ -76,17 +89,26 @@ def _hash_functions() -> Any:
 
 @cache
 def version() -> str:
-    """Return the installed release."""
-    return importlib.metadata.version("vllm")
+    """Return the installed release, without the name of its build."""
+    return importlib.metadata.version("vllm").partition("+")[0]
 
 
 @cache
 def release() -> Release:
-    """Return how the installed release differs. Raises RuntimeError for an unknown one."""
-    if version() not in RELEASES:
-        known = ", ".join(RELEASES)
-        raise RuntimeError(f"vLLM {version()} is installed, the adapter was written for {known}")
-    return RELEASES[version()]
+    """Return how the installed release differs; for an unknown one, by its nearest and its calls.
+
+    Raises ImportError if an unknown one does not have the names that the adapter imports.
+    """
+    return RELEASES.get(version()) or _unknown(RELEASES[nearest(version(), RELEASES)])
+
+
+def _unknown(near: Release) -> Release:
+    there = {name: parameters(engine(), name) for name in SIGNATURES}
+    return near._replace(
+        signatures=there,
+        whole_request="full_sequence_must_fit" in (there["KVCacheManager.allocate_slots"] or ""),
+        no_read="skip_reading_prefix_cache" in (parameters(engine(), "SamplingParams") or ""),
+    )
 
 
 def has(name: str) -> bool:
@@ -95,27 +117,46 @@ def has(name: str) -> bool:
 
 
 @cache
-def drift() -> tuple[str, ...]:
+def drift() -> tuple[Difference, ...]:
     """Differences between the installed vLLM and the expected interface."""
-    release()
-    return found_drift(version(), RELEASES, engine, _compared)
+    compare = _compared if version() in RELEASES else _compared_with_all
+    return found_drift(version(), RELEASES, engine, compare)
 
 
-def _compared(found: Any) -> tuple[str, ...]:
+def _compared(found: Any) -> Iterator[Difference]:
     known = release()
     expected = {**SIGNATURES, **known.signatures}
-    there = {name: parameters for name, parameters in expected.items() if parameters is not None}
-    gone = [name for name in expected if name not in there and _reach(found, name)]
-    return (
-        *(f"{name} is there" for name in gone),
-        *signature_drift(found, there, {**ACCEPTED, **known.accepted}),
-        *attribute_drift(_objects(), {**ATTRIBUTES, **known.attributes}),
+    there = {name: names for name, names in expected.items() if names is not None}
+    for name in expected.keys() - there.keys():
+        if names := parameters(found, name):
+            yield Difference("call", name, "", names)
+    yield from signature_drift(found, there, {**ACCEPTED, **known.accepted})
+    yield from attribute_drift(_objects(), {**ATTRIBUTES, **known.attributes})
+
+
+def _compared_with_all(found: Any) -> tuple[Difference, ...]:
+    """Compare an unknown release: each call may be as in any known one."""
+    ordered = sorted(RELEASES, key=lambda each: distance(each, version()))
+    known = [RELEASES[each] for each in ordered]
+    calls = {n: [each.signatures.get(n, form) for each in known] for n, form in SIGNATURES.items()}
+    found_calls = [
+        *call_drift(found, calls, CALLS),
+        *(
+            each
+            for name, form in ACCEPTED.items()
+            for each in fewest(
+                accepted_drift(found, {name: one.accepted.get(name, form)}) for one in known
+            )
+        ),
+    ]
+    if any(each.blocks for each in found_calls):
+        return tuple(found_calls)
+    objects = _objects()
+    attributes = (
+        fewest(attribute_drift(objects, {at: one.attributes.get(at, form)}) for one in known)
+        for at, form in ATTRIBUTES.items()
     )
-
-
-def _reach(names: object, path: str) -> bool:
-    owner, _, name = path.rpartition(".")
-    return hasattr(attrgetter(owner)(names), name)
+    return (*found_calls, *chain.from_iterable(attributes))
 
 
 def _objects() -> SimpleNamespace:

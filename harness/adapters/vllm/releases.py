@@ -60,6 +60,32 @@ SIGNATURES = {
 }
 """Callable -> its parameters, in the newest release."""
 
+CALLS = {
+    "KVCacheManager.__init__": (
+        "self kv_cache_config max_model_len= enable_caching= use_eagle= log_stats= "
+        "scheduler_block_size? hash_block_size? max_num_batched_tokens?"
+    ),
+    "KVCacheManager.get_computed_blocks": "self request",
+    "KVCacheManager.allocate_slots": (
+        "self request num_new_tokens num_new_computed_tokens new_computed_blocks"
+    ),
+    "BlockPool.free_blocks": "self ordered_blocks",
+    "Request.__init__": (
+        "self request_id prompt_token_ids sampling_params pooling_params mm_features= "
+        "lora_request= cache_salt= block_hasher= eos_token_id?"
+    ),
+    "get_request_block_hasher": "hash_block_size caching_hash_fn",
+    "KVCacheConfig": (
+        "num_blocks= kv_cache_tensors= kv_cache_groups= prefix_cache_retention_interval?"
+    ),
+    "KVCacheGroupSpec": "layer_names kv_cache_spec is_eagle_group?",
+    "LoRARequest": "lora_name lora_int_id lora_path",
+    "MultiModalFeatureSpec": "data= modality= identifier= mm_position=",
+    "PlaceholderRange": "offset length",
+}
+"""The adapter's calls: by position, `by keyword=`, `by keyword where accepted?`. A release that is
+not in `RELEASES` is judged by whether they are valid there."""
+
 ACCEPTED = {
     "FullAttentionSpec": "block_size num_kv_heads head_size dtype",
     "SlidingWindowSpec": "block_size num_kv_heads head_size dtype sliding_window",

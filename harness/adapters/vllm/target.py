@@ -29,11 +29,19 @@ from kvproof.harness.adapters.refusals import (
     problem,
     running,
 )
-from kvproof.harness.adapters.vllm.api import check_drift, engine, hasher, release, request_needs
+from kvproof.harness.adapters.vllm.api import (
+    check_drift,
+    drift,
+    engine,
+    hasher,
+    release,
+    request_needs,
+)
 from kvproof.harness.adapters.vllm.cycle import make_cycle
 from kvproof.harness.adapters.vllm.manager import Manager, group_of
 from kvproof.harness.adapters.vllm.profile import NO_KERNEL_BLOCKS, UNSUPPORTED, profile
 from kvproof.harness.adapters.vllm.states import States
+from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.target import (
     Completed,
     Evicted,
@@ -49,7 +57,7 @@ from kvproof.harness.contract.target import (
     Usage,
 )
 
-__all__ = ["VllmTarget", "make_cycle", "make_target"]
+__all__ = ["VllmTarget", "differences", "make_cycle", "make_target"]
 
 
 class _Step(NamedTuple):
@@ -294,6 +302,11 @@ def _features(request: Request) -> list[Any] | None:
         )
         for span in sorted(request.spans, key=lambda span: span.start)
     ]
+
+
+def differences() -> tuple[Difference, ...]:
+    """Compare the installed release with what this adapter was written for."""
+    return drift()
 
 
 def make_target(config: TargetConfig) -> Target:

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from functools import cache
 
+from kvproof.harness.adapters.drift import refuse
 from kvproof.harness.adapters.refusals import WithoutBlocks
+from kvproof.harness.adapters.vllm_engine.drift import drift
+from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Target, TargetConfig
 
@@ -42,12 +45,16 @@ def _version() -> str:
     return version("vllm").partition("+")[0]
 
 
+def differences() -> tuple[Difference, ...]:
+    """Compare the names that the adapter imports with those of an unknown release."""
+    return () if _version() in VERSIONS else drift()
+
+
 def make_target(config: TargetConfig) -> Target:
     """A target of the installed vLLM; no size of a pool concerns it.
 
-    Raises RuntimeError if vLLM is not a release that this adapter was written for.
+    Raises RuntimeError with what is missing in a release that this adapter was not written for.
     """
     del config
-    if _version() not in VERSIONS:
-        raise RuntimeError(f"vLLM {_version()} is installed; whole engines: {', '.join(VERSIONS)}")
+    refuse("vLLM", differences())
     return WithoutBlocks(profile())

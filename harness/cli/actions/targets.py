@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Timer
@@ -13,10 +15,19 @@ from rich.markup import escape
 
 from kvproof.harness.cli.options import names
 from kvproof.harness.cli.output import print_text, standard_output, table_of
-from kvproof.harness.errors import UsageError
-from kvproof.harness.isolation import environments
+from kvproof.harness.contract.differences import Difference
+from kvproof.harness.errors import Exit, UsageError
+from kvproof.harness.isolation import environments, fit
+from kvproof.harness.isolation.chosen import is_engine, named
 from kvproof.harness.isolation.handles import Handle
-from kvproof.harness.isolation.registry import USUAL, OwnTargets, expand, list_targets, open_handle
+from kvproof.harness.isolation.registry import (
+    USUAL,
+    OwnTargets,
+    engine_handle,
+    expand,
+    list_targets,
+    open_handle,
+)
 
 _SILENCE = 2.0
 """Seconds: an engine may import for longer."""
@@ -39,11 +50,22 @@ def open_all(specs: Sequence[str], stack: ExitStack, own: OwnTargets = USUAL) ->
     Worker logs last as long as the run; its records keep the needed parts.
     """
     logs = Path(stack.enter_context(TemporaryDirectory(prefix="kvproof-")))
+    if own.python and not any(map(is_engine, specs)):
+        raise UsageError(
+            f"--python {own.python!r} is for engines, and {', '.join(specs)} is none",
+            "for example --target vllm --python ~/vllm/.venv",
+        )
     found = []
     for spec in specs:
         with _announced(f"importing {spec}"):
             found.append(stack.enter_context(open_handle(spec, log_directory=logs, options=own)))
+        if named(own.python) and is_engine(spec):
+            _say(f"{found[-1].name} is run by {named(own.python)}, an environment of your own")
     return found
+
+
+def _say(text: str) -> None:
+    print(f"kvproof: {text}", file=sys.stderr, flush=True)  # noqa: T201 - beside the answer
 
 
 @contextmanager
@@ -70,9 +92,45 @@ def print_targets() -> None:
         print_text(f"To build one that is missing or outdated: {lacking[-1].command}")
 
 
-def install(spec: str) -> None:
+def install(spec: str, *, wheel: Path | None) -> None:
     """Build the environment of an engine and print the progress. Raises UsageError."""
-    environments.install(spec, progress=print_text)
+    environments.install(spec, progress=print_text, wheel=wheel)
+
+
+def check(spec: str, *, python: str, as_json: bool) -> int:
+    """Print what differs between an engine and its adapter; returns the exit code.
+
+    Raises UsageError for a target that is no engine, or is not installed.
+    """
+    with TemporaryDirectory(prefix="kvproof-") as logs:
+        handle = engine_handle(spec, python=python, log_directory=Path(logs))
+        with handle, _announced(f"importing {spec}"):
+            found = fit.differences(handle)
+    if as_json:
+        rows = [{**asdict(each), "advice": each.advice} for each in found]
+        print_text(json.dumps({"target": handle.name, "differences": rows}, indent=2))
+    else:
+        _print_differences(handle.name, found)
+    return Exit.USAGE if any(each.blocks for each in found) else Exit.PASS
+
+
+def _print_differences(name: str, found: Sequence[Difference]) -> None:
+    if not found:
+        print_text(f"{name}: every call is as the adapter knows it")
+        return
+    for each in sorted(found, key=lambda one: not one.blocks):
+        print_text("\n".join(_lines(each)))
+    count = sum(each.blocks for each in found)
+    verdict = f"{count} in the way" if count else "none in the way"
+    print_text(f"\n{name}: {len(found)} differences, {verdict}")
+
+
+def _lines(each: Difference) -> Iterator[str]:
+    yield f"{each.name}: {each.changes}"
+    if each.kind == "call" and each.found:
+        yield f"  the adapter's: {each.expected}"
+        yield f"  the engine's:  {each.found}"
+    yield f"  to do: {each.advice}"
 
 
 def remove(spec: str) -> None:

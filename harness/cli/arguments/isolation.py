@@ -1,4 +1,4 @@
-"""Options of the verbs that judge targets: where a user's own target runs."""
+"""Options of the verbs that judge targets: where a user's own target or engine runs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,12 @@ class IsolationArguments:
     worker_memory: str = "2GiB"
     """Memory that the worker of your own target may take beyond its imports; 0: no limit."""
 
+    python: str = ""
+    """Interpreter or virtual environment of your own whose engine is judged, for example that of
+    your branch: kvproof installs nothing there. Its default is KVPROOF_PYTHON."""
+
     def own_targets(self) -> OwnTargets:
         """Return the options as `open_handle` takes them. Raises UsageError."""
         from kvproof.harness.isolation.registry import OwnTargets
 
-        return OwnTargets(self.in_process, size_of(self.worker_memory))
+        return OwnTargets(self.in_process, size_of(self.worker_memory), self.python)

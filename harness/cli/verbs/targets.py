@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cyclopts import App
 
 app = App(name="targets", help="List, install, remove and show engines.")
@@ -16,18 +18,42 @@ def list_() -> None:
 
 
 @app.command
-def install(spec: str, /) -> None:
+def install(spec: str, /, *, wheel: Path | None = None) -> None:
     """Build the environment of an engine, for example vllm==0.33.0; seconds if it exists.
+
+    A version without a lock file gets the packages of the nearest one; then the adapter judges
+    whether it fits.
 
     Parameters
     ----------
     spec
-        Engine and version.
+        Engine and version; with --wheel the engine alone.
+    wheel
+        A build of the engine of your own, in place of the one of the package index.
 
     """
     from kvproof.harness.cli.actions import targets
 
-    targets.install(spec)
+    targets.install(spec, wheel=wheel)
+
+
+@app.command
+def check(spec: str, /, *, python: str = "", json: bool = False) -> int:
+    """Compare an engine with its adapter: which call changed and how; 2 if one is in the way.
+
+    Parameters
+    ----------
+    spec
+        Engine, with its version unless only one is there.
+    python
+        Interpreter or virtual environment of your own in which the engine is installed.
+    json
+        Print a list of objects instead of a table.
+
+    """
+    from kvproof.harness.cli.actions import targets
+
+    return targets.check(spec, python=python, as_json=json)
 
 
 @app.command

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shutil
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,26 +11,12 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.environments import EngineVersion, install, parse, remove, state
 from kvproof.harness.isolation.registry import open_handle
+from kvproof.suites.tests.releases.wheel_kit import write_wheel
 
 pytestmark = pytest.mark.slow(reason="starts many processes")
 
 TOY = "toyengine==1.0"
 FACTORY = "kvproof.suites.tests.adapters.worker_fakes:make_toy"
-
-
-def write_wheel(folder: Path, *, name: str, version: str) -> None:
-    folder.mkdir(exist_ok=True)
-    info = f"{name}-{version}.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(f"{name}/__init__.py", f"version = {version!r}\n")
-        wheel.writestr(f"{name}/kernels.so", b"compiled")
-        wheel.writestr(
-            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        )
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(f"{info}/RECORD", "")
 
 
 @pytest.fixture(scope="module")
@@ -183,11 +168,11 @@ def test_a_home_that_cannot_be_written_is_one_message(
 
 
 @pytest.mark.usefixtures("world")
-@pytest.mark.parametrize("spec", ["toyengine==2.0", "toyengine", "other==1.0"])
+@pytest.mark.parametrize("spec", ["toyengine", "other==1.0"])
 def test_an_unknown_version_lists_the_known_ones(spec: str) -> None:
     with pytest.raises(UsageError, match="no environment is known for target") as error:
         install(spec, progress=lambda _: None)
-    assert error.value.hint == f"known environments: {TOY}"
+    assert error.value.hint.startswith(f"known environments: {TOY}; other versions")
 
 
 @pytest.mark.usefixtures("changed")

@@ -28,7 +28,7 @@ OP_LOG: dict[str, Any] = {
     [
         ("refrence", "unknown target 'refrence'", "did you mean 'reference'?"),
         ("vlm==0.33.0", "unknown target 'vlm'", f"did you mean {ENGINE!r}?"),
-        ("vllm==0.1", "no adapter for 'vllm==0.1'", ENGINE),
+        ("vllm==0.1", "the environment of target vllm==0.1 is missing", "--python PATH"),
         (ENGINE, f"the environment of target {ENGINE} is missing", "kvproof targets install"),
         ("vllm", f"the environment of target {ENGINE} is missing", f"targets install {ENGINE}"),
         (":", "':' is not of the form package.module:function", "write it as package.module"),
