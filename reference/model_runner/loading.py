@@ -39,15 +39,26 @@ class Loaded(NamedTuple):
     @property
     def chats(self) -> bool:
         """Return whether the folder has a chat template."""
-        return bool(getattr(self.processor or self.tokenizer, "chat_template", None))
+        return bool(self.template)
 
-    def chat(self, messages: list[dict[str, Any]]) -> list[int]:
-        """Turn messages into token ids, ready for the answer. Raises UnsupportedModel."""
+    @property
+    def template(self) -> Any:
+        """Return the chat template: a text, several by name, or None."""
+        return getattr(self.processor or self.tokenizer, "chat_template", None)
+
+    def chat(self, messages: list[dict[str, Any]], **variables: Any) -> list[int]:
+        """Turn messages into token ids, ready for the answer. Raises UnsupportedModel.
+
+        `variables`: `tools` and others that the template reads.
+        """
         if not self.chats or self.tokenizer is None:
             raise UnsupportedModel("the folder has no chat template: use plain completions")
-        template = (self.processor or self.tokenizer).chat_template
         text = self.tokenizer.apply_chat_template(
-            messages, chat_template=template, tokenize=False, add_generation_prompt=True
+            messages,
+            chat_template=self.template,
+            tokenize=False,
+            add_generation_prompt=True,
+            **variables,
         )
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids

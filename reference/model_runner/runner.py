@@ -26,8 +26,8 @@ Mode: TypeAlias = Literal["exact", "batched"]
 MODES: tuple[Mode, ...] = ("exact", "batched")
 OnLogits: TypeAlias = Callable[[str, int, torch.Tensor], None]
 """Called with a request, its first position and logits [tokens, vocabulary], once per forward."""
-Choose: TypeAlias = Callable[[str, int, torch.Tensor], int]
-"""Called with a request, the position of its next token and logits [vocabulary]; returns it."""
+Choose: TypeAlias = Callable[[Work, torch.Tensor], int]
+"""Called with work that reaches the end of its tokens and logits [vocabulary]; returns a token."""
 
 
 def cache_config(
@@ -160,7 +160,7 @@ class HuggingFaceModel:
                 answer.experts.append(result.experts[index])
             if not row.cuts and row.work.samples:
                 last = result.logits[index, -1]
-                answer.token = self.choose(row.work.request_id, row.done, last)
+                answer.token = self.choose(row.work, last)
 
     def _routing(self, row: Row) -> AbstractContextManager[None]:
         """Route a row that is computed alone by its recorded experts."""
@@ -213,7 +213,7 @@ class HuggingFaceModel:
         self.memory.poison(blocks)
 
 
-def likeliest(_: str, __: int, logits: torch.Tensor) -> int:
+def likeliest(_: Work, logits: torch.Tensor) -> int:
     """Return the token with the largest logit, the first of several."""
     return int(logits.argmax())
 

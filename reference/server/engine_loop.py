@@ -42,6 +42,7 @@ class ServedRequest(NamedTuple):
     most: int
     """Tokens of the longest answer; 0: the prompt is computed, and nothing is written."""
     stops: tuple[str, ...] = ()
+    stop_tokens: frozenset[int] = frozenset()
     namespace: Namespace = DEFAULT_NAMESPACE
     ignore_ends: bool = False
     moved: Moved | None = None
@@ -293,7 +294,13 @@ class EngineLoop:
 
     def _writer(self, order: ServedRequest) -> Writer:
         ends = frozenset[int]() if order.ignore_ends else self._language.ends
-        return Writer(self._language.detokenizer(), stops=order.stops, ends=ends, most=order.most)
+        return Writer(
+            self._language.detokenizer(),
+            stops=order.stops,
+            ends=ends,
+            most=order.most,
+            stop_tokens=order.stop_tokens,
+        )
 
     def _cancel_all(self, ids: Sequence[str]) -> None:
         for name in ids:

@@ -27,12 +27,14 @@ class Format:
         chat: bool,
     ) -> None:
         self.options, self._prepared, self._language = options, prepared, language
+        self._n = options.n
+        """Choices of each prompt, one after the other."""
         self._chat = chat
         self.id = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
         self._kind = "chat.completion" if chat else "text_completion"
         self._head = {"created": int(time.time()), "model": model}
-        self._detokenizers = [language.detokenizer() for _ in prepared]
-        self._offsets = [0] * len(prepared)
+        self._detokenizers = [language.detokenizer() for _ in range(options.answers)]
+        self._offsets = [0] * options.answers
         """Characters of each choice that logprobs have covered."""
 
     def whole(self, answers: Sequence[Sequence[Piece]]) -> Json:
@@ -66,14 +68,16 @@ class Format:
         return {"id": self.id, "object": kind, **self._head, "choices": choices}
 
     def usage(self, pieces: Sequence[Piece]) -> Json:
-        """Sum up; each piece holds all tokens of its answer."""
+        """Sum up; each piece holds all tokens of its answer. A prompt counts once, with n too."""
         prompt = sum(len(each.tokens) for each in self._prepared)
         generated = sum(len(piece.tokens) for piece in pieces)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": generated,
             "total_tokens": prompt + generated,
-            "prompt_tokens_details": {"cached_tokens": sum(piece.cached for piece in pieces)},
+            "prompt_tokens_details": {
+                "cached_tokens": sum(piece.cached for piece in pieces[:: self._n])
+            },
         }
 
     # --- one choice ---
@@ -96,7 +100,7 @@ class Format:
         if self.options.token_ids:
             extras["token_ids"] = piece.tokens
             if first:
-                extras["prompt_token_ids"] = self._prepared[index].tokens
+                extras["prompt_token_ids"] = self._prepared[index // self._n].tokens
         if self.options.experts and piece.experts is not None:
             rows, missing = piece.experts
             extras["routed_experts"] = {"rows": rows.tolist(), "missing": missing}
@@ -105,11 +109,11 @@ class Format:
     def _echo(self, index: int) -> str:
         if not self.options.echo:
             return ""
-        prompt = self.options.prompts[index]
+        prompt = self.options.prompts[index // self._n]
         if isinstance(prompt, str):
             return prompt
         detokenizer = self._language.detokenizer()
-        text = "".join(detokenizer.add(token) for token in self._prepared[index].tokens)
+        text = "".join(detokenizer.add(token) for token in self._prepared[index // self._n].tokens)
         return text + detokenizer.end()
 
     # --- log-probabilities ---
@@ -121,7 +125,7 @@ class Format:
             return {"content": [self._chat_score(each) for each in piece.scores], "refusal": None}
         scores: list[Score | int] = [*piece.scores]
         if first and self.options.echo and self.options.sampling.prompt_logprobs is not None:
-            scores = [self._prepared[index].tokens[0], *piece.prompt_scores, *scores]
+            scores = [self._prepared[index // self._n].tokens[0], *piece.prompt_scores, *scores]
         return self._completion_scores(index, scores)
 
     def _chat_score(self, score: Score) -> Json:

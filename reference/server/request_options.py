@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from kvproof.reference.core.identity import DEFAULT_NAMESPACE, Namespace
 from kvproof.reference.server.errors import ApiError, invalid
 from kvproof.reference.server.images import image_of
-from kvproof.reference.server.language.language import Abilities, Message, Part, SamplingOptions
+from kvproof.reference.server.language.language import (
+    Abilities,
+    Chat,
+    Message,
+    Part,
+    SamplingOptions,
+)
 from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.wire import ChatBody, ChatMessage, Common, CompletionBody, TextPart
 
-Raw: TypeAlias = "str | tuple[int, ...] | tuple[Message, ...]"
+Raw: TypeAlias = "str | tuple[int, ...] | Chat"
 """A text, token ids, or a chat."""
 
 MOST_STOPS = 4
@@ -21,6 +27,8 @@ LONGEST_STOP = 256
 """Characters; and of a salt."""
 MOST_LOGPROBS = 5
 MOST_TOP_LOGPROBS = 20
+MOST_CHOICES = 128
+"""Answers to each prompt."""
 COMPLETION_TOKENS = 16
 """Of a completion that names no number; chats go on as far as they may."""
 
@@ -31,8 +39,11 @@ class RequestOptions:
 
     prompts: tuple[Raw, ...]
     sampling: SamplingOptions
+    n: int
+    """Answers to each prompt."""
     max_tokens: int | None
     stops: tuple[str, ...]
+    stop_tokens: frozenset[int]
     namespace: Namespace
     stream: bool
     usage: bool
@@ -43,6 +54,16 @@ class RequestOptions:
     ignore_ends: bool
     token_ids: bool
     experts: bool
+
+    @property
+    def answers(self) -> int:
+        """Return the number of choices."""
+        return len(self.prompts) * self.n
+
+    def sampling_of(self, choice: int) -> SamplingOptions:
+        """Return the options of one of the n answers; as in vLLM, each has a seed of its own."""
+        seed = self.sampling.seed
+        return self.sampling if seed is None else self.sampling._replace(seed=seed + choice)
 
 
 class Checker:
@@ -76,7 +97,7 @@ class Checker:
         top = (body.top_logprobs or 0) if body.logprobs else None
         if top is not None:
             self._top("logprobs", top, MOST_TOP_LOGPROBS)
-        options = self._options(body, (self._messages(body.messages),), top)
+        options = self._options(body, (self._chat(body),), top)
         if body.max_completion_tokens is None:
             return options
         if body.max_tokens is not None:
@@ -100,8 +121,10 @@ class Checker:
         return RequestOptions(
             prompts=prompts,
             sampling=self._sampling(body, top, scored=scored),
+            n=self._choices(body.n),
             max_tokens=self._most("max_tokens", body.max_tokens, least=0 if echo else 1),
             stops=_stops(body.stop),
+            stop_tokens=frozenset(self._tokens("stop_token_ids", body.stop_token_ids or ())),
             namespace=_namespace(body.cache_salt),
             stream=bool(body.stream),
             usage=bool(body.stream_options and body.stream_options.include_usage),
@@ -114,20 +137,35 @@ class Checker:
 
     def _sampling(self, body: Common, top: int | None, *, scored: int | None) -> SamplingOptions:
         """Check how tokens are chosen; `scored`: alternatives per prompt token for an echo."""
-        temperature = 0.0 if body.temperature is None else body.temperature
-        top_p = 1.0 if body.top_p is None else body.top_p
-        if not 0 <= temperature <= 2:
-            raise invalid("temperature", temperature, "a number from 0 to 2", 0)
-        if not 0 < top_p <= 1:
-            raise invalid("top_p", top_p, "a number above 0 and at most 1", 1)
-        if temperature and not self._abilities.sampling:
-            raise invalid("temperature", temperature, "0: this model answers greedily only")
         if body.seed is not None and not -(2**63) <= body.seed < 2**63:
             raise invalid("seed", body.seed, "a whole number of 64 bits", 7)
         if body.prompt_logprobs is not None:
             self._prompt_logprobs(body, body.prompt_logprobs)
             scored = body.prompt_logprobs if scored is None else scored
-        return SamplingOptions(temperature, top_p, body.seed, top, scored)
+        options = SamplingOptions(
+            **_numbers(body),
+            top_k=_top_k(body.top_k),
+            logit_bias=self._biases(body.logit_bias or {}),
+            seed=body.seed,
+            top_logprobs=top,
+            prompt_logprobs=scored,
+        )
+        if not self._abilities.sampling:
+            _require_greedy(options)
+        return options
+
+    def _biases(self, biases: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
+        rule = f"token ids from 0 to {self._vocabulary - 1}, each with a number from -100 to 100"
+        for token, bias in biases.items():
+            known = token.isascii() and token.isdecimal() and int(token[:20]) < self._vocabulary
+            if not (known and -100 <= bias <= 100):
+                raise invalid("logit_bias", {token[:40]: bias}, rule, {"7": -100})
+        return tuple((int(token), bias) for token, bias in biases.items())
+
+    def _choices(self, n: int | None) -> int:
+        if n is not None and not 1 <= n <= MOST_CHOICES:
+            raise invalid("n", n, f"a whole number from 1 to {MOST_CHOICES}", 4)
+        return n or 1
 
     def _prompt_logprobs(self, body: Common, count: int) -> None:
         """Check as vLLM does: not in a stream, and no more than for generated tokens."""
@@ -178,11 +216,25 @@ class Checker:
     def _ids(self, name: str, ids: Sequence[object]) -> tuple[int, ...]:
         if not ids:
             raise ApiError(400, f"{name} must not be empty", param=name)
+        return self._tokens(name, ids)
+
+    def _tokens(self, name: str, ids: Sequence[object]) -> tuple[int, ...]:
         for place, token in enumerate(ids):
             if not (isinstance(token, int) and 0 <= token < self._vocabulary):
                 rule = f"a token id from 0 to {self._vocabulary - 1}"
                 raise invalid(f"{name}[{place}]", token, rule)
         return tuple(token for token in ids if isinstance(token, int))
+
+    def _chat(self, body: ChatBody) -> Chat:
+        tools, variables = body.tools or (), body.chat_template_kwargs or {}
+        if tools and "tools" not in self._abilities.template:
+            raise ApiError(400, "this model's chat template shows no tools", param="tools")
+        able = sorted(self._abilities.template - {"tools"})
+        for name in variables:
+            if name not in able:
+                rule = f"variables of the model's chat template: {', '.join(able) or 'it has none'}"
+                raise invalid("chat_template_kwargs", name[:80], rule)
+        return Chat(self._messages(body.messages), tuple(tools), variables)
 
     def _messages(self, messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
         if not messages:
@@ -213,6 +265,50 @@ class Checker:
         if not self._abilities.images:
             raise ApiError(400, f"{name}: this model reads no images", param=name)
         return Part(image=image_of(url, name, self._config.max_image_bytes))
+
+
+_RANGES = {
+    "temperature": (0.0, 2.0, 0.0),
+    "min_p": (0.0, 1.0, 0.0),
+    "presence_penalty": (-2.0, 2.0, 0.0),
+    "frequency_penalty": (-2.0, 2.0, 0.0),
+}
+"""Field -> least, most, neutral value, as in vLLM."""
+
+
+def _numbers(body: Common) -> dict[str, Any]:
+    """Check the fields of `SamplingOptions` that are plain numbers."""
+    found = {}
+    for name, (least, most, neutral) in _RANGES.items():
+        number = getattr(body, name)
+        if number is not None and not least <= number <= most:
+            raise invalid(name, number, f"a number from {least:g} to {most:g}", neutral)
+        found[name] = neutral if number is None else float(number)
+    for name in ("top_p", "repetition_penalty"):
+        number = getattr(body, name)
+        most, rule = (1, " and at most 1") if name == "top_p" else (float("inf"), "")
+        if number is not None and not 0 < number <= most:
+            raise invalid(name, number, f"a number above 0{rule}", 1)
+        found[name] = 1.0 if number is None else float(number)
+    return found
+
+
+def _top_k(count: int | None) -> int:
+    if count is not None and not -1 <= count < 1 << 31:
+        raise invalid("top_k", count, "a whole number from 1, or 0 for all tokens", 0)
+    return max(0, count or 0)
+
+
+def _require_greedy(options: SamplingOptions) -> None:
+    """Refuse what would change the tokens of a model whose answers follow from its memory."""
+    if options.temperature:
+        rule = "0: this model answers greedily only"
+        raise invalid("temperature", options.temperature, rule)
+    for name in ("presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias"):
+        value, neutral = getattr(options, name), getattr(SamplingOptions(), name)
+        if value != neutral:
+            rule = f"{neutral or 0:g}" if name != "logit_bias" else "absent"
+            raise invalid(name, value, f"{rule}: this model has one next token only")
 
 
 def _text(name: str, text: str) -> str:

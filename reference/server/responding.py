@@ -58,7 +58,7 @@ class Completion:
 
     async def send(self, send: Send) -> None:
         """Send everything. Raises ApiError before the first byte only."""
-        with self._service.place(len(self._options.prompts)):
+        with self._service.place(self._options.answers):
             prepared = await self._service.prepare(self._options.prompts)
             written = Format(
                 self._options,
@@ -77,19 +77,20 @@ class Completion:
             ServedRequest(
                 id=f"{name}-{index}",
                 prepared=each,
-                sampling=options.sampling,
+                sampling=options.sampling_of(index % options.n),
                 most=self._service.most(each, options.max_tokens),
                 stops=options.stops,
+                stop_tokens=options.stop_tokens,
                 namespace=options.namespace,
                 ignore_ends=options.ignore_ends,
             )
-            for index, each in enumerate(prepared)
+            for index, each in enumerate(each for each in prepared for _ in range(options.n))
         ]
 
     async def _whole(
         self, pieces: AsyncGenerator[list[tuple[int, Piece]], None], written: Format, send: Send
     ) -> None:
-        answers: list[list[Piece]] = [[] for _ in self._options.prompts]
+        answers: list[list[Piece]] = [[] for _ in range(self._options.answers)]
         async for batch in pieces:
             for index, piece in batch:
                 answers[index].append(piece)
@@ -105,7 +106,7 @@ class Completion:
         self, pieces: AsyncGenerator[list[tuple[int, Piece]], None], written: Format, send: Send
     ) -> None:
         """Send events; a failure before the first one has a status of its own."""
-        answers: list[list[Piece]] = [[] for _ in self._options.prompts]
+        answers: list[list[Piece]] = [[] for _ in range(self._options.answers)]
         started = False
         try:
             async for batch in pieces:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from kvproof.reference.engine.engine import Engine
 from kvproof.reference.server.engine_loop import EngineLoop, Event, ServedRequest
 from kvproof.reference.server.errors import OVERLOADED, SERVER, ApiError
-from kvproof.reference.server.language.language import Language, Prepared, PromptError
+from kvproof.reference.server.language.language import Chat, Language, Prepared, PromptError
 from kvproof.reference.server.migration import Address, Relay, travelling
 from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.request_options import Raw
@@ -69,7 +69,7 @@ class Service:
             raise ApiError(503, "the server is shutting down", kind=SERVER, code="shutting_down")
         if count > self.places:
             raise ApiError(
-                400, f"{count} prompts, but all places are {self.places}", param="prompt"
+                400, f"{count} answers, but all places are {self.places}", param="prompt"
             )
         if self.taken + count > self.places:
             self.turned_away += 1
@@ -100,10 +100,9 @@ class Service:
     def _prepared(self, prompt: Raw) -> Prepared:
         if isinstance(prompt, str):
             return self.language.prepare_text(prompt)
-        tokens = tuple(each for each in prompt if isinstance(each, int))
-        if tokens:
-            return Prepared(tokens)
-        return self.language.prepare_chat([each for each in prompt if not isinstance(each, int)])
+        if not isinstance(prompt, Chat):
+            return Prepared(prompt)
+        return self.language.prepare_chat(prompt)
 
     def most(self, prepared: Prepared, wanted: int | None) -> int:
         """Return how long an answer may get. Raises ApiError if prompt or answer are too long."""

@@ -23,35 +23,26 @@ class Unsupported(NamedTuple):
     instead: str
 
 
-_ONE = Unsupported((None, 1), "exactly 1 answer is given; send the request again for another")
 _TEXT = Unsupported((None,), "answers are text")
 _TOOLS = Unsupported((None, []), "no tool is ever called; leave it out")
-_PLAIN = Unsupported((None, 0, 0.0), "tokens are chosen by temperature and top_p only; send 0")
 
 COMMON = {
-    "n": _ONE,
-    "presence_penalty": _PLAIN,
-    "frequency_penalty": _PLAIN,
-    "logit_bias": Unsupported((None, {}), "no token is favoured; leave it out"),
-    "repetition_penalty": Unsupported((None, 1, 1.0), "send 1"),
-    "top_k": Unsupported((None, 0, -1), "tokens are chosen by temperature and top_p only; send 0"),
-    "min_p": _PLAIN,
+    "response_format": Unsupported(
+        (None, {"type": "text"}), 'answers are free text; send {"type": "text"} or leave it out'
+    ),
+    "structured_outputs": Unsupported((None,), "answers are free text; leave it out"),
     "min_tokens": Unsupported((None, 0), "an answer ends where the model ends it; send 0"),
     "service_tier": Unsupported((None, "auto", "default"), "all requests are equal"),
 }
 COMPLETION = COMMON | {
-    "best_of": _ONE,
+    "best_of": Unsupported((None, 1), "every answer is returned; send n instead"),
     "suffix": Unsupported((None, ""), "text is continued, not filled in; leave it out"),
 }
 CHAT = COMMON | {
-    "tools": _TOOLS,
     "tool_choice": Unsupported((None, "none", "auto"), "no tool is ever called; send none"),
     "parallel_tool_calls": Unsupported((None, True, False), ""),
     "functions": _TOOLS,
     "function_call": Unsupported((None, "none", "auto"), "no function is ever called; send none"),
-    "response_format": Unsupported(
-        (None, {"type": "text"}), 'answers are free text; send {"type": "text"} or leave it out'
-    ),
     "modalities": Unsupported((None, ["text"]), "answers are text"),
     "audio": _TEXT,
     "prediction": _TEXT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -16,16 +16,26 @@ class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fields of both endpoints; those from `prompt_logprobs` on are extensions."""
+    """Fields of both endpoints; those from `top_k` on are extensions."""
 
     model: str
     temperature: float | None = None
     top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    """Token id, written as a text -> what is added to its logit."""
+    n: int | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    stop_token_ids: list[int] | None = None
+    """Tokens that end an answer and belong to it."""
     prompt_logprobs: int | None = None
     """Alternatives to each token of the prompt, which is computed without the cache."""
     cache_salt: str | None = None
@@ -78,3 +88,6 @@ class ChatBody(Common, frozen=True, kw_only=True):
     max_completion_tokens: int | None = None
     logprobs: bool | None = False
     top_logprobs: int | None = None
+    tools: list[dict[str, Any]] | None = None
+    """Descriptions for the chat template; answers are text, and no tool is ever called."""
+    chat_template_kwargs: dict[str, Any] | None = None

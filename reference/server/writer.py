@@ -43,9 +43,17 @@ class Writer:
     """Detokenizes, and holds back text that may become a stop string, which is never sent."""
 
     def __init__(
-        self, detokenizer: Detokenizer, *, stops: Sequence[str], ends: frozenset[int], most: int
+        self,
+        detokenizer: Detokenizer,
+        *,
+        stops: Sequence[str],
+        ends: frozenset[int],
+        most: int,
+        stop_tokens: frozenset[int] = frozenset(),
     ) -> None:
+        """`stop_tokens` end the text and belong to it; `ends` have no text."""
         self._detokenizer, self._stops, self._ends = detokenizer, tuple(stops), ends
+        self._stop_tokens = stop_tokens
         self._left = most
         self._held = ""
         self.written = 0
@@ -66,7 +74,9 @@ class Writer:
     def _add(self, token: int) -> tuple[str, str]:
         self.written += 1
         self._left -= 1
-        if token in self._ends:
+        if token in self._stop_tokens:
+            self._held += self._detokenizer.add(token)
+        if token in self._ends or token in self._stop_tokens:
             return self._last(STOP)
         self._held += self._detokenizer.add(token)
         cut = self._first_stop()

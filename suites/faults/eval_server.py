@@ -109,13 +109,13 @@ def ask_for_tenant(built: Any) -> None:
     `built` has the `engine` and the `language` of a server that is about to start.
     """
     from kvproof.reference.core.identity import Namespace
-    from kvproof.reference.server.language.language import Message, Part
+    from kvproof.reference.server.language.language import Chat, Message, Part
 
     prompts, engine = own_prompts(), built.engine
     with _adapted(built.language):
         for number, sample in enumerate(generate().samples):
             message = Message("user", (Part(prompts.render(sample)),))
-            tokens = built.language.prepare_chat([message]).tokens
+            tokens = built.language.prepare_chat(Chat((message,))).tokens
             engine.add_request(
                 str(number), tokens, max_new_tokens=1, namespace=Namespace(adapter="tenant")
             )

@@ -45,6 +45,7 @@ def cases(model: str, *, max_len: int, max_tokens: int, max_body_bytes: int) -> 
         *_numbers(model, max_tokens),
         *_texts(model),
         *_unsupported(model),
+        *_unable(model),
         *_chats(model),
         *_images(model),
     ]
@@ -151,6 +152,16 @@ def _numbers(model: str, max_tokens: int) -> list[Malformed]:
         of("top_p", 1.1, "at most 1"),
         of("seed", 2**63, "64 bits"),
         of("seed", "seven", "whole number"),
+        of("n", 0, "from 1"),
+        of("n", 129, "to 128"),
+        of("n", YES, "whole number"),
+        of("top_k", -2, "from 1"),
+        of("top_k", 1.5, "whole number"),
+        of("min_p", 1.1, "from 0 to 1"),
+        of("min_p", "low", "a number"),
+        of("presence_penalty", 2.5, "from -2 to 2"),
+        of("frequency_penalty", -2.5, "from -2 to 2"),
+        of("repetition_penalty", 0, "above 0"),
         of("logprobs", -1, "from 0"),
         of("logprobs", 6, "from 0 to 5"),
         of("logprobs", "all", "whole number"),
@@ -198,19 +209,12 @@ def _unsupported(model: str) -> list[Malformed]:
         return _chat(model, name, "not supported", field, **{field: value})
 
     schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}
-    tool = {"type": "function", "function": {"name": "f"}}
     return [
-        completion("n", 2),
         completion("best_of", 2),
         completion("suffix", "end"),
-        completion("presence_penalty", 0.5),
-        completion("frequency_penalty", "high"),
-        completion("logit_bias", {"1": 5}),
-        completion("logit_bias", [1, 5]),
-        completion("top_k", 5),
         completion("min_tokens", 5),
-        chat("n", YES),
-        chat("tools", [tool]),
+        completion("response_format", {"type": "json_object"}),
+        completion("structured_outputs", {"choice": ["a", "b"]}),
         chat("tool_choice", "required"),
         chat("functions", [{"name": "f"}]),
         chat("response_format", {"type": "json_object"}),
@@ -219,6 +223,33 @@ def _unsupported(model: str) -> list[Malformed]:
         chat("store", YES),
         chat("reasoning_effort", "high"),
     ]
+
+
+def _unable(model: str) -> list[Malformed]:
+    """Return what a model refuses that has one next token, and a chat without a template."""
+
+    def of(field: str, value: object, told: str) -> Malformed:
+        return _completion(model, f"{field} {value!r}", told, field, **{field: value})
+
+    tool = {"type": "function", "function": {"name": "f"}}
+    return [
+        of("temperature", 1, "greedily only"),
+        of("presence_penalty", 0.5, "one next token"),
+        of("frequency_penalty", "high", "a number"),
+        of("repetition_penalty", 1.5, "one next token"),
+        of("logit_bias", {"1": 5}, "one next token"),
+        of("logit_bias", {"one": 5}, "token ids from 0"),
+        of("logit_bias", {"99999999": 5}, "token ids from 0"),
+        of("logit_bias", {"1": 101}, "from -100 to 100"),
+        of("stop_token_ids", [-1], "a token id from 0")._replace(param="stop_token_ids[0]"),
+        of("stop_token_ids", 7, "an array"),
+        _chat(model, "tools", "shows no tools", "tools", tools=[tool]),
+        _chat(model, "tools are no objects", "", "tools[0]", tools=["f"]),
+        _chat(
+            model, "unknown variable of a template", "variables of", "chat_template_kwargs",
+            chat_template_kwargs={"thinking": True},
+        ),
+    ]  # fmt: skip
 
 
 def _chats(model: str) -> list[Malformed]:

@@ -28,10 +28,12 @@ FIRST = 8
 """Id of byte 0; the ids before are those of special tokens."""
 SPECIAL = ("<pad>", "<s>", "</s>", "<user>", "<assistant>", "<system>", "<end>", "<unused>")
 TEMPLATE = """\
-{{ '<s>' }}{% for m in messages %}{{ '<' + m['role'] + '>' }}\
+{{ '<s>' }}{% for tool in tools or [] %}{{ '<system>' + tool['function']['name'] }}{% endfor %}\
+{% for m in messages %}{{ '<' + m['role'] + '>' }}\
 {% if m['content'] is string %}{{ m['content'] }}{% else %}{% for part in m['content'] %}\
 {{ '<image-begins>' if part['type'] == 'image' else part['text'] }}{% endfor %}{% endif %}\
-{{ '<end>' }}{% endfor %}{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"""
+{{ '<end>' }}{% endfor %}{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}\
+{% if thinking is defined %}{{ thinking }}{% endif %}"""
 
 
 IMAGES = {"image_token": "<image>", "boi_token": "<image-begins>", "eoi_token": "<image-ends>"}

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from kvproof.reference.core.cache_config import CacheConfig, ConfigError
+from kvproof.reference.model.interface import Work
 from kvproof.reference.model_runner.forward import Attention
 from kvproof.reference.model_runner.loading import Loaded
 from kvproof.reference.model_runner.page_map import page_map
@@ -18,13 +19,14 @@ from kvproof.reference.server.language.hugging_face_images import opened, pictur
 from kvproof.reference.server.language.hugging_face_sampling import choose, score_rows
 from kvproof.reference.server.language.language import (
     Abilities,
+    Chat,
     Detokenizer,
-    Message,
     Prepared,
     PromptError,
     SamplingOptions,
     Score,
 )
+from kvproof.reference.server.language.template_variables import settable
 from kvproof.reference.server.language.token_text import GrowingText, TokenBytes
 
 TOP_LOGPROBS = 20
@@ -69,13 +71,15 @@ class HuggingFaceText:
             prompt_logprobs=True,
             images=self._image_token is not None,
             chat=loaded.chats,
+            template=settable(loaded.template),
             experts=config.return_routed_experts,
         )
         self._bytes = TokenBytes(loaded.tokenizer) if loaded.tokenizer else None
-        self._wishes: dict[str, SamplingOptions] = {}
+        self._sampling: dict[str, SamplingOptions] = {}
+        self._prompt_lengths: dict[str, int] = {}
         self._scores: dict[str, list[Score]] = {}
         self._prompts: dict[str, tuple[int, ...]] = {}
-        """Of requests that wish to know the scores of their prompts."""
+        """Of requests whose prompts are scored."""
         self._prompt_scores: dict[str, dict[int, Score]] = {}
         self._shown: dict[str, list[str]] = {}
         """Request -> the contents of its pictures that the model was given."""
@@ -88,26 +92,26 @@ class HuggingFaceText:
             raise PromptError("the model's folder has no tokenizer: send token ids")
         return Prepared(tuple(self._loaded.tokenizer(text)["input_ids"]))
 
-    def prepare_chat(self, messages: Sequence[Message]) -> Prepared:
+    def prepare_chat(self, chat: Chat) -> Prepared:
         """See `Language`."""
-        images = [part.image for turn in messages for part in turn.parts if part.image]
+        images = [part.image for turn in chat.messages for part in turn.parts if part.image]
         try:
-            return self._with_images(messages) if images else self._plain(messages)
+            return self._with_images(chat) if images else self._plain(chat)
         except PromptError:
             raise
         except Exception as error:  # noqa: BLE001 - templates raise what they like for a chat they refuse
             raise PromptError(f"the chat template refuses this: {error}") from None
 
-    def _plain(self, messages: Sequence[Message]) -> Prepared:
+    def _plain(self, chat: Chat) -> Prepared:
         turns = [
             {"role": turn.role, "content": "".join(part.text for part in turn.parts)}
-            for turn in messages
+            for turn in chat.messages
         ]
-        return Prepared(tuple(self._loaded.chat(turns)))
+        return Prepared(tuple(self._loaded.chat(turns, **_variables(chat))))
 
-    def _with_images(self, messages: Sequence[Message]) -> Prepared:
+    def _with_images(self, chat: Chat) -> Prepared:
         pictures, turns = [], []
-        for turn in messages:
+        for turn in chat.messages:
             content: list[dict[str, Any]] = []
             for part in turn.parts:
                 if part.image:
@@ -119,7 +123,7 @@ class HuggingFaceText:
             turns.append({"role": turn.role, "content": content})
         assert self._loaded.processor is not None
         made = self._loaded.processor.apply_chat_template(
-            turns, tokenize=True, add_generation_prompt=True, return_dict=True
+            turns, tokenize=True, add_generation_prompt=True, return_dict=True, **_variables(chat)
         )
         tokens = tuple(made["input_ids"][0])
         assert self._image_token is not None
@@ -138,7 +142,8 @@ class HuggingFaceText:
     def begin(self, request_id: str, prepared: Prepared, sampling: SamplingOptions) -> None:
         """See `Language`."""
         self._check_placeholders(prepared)
-        self._wishes[request_id] = sampling
+        self._sampling[request_id] = sampling
+        self._prompt_lengths[request_id] = len(prepared.tokens)
         if sampling.top_logprobs is not None:
             self._scores[request_id] = []
         if sampling.prompt_logprobs is not None:
@@ -162,20 +167,20 @@ class HuggingFaceText:
             if token in self._placeholders and place not in shown:
                 raise PromptError(f"token {place} is a placeholder {token} for media, without any")
 
-    def _choose(self, request_id: str, position: int, logits: torch.Tensor) -> int:
-        sampling = self._wishes.get(request_id)
+    def _choose(self, work: Work, logits: torch.Tensor) -> int:
+        sampling = self._sampling.get(work.request_id)
         if sampling is None:  # it was cancelled while its step was in flight
             return int(logits.argmax())
-        chosen = choose(sampling, position, logits)
+        chosen = choose(sampling, work.tokens, self._prompt_lengths[work.request_id], logits)
         if chosen.score is not None:
-            self._scores[request_id].append(chosen.score)
+            self._scores[work.request_id].append(chosen.score)
         return chosen.token
 
     def _score_prompt(self, request_id: str, first: int, logits: torch.Tensor) -> None:
         """Score the prompt tokens that logits [tokens, vocabulary] from `first` on foretell."""
         next_tokens = self._prompts.get(request_id, ())[first + 1 :][: len(logits)]
         if next_tokens:
-            top = self._wishes[request_id].prompt_logprobs or 0
+            top = self._sampling[request_id].prompt_logprobs or 0
             found = score_rows(logits[: len(next_tokens)], next_tokens, top)
             self._prompt_scores[request_id] |= dict(enumerate(found, first + 1))
 
@@ -191,7 +196,9 @@ class HuggingFaceText:
 
     def end(self, request_id: str) -> None:
         """See `Language`."""
-        for kept in (self._wishes, self._scores, self._prompts, self._prompt_scores):
+        for kept in (
+            self._sampling, self._prompt_lengths, self._scores, self._prompts, self._prompt_scores,
+        ):  # fmt: skip
             kept.pop(request_id, None)
         if not self._prompts:
             self.model.on_logits = None
@@ -210,6 +217,11 @@ class _NoText:
     def end(self) -> str:
         """See `Detokenizer`."""
         return ""
+
+
+def _variables(chat: Chat) -> dict[str, Any]:
+    """Return what the template is given beside messages; no tools are None, as in transformers."""
+    return {**chat.variables, "tools": list(chat.tools) or None}
 
 
 def _length(wanted: int, stated: int | None) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from kvproof.reference.server.language.language import SamplingOptions, Score
+from kvproof.reference.server.language.language import SamplingOptions, Score, plain
 
 
 class NoNumbers(RuntimeError):
@@ -22,12 +22,20 @@ class Chosen(NamedTuple):
     score: Score | None
 
 
-def choose(sampling: SamplingOptions, position: int, logits: torch.Tensor) -> Chosen:
-    """Choose from logits [vocabulary], by them, seed and position alone. Raises NoNumbers."""
+def choose(
+    sampling: SamplingOptions, tokens: Sequence[int], prompt: int, logits: torch.Tensor
+) -> Chosen:
+    """Choose what follows `tokens`, the first `prompt` of which the client sent.
+
+    By logits [vocabulary], tokens, seed and position alone. The score is that of the logits as the
+    model gave them. Raises NoNumbers.
+    """
     logits = logits.float().cpu()
     if torch.isnan(logits).any():
-        raise NoNumbers(f"the logits before position {position} hold NaN")
-    token = _draw(sampling, position, logits) if sampling.temperature else int(logits.argmax())
+        raise NoNumbers(f"the logits before position {len(tokens)} hold NaN")
+    changed = logits if plain(sampling) else penalized(sampling, tokens, prompt, logits)
+    greedy = not sampling.temperature
+    token = int(changed.argmax()) if greedy else _draw(sampling, len(tokens), changed)
     if sampling.top_logprobs is None:
         return Chosen(token, None)
     return Chosen(token, *score_rows(logits[None], [token], sampling.top_logprobs))
@@ -59,9 +67,38 @@ def _score_some(logits: torch.Tensor, tokens: Sequence[int], top: int) -> list[S
     ]
 
 
+def penalized(
+    sampling: SamplingOptions, tokens: Sequence[int], prompt: int, logits: torch.Tensor
+) -> torch.Tensor:
+    """Return logits [vocabulary] with biases and penalties, in vLLM's order."""
+    logits = logits.clone()
+    for token, bias in sampling.logit_bias:
+        logits[token] += bias
+    known = torch.zeros(len(logits), dtype=torch.bool)
+    known[[token for token in tokens if token < len(logits)]] = True
+    factor = sampling.repetition_penalty
+    repeated = torch.where(logits > 0, logits / factor, logits * factor)
+    logits = torch.where(known, repeated, logits)
+    counts = torch.tensor(tokens[prompt:], dtype=torch.int64).bincount(minlength=len(logits))
+    logits -= sampling.frequency_penalty * counts
+    logits -= sampling.presence_penalty * (counts > 0)
+    return logits
+
+
+def kept(sampling: SamplingOptions, logits: torch.Tensor) -> torch.Tensor:
+    """Rule out tokens by `min_p` and `top_k`, in vLLM's order; ties with the last one stay."""
+    if sampling.min_p:
+        chances = logits.softmax(-1)
+        logits = logits.masked_fill(chances < sampling.min_p * chances.max(), -torch.inf)
+    if 0 < sampling.top_k < len(logits):
+        logits = logits.masked_fill(logits < logits.topk(sampling.top_k).values[-1], -torch.inf)
+    return logits
+
+
 def _draw(sampling: SamplingOptions, position: int, logits: torch.Tensor) -> int:
-    """Draw from the smallest set of tokens that has `top_p` of the probability."""
-    chances, tokens = (logits.double() / sampling.temperature).softmax(-1).sort(descending=True)
+    """Draw from the smallest set of the tokens kept that has `top_p` of their probability."""
+    scaled = kept(sampling, logits.double() / sampling.temperature)
+    chances, tokens = scaled.softmax(-1).sort(descending=True)
     before = chances.cumsum(-1) - chances
     chances = chances.where(before < sampling.top_p, 0)
     reached = chances.cumsum(-1)

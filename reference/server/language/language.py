@@ -7,8 +7,8 @@ and `encode` run outside of the engine's thread, one call at a time.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from kvproof.reference.core.identity import Span
 from kvproof.reference.model.interface import Model
@@ -22,13 +22,15 @@ class Abilities(NamedTuple):
     """Supported features of requests; others are refused with these reasons."""
 
     sampling: bool = False
-    """Temperatures above 0, with a seed; top_p."""
+    """Temperatures above 0, with a seed; penalties and biases."""
     top_logprobs: int | None = None
     """Most alternatives per generated token; None: no log-probabilities at all."""
     prompt_logprobs: bool = False
     """Log-probabilities of the prompt's own tokens (`prompt_logprobs`, `echo` with `logprobs`)."""
     images: bool = False
     chat: bool = True
+    template: frozenset[str] = frozenset()
+    """Variables of the chat template that a request may set; `tools` if it shows tools."""
     experts: bool = False
     """Routed experts are recorded (R1)."""
 
@@ -37,14 +39,32 @@ class SamplingOptions(NamedTuple):
     """How the tokens of one request are chosen, and which scores are returned."""
 
     temperature: float = 0.0
-    """0: always the likeliest token."""
+    """0: always the likeliest token, after penalties and biases."""
     top_p: float = 1.0
+    top_k: int = 0
+    """Likeliest tokens to draw from; 0: all."""
+    min_p: float = 0.0
+    """Least probability of a token that is drawn, as a share of the likeliest one's."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logits of tokens that the answer has."""
+    frequency_penalty: float = 0.0
+    """Subtracted as often as the answer has the token."""
+    repetition_penalty: float = 1.0
+    """Divides the logits, or multiplies negative ones, of tokens in prompt or answer."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token, what is added to its logit)."""
     seed: int | None = None
     """None: the server draws one for each prompt."""
     top_logprobs: int | None = None
     """Alternatives per generated token; None: no log-probabilities."""
     prompt_logprobs: int | None = None
     """Alternatives per prompt token; None: the prompt is not scored."""
+
+
+def plain(sampling: SamplingOptions) -> bool:
+    """Return whether logits are taken as they are."""
+    penalties = (sampling.presence_penalty, sampling.frequency_penalty)
+    return not (any(penalties) or sampling.logit_bias or sampling.repetition_penalty != 1)
 
 
 def seeded(sampling: SamplingOptions) -> SamplingOptions:
@@ -86,6 +106,16 @@ class Message(NamedTuple):
     parts: tuple[Part, ...]
 
 
+class Chat(NamedTuple):
+    """A chat, and what else its template is given."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """Descriptions of tools, as the client wrote them; none is ever called."""
+    variables: Mapping[str, Any] = {}
+    """`chat_template_kwargs`."""
+
+
 class Prepared(NamedTuple):
     """A prompt as the engine takes it."""
 
@@ -124,7 +154,7 @@ class Language(Protocol):
     def prepare_text(self, text: str) -> Prepared:
         """Tokenize a prompt of `/v1/completions`."""
 
-    def prepare_chat(self, messages: Sequence[Message]) -> Prepared:
+    def prepare_chat(self, chat: Chat) -> Prepared:
         """Apply the chat template, and place the images."""
 
     def detokenizer(self) -> Detokenizer:

@@ -16,7 +16,7 @@ from kvproof.reference.model.interface import Sample, Work
 from kvproof.reference.model.symbolic import SymbolicModel
 from kvproof.reference.server.language.language import (
     Abilities,
-    Message,
+    Chat,
     Prepared,
     SamplingOptions,
     Score,
@@ -77,11 +77,11 @@ class SymbolicText:
         """See `Language`."""
         return Prepared(tuple(1 + TOKENS[byte] for byte in text.encode()))
 
-    def prepare_chat(self, messages: Sequence[Message]) -> Prepared:
+    def prepare_chat(self, chat: Chat) -> Prepared:
         """Write each turn as `<role>`, its parts and a new line, and open the answer."""
         tokens: list[int] = []
         spans = []
-        for role, parts in messages:
+        for role, parts in chat.messages:
             tokens += self.prepare_text(f"<{role}>").tokens
             for part in parts:
                 tokens += self.prepare_text(part.text).tokens

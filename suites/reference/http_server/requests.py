@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kvproof.reference.core.identity import Namespace
-from kvproof.reference.server.language.language import Image, Message, Part, Prepared
+from kvproof.reference.server.language.language import Chat, Image, Message, Part, Prepared
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.reference.engine.expected_tokens import Direct
 from kvproof.suites.reference.http_server.subject import MODEL, Subject
@@ -57,7 +57,7 @@ class Asking:
         body: dict[str, Any] = {"messages": turns}
         if how.logprobs is not None:
             body |= {"logprobs": True, "top_logprobs": how.logprobs}
-        prepared = self._subject.language.prepare_chat(messages)
+        prepared = self._subject.language.prepare_chat(Chat(tuple(messages)))
         return self._request("/v1/chat/completions", body, [prepared], how)
 
     def _request(

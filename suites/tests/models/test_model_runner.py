@@ -262,8 +262,8 @@ def test_what_was_evicted_comes_back_from_the_host(family, pool):
 def test_sampling_is_the_callers():
     seen = []
 
-    def choose(name, position, logits):
-        seen.append((name, position, logits.shape))
+    def choose(work, logits):
+        seen.append((work.request_id, len(work.tokens), logits.shape))
         return int(logits.argsort()[-2])
 
     engine, logits = open_engine("qwen3", choose=choose)

@@ -17,7 +17,10 @@ from kvproof.reference.server.request_options import Checker, RequestOptions
 from kvproof.reference.server.unsupported import CHAT, COMPLETION
 from kvproof.reference.server.wire import ChatBody, CompletionBody
 
-ABLE = Abilities(sampling=True, top_logprobs=20, prompt_logprobs=True, images=True, experts=True)
+ABLE = Abilities(
+    sampling=True, top_logprobs=20, prompt_logprobs=True, images=True, experts=True,
+    template=frozenset({"tools", "thinking"}),
+)  # fmt: skip
 CHECKER = Checker(ServerConfig(), ABLE, 258)
 FIELDS = sorted(
     {*CompletionBody.__struct_fields__, *ChatBody.__struct_fields__, *CHAT, *COMPLETION}
@@ -58,7 +61,9 @@ def fits(told: RequestOptions | ApiError) -> None:
     if isinstance(told, RequestOptions):
         assert told.prompts
         assert 0 <= told.sampling.temperature <= 2
-        assert told.max_tokens is None or told.max_tokens >= 1
+        assert told.max_tokens is None or told.max_tokens >= (0 if told.echo else 1)
+        assert len(told.prompts) <= told.answers <= 128 * len(told.prompts)
+        assert all(0 <= token < 258 for token, _ in told.sampling.logit_bias)
         return
     assert 400 <= told.status < 500
     assert 0 < len(str(told)) < 600

@@ -23,7 +23,12 @@ from kvproof.harness.cli.actions.serving import models as serve_models
 from kvproof.harness.cli.arguments.serve import ServeOptions
 from kvproof.reference.model_runner.images import Images
 from kvproof.reference.server.language.hugging_face_images import Picture
-from kvproof.reference.server.language.hugging_face_sampling import NoNumbers, choose
+from kvproof.reference.server.language.hugging_face_sampling import (
+    NoNumbers,
+    choose,
+    kept,
+    penalized,
+)
 from kvproof.reference.server.language.language import Prepared, SamplingOptions
 from kvproof.reference.server.language.token_text import GrowingText, TokenBytes
 
@@ -115,6 +120,70 @@ def test_a_seed_gives_the_same_answer_whatever_else_runs(server: Server) -> None
     together = complete(server, prompt=[PROMPT, "another", "third"], **wish)["choices"][0]["text"]
     assert together == alone
     assert len({alone, *others}) == 3
+
+
+def test_n_answers_have_seeds_of_their_own(server: Server) -> None:
+    wish: dict[str, Any] = {"temperature": 1.5, "return_token_ids": True}
+    prompts = [PROMPT, "another prompt, of more than sixteen letters"]
+    found = complete(server, prompt=prompts, n=3, seed=7, **wish)
+    assert [each["index"] for each in found["choices"]] == [*range(6)]
+    for place, each in enumerate(found["choices"]):
+        alone = complete(server, prompt=prompts[place // 3], seed=7 + place % 3, **wish)
+        assert alone["choices"][0]["token_ids"] == each["token_ids"]
+    assert len({each["text"] for each in found["choices"]}) == 6
+    usage = found["usage"]
+    assert usage["prompt_tokens"] == sum(map(len, prompts))
+    assert usage["completion_tokens"] == 6 * 12
+    assert usage["prompt_tokens_details"]["cached_tokens"] <= usage["prompt_tokens"]
+
+
+def test_biases_and_penalties_change_what_is_likeliest(server: Server) -> None:
+    plain = complete(server, return_token_ids=True, logprobs=0)["choices"][0]
+    first = plain["token_ids"][0]
+    banned = complete(server, return_token_ids=True, logit_bias={str(first): -100})["choices"][0]
+    assert first not in banned["token_ids"]
+    forced = complete(server, return_token_ids=True, logprobs=0, logit_bias={"65": 100})
+    choice = forced["choices"][0]
+    assert choice["token_ids"] == [65] * 12
+    # log-probabilities are those of the model, before biases
+    assert all(each < -1 for each in choice["logprobs"]["token_logprobs"])
+    once = complete(server, return_token_ids=True, top_k=1, temperature=1.9, seed=3)["choices"][0]
+    assert once["token_ids"] == plain["token_ids"]
+    sure = complete(server, return_token_ids=True, min_p=1, temperature=1.9, seed=3)["choices"][0]
+    assert sure["token_ids"] == plain["token_ids"]
+
+
+def test_repetitions_are_penalized_as_by_transformers(server: Server, model: Any) -> None:
+    prompt = torch.tensor([tokens(PROMPT)])
+    plain = complete(server, return_token_ids=True)["choices"][0]["token_ids"]
+    with torch.no_grad():
+        wanted = model.generate(prompt, max_new_tokens=12, do_sample=False, eos_token_id=None,
+                                repetition_penalty=5.0)[0, len(PROMPT) :].tolist()  # fmt: skip
+    found = complete(server, return_token_ids=True, repetition_penalty=5)["choices"][0]
+    assert found["token_ids"] == wanted != plain
+
+
+def test_a_template_shows_tools_and_takes_variables(server: Server) -> None:
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {}}}
+    body = {
+        "model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1,
+        "return_token_ids": True, "tools": [tool], "tool_choice": "auto",
+        "chat_template_kwargs": {"thinking": "no"},
+    }  # fmt: skip
+    choice = server.send("POST", "/v1/chat/completions", body).json["choices"][0]
+    special = {name: place for place, name in enumerate(tiny.SPECIAL)}
+    assert choice["prompt_token_ids"] == [
+        special["<s>"], special["<system>"], *tokens("weather"), special["<user>"], *tokens("hi"),
+        special["<end>"], special["<assistant>"], *tokens("no"),
+    ]  # fmt: skip
+    for extra, param in (
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"think": 1}}, "chat_template_kwargs"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+    ):
+        refused = server.send("POST", "/v1/chat/completions", body | extra)
+        assert (refused.status, refused.json["error"]["param"]) == (400, param)
 
 
 def test_pictures_are_refused_by_a_model_without_eyes(server: Server) -> None:
@@ -351,18 +420,46 @@ def test_text_of_any_language_grows_without_being_taken_back() -> None:
     assert TokenBytes(tokenizer).of(2) == b"</s>"
 
 
+def test_logits_are_changed_as_by_transformers() -> None:
+    """Its processors are the other opinion on penalties, `top_k` and `min_p`."""
+    made = torch.Generator().manual_seed(3)
+    logits = torch.randn(60, generator=made) * 3
+    known, prompt = torch.randint(60, (40,), generator=made), 25
+    repeat = transformers.RepetitionPenaltyLogitsProcessor(1.7)(known[None], logits[None])[0]
+    options = SamplingOptions(repetition_penalty=1.7, logit_bias=((59, 0.0),))
+    assert torch.equal(penalized(options, known.tolist(), prompt, logits), repeat)
+    both = SamplingOptions(presence_penalty=0.5, frequency_penalty=-0.25, logit_bias=((3, 7.5),))
+    want = logits.clone()
+    want[3] += 7.5
+    for token in set(known[prompt:].tolist()):
+        want[token] -= 0.5 - 0.25 * known[prompt:].tolist().count(token)
+    assert penalized(both, known.tolist(), prompt, logits) == pytest.approx(want.numpy(), abs=1e-5)
+    for name, warper in (
+        ("top_k", transformers.TopKLogitsWarper(7)), ("min_p", transformers.MinPLogitsWarper(0.05))
+    ):  # fmt: skip
+        value = 7 if name == "top_k" else 0.05
+        due = warper(None, logits[None])[0]
+        assert torch.equal(kept(SamplingOptions(**{name: value}), logits), due)
+        assert 0 < int(due.isfinite().sum()) < 60
+
+
+def draw(position: int, logits: Any, **options: Any) -> int:
+    sampling = SamplingOptions(**{"temperature": 1.0, "seed": 5} | options)
+    return choose(sampling, [0] * position, 0, logits).token
+
+
 @pytest.mark.slow(reason="computes with torch models")
 def test_drawn_tokens_have_their_probabilities() -> None:
     logits = torch.tensor([0.0, 1.0, 2.0, -3.0])
     counts = torch.zeros(4)
     for position in range(4000):
-        counts[choose(SamplingOptions(1.0, 1.0, 5), position, logits).token] += 1
+        counts[draw(position, logits)] += 1
     assert counts / 4000 == pytest.approx(logits.softmax(-1).numpy(), abs=0.03)
-    cut = {choose(SamplingOptions(1.0, 0.8, 5), position, logits).token for position in range(500)}
+    cut = {draw(position, logits, top_p=0.8) for position in range(500)}
     assert cut == {1, 2}
 
 
 @pytest.mark.slow(reason="computes with torch models")
 def test_what_reads_freed_memory_fails_instead_of_answering() -> None:
     with pytest.raises(NoNumbers, match="position 3"):
-        choose(SamplingOptions(), 3, torch.tensor([0.0, float("nan")]))
+        draw(3, torch.tensor([0.0, float("nan")]), temperature=0.0)
