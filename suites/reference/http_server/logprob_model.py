@@ -90,15 +90,15 @@ class Scored(SymbolicText):
         self._reported[request_id] = stop = first + len(tokens)
         every = [*prepared.tokens, *said[:stop]]
         begin = len(prepared.tokens) + first
-        return [self._score(every, at, sampling) for at in range(begin, len(every))]
+        return [self._chance(every, at, sampling) for at in range(begin, len(every))]
 
     def prompt_scores(self, request_id: str) -> Sequence[Score]:
         prepared, sampling = self.kept[request_id]
         known = {at + 1 for at in self.model.positions[request_id]}
         places = sorted(known & set(range(1, len(prepared.tokens))))
-        return [self._score(prepared.tokens, at, sampling) for at in places]
+        return [self._chance(prepared.tokens, at, sampling) for at in places]
 
-    def _score(self, tokens: Sequence[int], at: int, sampling: SamplingOptions) -> Score:
+    def _chance(self, tokens: Sequence[int], at: int, sampling: SamplingOptions) -> Score:
         best = [(other, -float(other)) for other in range(sampling.top_logprobs or 0)]
         return Score(tokens[at], chance(tokens[:at], tokens[at]), tuple(best))
 
