@@ -14,7 +14,7 @@ from kvproof.harness.analysis.estimate import Estimate, decide, estimate, least_
 from kvproof.harness.analysis.series import COUNTED, Key, Metric, Series, paired, rounds, series_of
 from kvproof.harness.analysis.verdicts import FAILED, UNKNOWN, VerdictChange, changes, outcomes
 from kvproof.harness.errors import Exit, UsageError, worst
-from kvproof.harness.records.events import Ended, HarnessFault
+from kvproof.harness.records.events import Ended, HarnessFault, RunIncomplete
 from kvproof.harness.records.run_directory import Run
 from kvproof.harness.settings import CompareSettings
 from kvproof.harness.statistics import holm
@@ -152,7 +152,7 @@ def compare(base: Sequence[Run], head: Sequence[Run], settings: CompareSettings)
 
 
 def _finished(run: Run) -> bool:
-    if any(isinstance(event, HarnessFault) for event in run.events):
+    if any(isinstance(event, HarnessFault | RunIncomplete) for event in run.events):
         return False
     last = run.events[-1] if run.events else None  # a resumed run may have ended before
     return isinstance(last, Ended) and last.verdict not in ("interrupted", "usage", "harness")

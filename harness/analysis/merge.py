@@ -19,8 +19,8 @@ from kvproof.harness.records.events import (
     BenchSample,
     Ended,
     Failure,
-    HarnessFault,
     PropertyVerdict,
+    RunIncomplete,
     TargetStarted,
     Verdict,
 )
@@ -144,10 +144,7 @@ def _killed(runs: Sequence[Run]) -> Iterator[AnyEvent]:
         ended = run.ended
         if ended is None or ended.verdict in ("interrupted", "usage"):
             how = "was killed" if ended is None else f"ended as {ended.verdict}"
-            yield HarnessFault(
-                where="kvproof merge",
-                message=f"run {str(run.directory)!r} {how}: {run.manifest.verb} is not complete",
-            )
+            yield RunIncomplete(run=str(run.directory), verb=run.manifest.verb, reason=how)
 
 
 def _all(runs: Sequence[Run], kind: type[Any]) -> Iterator[Any]:

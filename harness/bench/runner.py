@@ -32,7 +32,8 @@ from kvproof.harness.bench.lookup_job import MATCHED
 from kvproof.harness.bench.workloads import Workload, load_workload
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.errors import TargetDied, UsageError
-from kvproof.harness.isolation.handles import Isolation, WorkerHandle
+from kvproof.harness.isolation.handles import Isolation
+from kvproof.harness.isolation.worker_handle import WorkerHandle
 from kvproof.harness.records.events import (
     AnyEvent,
     BenchSample,

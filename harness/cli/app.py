@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import nullcontext
 from difflib import get_close_matches
 from importlib.metadata import version
 
@@ -18,8 +18,10 @@ from kvproof.harness.cli.options import check_option
 from kvproof.harness.cli.output import hidden_secrets, standard_output
 from kvproof.harness.cli.renamed import current
 from kvproof.harness.cli.secrets import refuse_secrets
+from kvproof.harness.cli.silence import broken_silence
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.harness.isolation import signals as interrupts
+from kvproof.harness.machine_limits import limit_of_the_machine
 
 VERBS = {
     "run": "run:run",
@@ -45,21 +47,6 @@ VERBS = {
     "doctor": "doctor:doctor",
 }
 """Verb -> module in `kvproof.harness.cli.verbs`, and the function or App in it."""
-NO_MEMORY = ("there is not enough memory", "raise its limit (ulimit -v), or ask for less")
-OF_THE_SYSTEM = {
-    errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR, errno.ELOOP, errno.EMFILE,
-    errno.ENAMETOOLONG, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR, errno.EPERM,
-    errno.EROFS,
-}  # fmt: skip
-"""Errors that are a limit or a permission of the machine: exit code 2 wherever they come up."""
-OF_THE_MACHINE = {
-    "can't start new thread": NO_MEMORY,
-    "No usable temporary directory": (
-        "no temporary file can be written",
-        "free some space, or set TMPDIR to a folder on another disk",
-    ),
-}
-"""Python's own messages for limits of the machine -> ours."""
 LONGEST = 1200
 """Characters of a message."""
 
@@ -99,9 +86,10 @@ def _run(words: list[str], notices: Sequence[str]) -> int | None:
         app.resolved_commands()  # the help of a verb is in its module
     try:
         refuse_secrets(words)
-        code: int | None = app(
-            words, console=standard_output(), exit_on_error=False, print_error=False
-        )
+        with broken_silence(words[0]) if words and words[0] in VERBS else nullcontext():
+            code: int | None = app(
+                words, console=standard_output(), exit_on_error=False, print_error=False
+            )
     except CycloptsError as error:
         _say(*_complaint(error))
         sys.exit(Exit.USAGE)
@@ -114,27 +102,14 @@ def _run(words: list[str], notices: Sequence[str]) -> int | None:
     except RecursionError:
         _say("the input is nested too deep", "give a path or a file with fewer levels")
         sys.exit(Exit.USAGE)
-    except MemoryError:
-        _say(*NO_MEMORY)
-        sys.exit(Exit.USAGE)
     except Exception as error:  # noqa: BLE001 - the last resort: a fault of kvproof itself
-        if isinstance(error, OSError) and error.errno in OF_THE_SYSTEM:
-            _say(*_of_the_system(error))
+        if limit := limit_of_the_machine(error):
+            _say(*limit)
             sys.exit(Exit.USAGE)
-        for words_of, complaint in OF_THE_MACHINE.items():
-            if words_of in str(error):
-                _say(*complaint)
-                sys.exit(Exit.USAGE)
         _say(f"internal error: {type(error).__name__}: {error}", "please report these lines:")
         _errors().print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
         sys.exit(Exit.HARNESS)
     return code
-
-
-def _of_the_system(error: OSError) -> tuple[str, str]:
-    """Name the file and the reason; the last resort for errors that no action expects."""
-    where = f"{str(error.filename)!r}: " if error.filename else ""
-    return f"{where}{error.strerror or error}", "see that it can be used, then repeat the command"
 
 
 def _complaint(error: CycloptsError) -> tuple[str, str]:

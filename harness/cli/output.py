@@ -12,6 +12,7 @@ from typing import Any, TextIO, cast
 from rich.console import Console
 from rich.table import Table
 
+from kvproof.harness.cli.silence import note_output
 from kvproof.harness.errors import UsageError
 from kvproof.harness.redaction import redacted
 
@@ -21,6 +22,7 @@ class _Stdout:
 
     def write(self, text: str) -> int:
         try:
+            note_output(is_result=True)
             return _stream().write(redacted(text))
         except OSError as error:
             return _silence(error)
@@ -60,6 +62,7 @@ class _Stderr:
         self._stream = stream
 
     def write(self, text: str) -> int:
+        note_output(is_result=False)
         with suppress(OSError):  # its terminal was closed; records go on
             self._stream.write(redacted(text))
         return len(text)

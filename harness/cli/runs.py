@@ -21,7 +21,9 @@ import msgspec
 from rich.console import Console
 
 from kvproof.harness.cli.output import standard_output
+from kvproof.harness.cli.silence import left_to_a_display
 from kvproof.harness.errors import Exit, UsageError, worst
+from kvproof.harness.machine_limits import limit_of_the_machine
 from kvproof.harness.records.events import (
     AnyEvent,
     BenchSample,
@@ -32,6 +34,7 @@ from kvproof.harness.records.events import (
     HarnessFault,
     PropertyVerdict,
     Replayed,
+    RunIncomplete,
     RunVerdict,
     Skipped,
     TargetConcluded,
@@ -167,6 +170,8 @@ def _what_is_wrong(event: AnyEvent) -> str:
             return f"{event.kernel} of {event.provider} takes {event.ratio:.2f} times the baseline"
         case HarnessFault():
             return f"kvproof failed: {event.message}"
+        case RunIncomplete():
+            return f"run {event.run!r} {event.reason}, it is not complete"
     return ""
 
 
@@ -183,16 +188,16 @@ def run_directory(
 
     Ctrl-C ends the block, closes the records and gives 130; an error of kvproof itself gives 70:
     the verb returns `exit_code` after the block in any case. If `output` holds the same run,
-    incomplete, the run continues there. A UsageError is raised again after the records are closed;
-    without records the folder is removed. The summary goes to standard output unless `console` is
-    given.
+    incomplete, the run continues there. A UsageError, or a limit of the machine, is raised again
+    after the records are closed; without records the folder is removed. The summary goes to
+    standard output unless `console` is given.
     """
     console = console or standard_output()
     directory = output or new_directory(verb)
     manifest = new_manifest(verb, directory, config, seed)
     earlier = _earlier(directory, manifest)
     writer = RunWriter(directory, manifest)
-    with LiveProgress(console) as live:
+    with left_to_a_display(), LiveProgress(console) as live:
         active = ActiveRun(writer, live)
         active.take_over(earlier)
         try:
@@ -202,10 +207,10 @@ def run_directory(
         except UsageError as error:
             _stop(active, active.ended(Exit.USAGE, f"stopped: {error}"), console)
             raise
-        except MemoryError:
-            _stop(active, active.ended(Exit.USAGE, "stopped: not enough memory"), console)
-            raise
-        except Exception as error:  # noqa: BLE001 - the last resort: a fault of the harness
+        except Exception as error:  # the last resort: a fault of the harness
+            if limit := limit_of_the_machine(error):
+                _stop(active, active.ended(Exit.USAGE, f"stopped: {limit[0]}"), console)
+                raise
             active.write(_fault(verb, error))
             ended = active.ended()
         else:
@@ -213,8 +218,10 @@ def run_directory(
         active.write(ended)
     try:
         publish(directory, console)
-    except MemoryError:
-        writer.write(active.ended(Exit.USAGE, "stopped: not enough memory for the reports"))
+    except Exception as error:
+        if limit := limit_of_the_machine(error):
+            why = f"stopped while the reports were written: {limit[0]}"
+            writer.write(active.ended(Exit.USAGE, why))
         raise
     finally:
         writer.close()

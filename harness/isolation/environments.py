@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -31,7 +32,7 @@ from kvproof.harness.contract.releases import nearest
 from kvproof.harness.contract.target import TargetConfig
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation import fit, wheels
-from kvproof.harness.isolation.handles import WorkerHandle
+from kvproof.harness.isolation.worker_handle import WorkerHandle
 
 _LOCKS = Path(__file__).parents[1] / "locks"
 
@@ -340,15 +341,22 @@ def _site_packages(environment: Path) -> Path:
 
 def run_quietly(command: Sequence[str], what: str, *, hint: str = _INDEX_HINT) -> None:
     """Run a command quietly. Raises UsageError with the last lines that it wrote."""
-    done = subprocess.run(  # noqa: S603 - arguments are a lock file and names checked against it
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    with TemporaryDirectory(prefix="kvproof-") as scratch:
+        done = subprocess.run(  # noqa: S603 - arguments are a lock file and names checked against it
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            env={**_rustup_home(scratch), **os.environ},
+        )  # fmt: skip
     if done.returncode == 0:
         return
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     full = "No space left" in done.stderr
     message = "\n".join([f"cannot install {what}:", *lines[-6:]])
     raise UsageError(message, _space_hint() if full else hint)
+
+
+def _rustup_home(scratch: str) -> dict[str, str]:
+    """Return where rustup may write in a home that has none: pip asks `rustc --version`."""
+    return {} if (Path.home() / ".rustup").exists() else {"RUSTUP_HOME": scratch}
 
 
 def _unpack(wheel: Path, destination: Path, kept: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from kvproof.harness.contract.differences import Difference
 from kvproof.harness.errors import TargetDied, UsageError
-from kvproof.harness.isolation.handles import WorkerHandle
+from kvproof.harness.isolation.worker_handle import WorkerHandle
 
 
 def differences(handle: WorkerHandle) -> list[Difference]:

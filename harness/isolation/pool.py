@@ -162,10 +162,12 @@ def run_on_pool(
             worker.end()
             results.put(_Done(error))
 
-    threads = [threading.Thread(target=drive, args=[each], daemon=True) for each in workers]
-    for thread in threads:
-        thread.start()
+    threads: list[threading.Thread] = []
     try:
+        for each in workers:
+            thread = threading.Thread(target=drive, args=[each], daemon=True)
+            thread.start()
+            threads.append(thread)
         yield from _until_done(results, len(threads))
     except BaseException:
         stopped.set()

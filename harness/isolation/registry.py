@@ -21,7 +21,8 @@ from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation import environments, fit, worker_main
 from kvproof.harness.isolation.chosen import VARIABLE, Chosen, chosen, is_engine, named
 from kvproof.harness.isolation.environments import EngineVersion
-from kvproof.harness.isolation.handles import Handle, InProcessHandle, WorkerHandle
+from kvproof.harness.isolation.handles import Handle, InProcessHandle
+from kvproof.harness.isolation.worker_handle import WorkerHandle
 
 GROUP = "kvproof.targets"
 """Entry-point group through which packages offer targets."""

@@ -297,6 +297,15 @@ class HarnessFault(Event, tag="harness_fault", frozen=True, kw_only=True):
     traceback: str = ""
 
 
+class RunIncomplete(Event, tag="run_incomplete", frozen=True, kw_only=True):
+    """A merged run was killed or interrupted: it has not tested everything, which is no pass."""
+
+    run: str
+    """Its directory."""
+    verb: str
+    reason: str
+
+
 class Ended(Event, tag="ended", frozen=True, kw_only=True):
     """The run closed. A run without this event was killed."""
 
@@ -323,6 +332,7 @@ AnyEvent: TypeAlias = (
     | Replayed
     | Skipped
     | HarnessFault
+    | RunIncomplete
     | Ended
     | SweepStarted
     | Ceilings
@@ -350,6 +360,8 @@ def exit_code(event: AnyEvent) -> Exit:
         return Exit.FAILURE
     if isinstance(event, HarnessFault):
         return Exit.HARNESS
+    if isinstance(event, RunIncomplete):
+        return Exit.INCONCLUSIVE
     if isinstance(event, Slower):
         return Exit.REGRESSION
     if isinstance(event, Threshold) and event.verdict == "fail":

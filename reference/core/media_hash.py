@@ -214,7 +214,7 @@ def _tensor(feed: Feed, value: Any) -> None:
     try:
         plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
         raw = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
-    except (RuntimeError, TypeError, NotImplementedError) as error:
+    except (RuntimeError, TypeError, NotImplementedError) as error:  # torch: a meta tensor's `cpu`
         raise IdentityError(
             f"a tensor of {kind}, layout {value.layout}, on {value.device} cannot be read by "
             "value; give a dense one"

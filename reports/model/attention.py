@@ -7,7 +7,7 @@ from functools import cache, partial
 from itertools import chain
 from typing import NamedTuple
 
-from kvproof.harness.records.events import PropertyVerdict, Replayed, Threshold
+from kvproof.harness.records.events import PropertyVerdict, Replayed, RunIncomplete, Threshold
 from kvproof.reports.model.report import Report, grouped
 from kvproof.reports.model.sweep import sweep_of
 from kvproof.reports.model.sweep_names import names_of
@@ -75,6 +75,12 @@ def _faults(report: Report) -> Iterator[Note]:
     for place, event in enumerate(report.faults, 1):
         subject = f"kvproof itself failed in {event.where}"
         yield Note("inconclusive", subject, event.message, f"fault-{place}")
+
+
+def _incomplete(report: Report) -> Iterator[Note]:
+    for event in report.of(RunIncomplete):
+        text = f"{event.verb} {event.reason}: it has not tested everything"
+        yield Note("inconclusive", f"run {short_path(event.run)}", text)
 
 
 def _checked(report: Report) -> Iterator[Note]:
@@ -158,6 +164,7 @@ _SOURCES = (
     _failures,
     _deaths,
     _faults,
+    _incomplete,
     _checked,
     _replayed,
     _thresholds,

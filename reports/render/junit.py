@@ -18,7 +18,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 
-from kvproof.harness.records.events import Failure, PropertyVerdict
+from kvproof.harness.records.events import Failure, PropertyVerdict, RunIncomplete
 from kvproof.harness.records.fault_events import FaultsConcluded
 from kvproof.harness.records.run_directory import Run
 from kvproof.harness.records.sweep_events import Cell, Slower, SweepConcluded
@@ -170,6 +170,9 @@ def _run_cases(report: Report) -> Iterator[ET.Element]:
     for place, fault in enumerate(report.faults, 1):
         name = f"{place}. {fault.where}"
         yield _case("harness", name, "inconclusive", fault.message, fault.traceback)
+    for cut in report.of(RunIncomplete):
+        message = f"{cut.reason}: it has not tested everything"
+        yield _case("incomplete", f"{cut.verb} {cut.run}", "inconclusive", message)
     for part in report.skipped:
         hint = f"; to have it: {part.command}" if part.command else ""
         yield _case("skipped", part.part, "unsupported", f"{part.reason}{hint}")

@@ -29,6 +29,7 @@ from kvproof.harness.records.events import (
     Optimum,
     PropertyVerdict,
     Replayed,
+    RunIncomplete,
     Skipped,
     TargetConcluded,
     TargetFailed,
@@ -223,6 +224,8 @@ def describe(event: AnyEvent) -> tuple[str, str]:
             return "", f"{event.target}: every suite is concluded"
         case HarnessFault():
             return "inconclusive", f"kvproof itself failed in {event.where}: {event.message}"
+        case RunIncomplete():
+            return "inconclusive", f"run {event.run!r} {event.reason}: {event.verb} is not complete"
         case Skipped():
             hint = f"; to have it: {event.command}" if event.command else ""
             return "", f"skipped {event.part}: {event.reason}{hint}"

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from kvproof.harness.errors import ANSWERS, TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
+from kvproof.harness.machine_limits import limit_of_the_machine
 from kvproof.harness.records.events import (
     AnyEvent,
     Failure,
@@ -124,10 +125,12 @@ class SuiteRun:
             yield
         except TargetDied as died:
             self._write(target_failed(self._handle.name, died))
-        except (UsageError, MemoryError):
+        except UsageError:
             raise
-        except Exception as error:  # noqa: BLE001 - a fault of the harness is its own verdict
-            self._fault(error)
+        except Exception as error:
+            if limit_of_the_machine(error):
+                raise
+            self._fault(error)  # its own verdict
 
     def start(self) -> None:
         """Start the target, report it, and read the expected failures."""

@@ -80,7 +80,7 @@ def _options(arguments: SweepArguments) -> SweepOptions:
         timing=arguments.timing,
         timeout=seconds(arguments.timeout),
     )
-    _check(options, arguments.max_regression)
+    parse_where(options.where)
     return options
 
 
@@ -89,16 +89,6 @@ def _numbers(option: str, given: Sequence[str] | None) -> tuple[int, ...]:
         if not name.isdecimal():
             raise UsageError(f"{option} {name!r} is not a number", f"for example {option} 0,1")
     return tuple(int(name) for name in names(given))
-
-
-def _check(options: SweepOptions, max_regression: float) -> None:
-    parse_where(options.where)
-    if options.workers < 0:
-        raise UsageError(f"--workers {options.workers} is negative", "for example --workers 2")
-    if not max_regression >= 0:
-        raise UsageError(
-            f"--max-regression {max_regression} is negative", "0.1 tolerates a tenth more time"
-        )
 
 
 class Swept(NamedTuple):

@@ -11,7 +11,7 @@ from kvproof.harness.contract.target import Request, TargetConfig
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation import environments
 from kvproof.harness.isolation import registry as targets
-from kvproof.harness.isolation.handles import InProcessHandle, WorkerHandle
+from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.harness.isolation.registry import (
     USUAL,
     OwnTargets,
@@ -19,6 +19,7 @@ from kvproof.harness.isolation.registry import (
     open_handle,
     open_target,
 )
+from kvproof.harness.isolation.worker_handle import WorkerHandle
 
 FAKES = "kvproof.suites.tests.adapters.worker_fakes"
 HERE = OwnTargets(in_process=True)
@@ -143,7 +144,7 @@ def test_open_target_closes_what_it_opened() -> None:
 
 def test_open_target_ends_its_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def worker(spec: str, *, log_directory: Path | None = None) -> object:
-        from kvproof.harness.isolation.handles import WorkerHandle
+        from kvproof.harness.isolation.worker_handle import WorkerHandle
 
         factory = f"{FAKES}:make_toy"
         return WorkerHandle(spec, Path(sys.executable), factory, tmp_path / "log")

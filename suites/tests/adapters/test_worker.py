@@ -33,7 +33,8 @@ from kvproof.harness.contract.target import (
 )
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation import worker_main as worker
-from kvproof.harness.isolation.handles import VERBS, Handle, InProcessHandle, WorkerHandle
+from kvproof.harness.isolation.handles import VERBS, Handle, InProcessHandle
+from kvproof.harness.isolation.worker_handle import WorkerHandle
 from kvproof.suites.tests.adapters import worker_fakes
 
 FAKES = "kvproof.suites.tests.adapters.worker_fakes"
@@ -260,7 +261,7 @@ def test_closing_leaves_no_process(tmp_path: Path) -> None:
 HOST = f"""
 import sys
 from pathlib import Path
-from kvproof.harness.isolation.handles import WorkerHandle
+from kvproof.harness.isolation.worker_handle import WorkerHandle
 from kvproof.harness.contract.target import Request, TargetConfig
 handle = WorkerHandle("toy", Path(sys.executable), "{FAKES}:make_toy", Path(sys.argv[1]))
 target = handle.create(TargetConfig(8, 64))

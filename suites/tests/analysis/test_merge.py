@@ -133,12 +133,16 @@ def test_what_is_no_one_record_is_refused(tmp_path):
     refused(here("merge", "1", "2", "--output", "m", cwd=tmp_path), "different code", "one commit")
 
 
-def test_a_killed_job_is_no_pass(tmp_path):
+def test_a_killed_job_is_inconclusive(tmp_path):
     write_run(tmp_path / "1", 0, [verdict("a", "pass")])
     write_run(tmp_path / "2", 9, [verdict("b", "pass")])
     lines = (tmp_path / "2" / "events.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "2" / "events.jsonl").write_text("".join(lines[:-1]))
-    assert here("merge", "1", "2", "--output", "m", cwd=tmp_path).code == 70
+    done = here("merge", "1", "2", "--output", "m", cwd=tmp_path)
+    assert done.code == 3
+    assert "was killed, it is not complete" in (tmp_path / "m" / "events.jsonl").read_text()
+    assert "it has not tested everything" in (tmp_path / "m" / "report.md").read_text()
+    assert "it has not tested everything" in (tmp_path / "m" / "junit.xml").read_text()
 
 
 @pytest.mark.slow(reason="starts many processes")

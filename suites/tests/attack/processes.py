@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -76,7 +77,7 @@ class Outcome(NamedTuple):
     """Processes that were still there afterwards."""
 
 
-class Running:
+class Running(ABC):
     """A started command."""
 
     def __init__(self, pid: int, pipes: tuple[int, int]) -> None:
@@ -88,9 +89,9 @@ class Running:
             os.set_blocking(each, False)
             self._selector.register(each, selectors.EVENT_READ)
 
+    @abstractmethod
     def code(self) -> int | None:
         """Its exit code, once it has one."""
-        raise NotImplementedError
 
     def read(self, seconds: float) -> None:
         """Read its output for some time."""
@@ -253,7 +254,9 @@ def start_real(installation: Installation, command: Command) -> Running:
     )
     if out != subprocess.PIPE:
         os.close(out)
-        process.stdout = open(os.devnull, "rb")  # noqa: PTH123, SIM115 - Real closes it
+        end, other = os.pipe()
+        os.close(other)
+        process.stdout = os.fdopen(end, "rb")  # at its end; a selector takes no /dev/null
     return Real(process)
 
 

@@ -18,7 +18,7 @@ DECIDED = frozenset({Exit.PASS, Exit.USAGE, Exit.INCONCLUSIVE})
 CODES: Mapping[str, frozenset[Exit]] = {
     "compare": DECIDED | {Exit.FAILURE, Exit.REGRESSION},
     "eval compare": DECIDED | {Exit.FAILURE, Exit.REGRESSION},
-    "merge": DECIDED | {Exit.FAILURE, Exit.REGRESSION, Exit.HARNESS, Exit.INTERRUPTED},
+    "merge": DECIDED | {Exit.FAILURE, Exit.REGRESSION},
     "gate": DECIDED | {Exit.REGRESSION},
     "sweep": DECIDED | {Exit.REGRESSION},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -41,6 +42,12 @@ class Done(NamedTuple):
     code: int
     out: str
     err: str
+    """Without the lines about silences, which depend on the machine."""
+
+
+def messages(text: str) -> str:
+    """Leave out the lines about silences."""
+    return re.sub(r"^[\w-]+: at work for .*\n", "", text, flags=re.MULTILINE)
 
 
 def _environment(extra: Mapping[str, str]) -> dict[str, str]:
@@ -58,7 +65,7 @@ def kvproof(*arguments: str, cwd: Path, **environment: str) -> Done:
         timeout=_LONGEST,
         check=False,
     )
-    return Done(done.returncode, done.stdout, done.stderr)
+    return Done(done.returncode, done.stdout, messages(done.stderr))
 
 
 def here(*arguments: str, cwd: Path, **environment: str) -> Done:
@@ -82,7 +89,7 @@ def here(*arguments: str, cwd: Path, **environment: str) -> Done:
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
-    return Done(code, out.getvalue(), err.getvalue())
+    return Done(code, out.getvalue(), messages(err.getvalue()))
 
 
 def refused(done: Done, message: str, hint: str = "") -> None:
@@ -147,7 +154,7 @@ class Started:
 
     def wait(self) -> Done:
         code = self.process.wait(_LONGEST)
-        return Done(code, self.out.read_text(), self.err.read_text())
+        return Done(code, self.out.read_text(), messages(self.err.read_text()))
 
 
 @contextmanager

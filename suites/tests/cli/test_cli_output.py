@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kvproof.suites.runner.levels import property_names
-from kvproof.suites.tests.cli.cli_kit import ENGINE, FAULT, KVPROOF, here, kvproof
+from kvproof.suites.tests.cli.cli_kit import ENGINE, FAULT, KVPROOF, here, kvproof, messages
 
 NAMES = property_names()
 
@@ -126,7 +126,7 @@ def test_a_reader_that_leaves_does_not_change_the_verdict(tmp_path: Path) -> Non
         ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     whole = here("replay", str(CORPUS), "--target", FAULT, "--output", "whole", cwd=tmp_path)
-    assert done.stderr == ""
+    assert messages(done.stderr) == ""
     assert done.stdout.splitlines()[-1] == str(whole.code)
     assert (tmp_path / "record" / "report.html").exists()
 
@@ -142,7 +142,7 @@ def test_output_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
             check=False,
         )
     assert done.returncode == 2
-    first, hint = done.stderr.splitlines()
+    first, hint = messages(done.stderr).splitlines()
     assert first == "kvproof: cannot write to standard output: No space left on device"
     assert hint
 

@@ -93,11 +93,12 @@ def test_a_closed_terminal_closes_the_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [(SuiteRun, "explore"), (runs, "render")])
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
 def test_a_run_without_memory_is_closed_with_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[object, str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[object, str], error: Exception
 ) -> None:
     def exhausted(*_: object, **__: object) -> None:
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr(*where, exhausted)
     command = ("run", "--target", "reference", "--budget", "debug", "--output", "record")

@@ -57,7 +57,8 @@ def fuzz(
 
     Raises UsageError before anything runs if the options are invalid.
     """
-    _check(workers, units)
+    if workers < 1:
+        raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
     password = secret or os.environ.get(PASSWORD_VARIABLE, "")
     open_database(shared.database, shared.artifact, password=password)
     away = why_unreachable(shared.database, password=password)
@@ -90,13 +91,6 @@ def fuzz(
             for spec in specs:
                 _conclude(active, level, spec, driver.tallies[spec], own, cut_short=cut_short)
     return active.exit_code
-
-
-def _check(workers: int, units: int) -> None:
-    if units < 0:
-        raise UsageError(f"--units {units} is negative", "for example --units 100")
-    if workers < 1:
-        raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
 
 
 def _pool(ray: str, workers: int) -> Pool:
