@@ -28,6 +28,7 @@ SPEC = "kvproof.harness.adapters.transformers.target:make_target"
 NEW = 10
 
 
+@pytest.mark.slow(reason="random histories of a cache on torch")
 def test_its_cache_holds_under_random_histories():
     known = expected_failures.load(
         adapter.PROFILE.engine, adapter.PROFILE.version, names=property_names()
