@@ -32,11 +32,20 @@ TESTED = (
 )
 """`model_type` of the families in `examples.parity.tiny_models`."""
 
+TESTED_WITH = ("5.17.0", "5.23.0")
+"""Versions of transformers with which the parity suite has run on all of them."""
+
 _OWN_CACHE = "keeps its cache in classes of its own, which page differently"
 _MAMBA_1 = (
     "is Mamba-1: the scan of transformers takes no initial state, so a prompt in chunks is "
     "computed as if each chunk were the first"
 )
+_IN_MODULES = "keeps its state in its own modules, where all requests share it"
+_PREFIX_LM = (
+    "attends from all tokens of a prompt to all others (prefix-LM attention), so that no entry of "
+    "one prompt can serve another"
+)
+_CROSS = "reads images by cross-attention, whose keys and values belong to no token of the prompt"
 REFUSED = {
     "deepseek_v4": _OWN_CACHE,
     "falcon_mamba": _MAMBA_1,
@@ -44,6 +53,12 @@ REFUSED = {
     "mamba": _MAMBA_1,
     "minimax": _OWN_CACHE,
     "minimax_m3_vl": _OWN_CACHE,
+    "mllama": _CROSS,
+    "paligemma": _PREFIX_LM,
+    "recurrent_gemma": _IN_MODULES,
+    "rwkv": "keeps its state beside the cache of transformers, in an argument of its own",
+    "xlstm": _OWN_CACHE,
+    "zamba": _MAMBA_1,
 }
 """`model_type` -> what is in the way."""
 

@@ -33,6 +33,12 @@ class Pixels(NamedTuple):
     grid: torch.Tensor | None
 
 
+def pixels_of(processor: Any, image: Any) -> Pixels:
+    """Let a model's own processor make pixels of one image (PIL, RGB)."""
+    made = processor.image_processor(images=[image], return_tensors="pt")
+    return Pixels(made["pixel_values"], made.get("image_grid_thw"))
+
+
 class Images:
     """Images by content hash; features of the last `keep` of them."""
 
@@ -68,7 +74,8 @@ class Images:
             del self._shown[content]
             self._pixels.pop(content, None)
 
-    def _encode(self, span: Span) -> Any:
+    def encode(self, span: Span) -> Any:
+        """Return the features of an image, computed if they are not kept."""
         features = self._features.pop(span.content, None)
         if features is None:
             features = self._run(span)
@@ -100,7 +107,7 @@ class Images:
             yield {}
             return
         assert len(batch.rows) == 1, "rows with images are computed alone"
-        merged = _merge([self._encode(span) for span in spans])
+        merged = _merge([self.encode(span) for span in spans])
         self._core.get_image_features = lambda *_, **__: merged
         try:
             yield {"pixel_values": self._given(spans[0]).values, **self._types(row)}

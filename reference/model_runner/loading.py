@@ -9,8 +9,9 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoProcessor, AutoTokenizer
 
-from kvproof.reference.model_runner.families import TESTED, check_family
-from kvproof.reference.model_runner.self_check import SelfCheck, require, self_check
+from kvproof.reference.model_runner.families import TESTED, TESTED_WITH, check_family
+from kvproof.reference.model_runner.findings import SelfCheck
+from kvproof.reference.model_runner.self_check import require, self_check
 from kvproof.reference.model_runner.specs import UnsupportedModel
 from kvproof.reference.model_runner.still_images import StillImages
 
@@ -35,6 +36,23 @@ class Loaded(NamedTuple):
     def tested(self) -> bool:
         """Return whether the parity suite has a model of this family."""
         return self.family in TESTED
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return lines for people: what was tested for this family, and what was not."""
+        version = f"transformers {transformers.__version__}"
+        if self.tested:
+            tested = (
+                f"parity suite with transformers {' and '.join(TESTED_WITH)}; this is {version}"
+            )
+        else:
+            tested = f"not in the parity suite, only the self-check covers it; {version}"
+        check = self.check or SelfCheck(self.family, (), ("everything: it was not asked for",))
+        missed = [*check.missed, *([f"images: {check.images}"] if check.images else ())]
+        lines = [f"family {self.family}: {tested}"]
+        if check.findings:
+            lines.append(f"self-check: {'; '.join(each.text for each in check.findings)}")
+        return (*lines, *(f"not checked: {each}" for each in missed))
 
     @property
     def chats(self) -> bool:
@@ -83,11 +101,13 @@ def load(
             "save_pretrained has written, or a snapshot of a repository"
         )
     model = _model(path, dtype).to(device).eval()
-    found = self_check(model) if check else None
-    if found:
-        require(found)
     tokenizer = _optional(AutoTokenizer, path, "tokenizer_config.json", "tokenizer.json")
-    return Loaded(model, tokenizer, _processor(path, tokenizer, model.config), found)
+    processor, why = _processor(path, tokenizer, model.config)
+    found = self_check(model, processor) if check else None
+    if found:
+        found = found._replace(images=why or found.images)
+        require(found)
+    return Loaded(model, tokenizer, processor, found)
 
 
 def _model(path: Path, dtype: torch.dtype | str) -> Any:
@@ -106,7 +126,13 @@ def _model(path: Path, dtype: torch.dtype | str) -> Any:
             f"transformers {transformers.__version__} has no {name}; code that a folder brings "
             f"along is not run; tested are {', '.join(TESTED)}"
         )
-    return make.from_pretrained(path, dtype=dtype, local_files_only=True)
+    try:
+        return make.from_pretrained(path, dtype=dtype, local_files_only=True)
+    except Exception as error:
+        raise UnsupportedModel(
+            f"the weights in {path} cannot be loaded: {_short(error)}; are all files of the folder "
+            "there, and whole?"
+        ) from error
 
 
 def _optional(make: Any, path: Path, *names: str) -> Any | None:
@@ -115,11 +141,21 @@ def _optional(make: Any, path: Path, *names: str) -> Any | None:
     return make.from_pretrained(path, local_files_only=True)
 
 
-def _processor(path: Path, tokenizer: Any | None, config: Any) -> Any | None:
-    """Load the image processor, even if its video part lacks a package."""
+def _processor(path: Path, tokenizer: Any | None, config: Any) -> tuple[Any | None, str]:
+    """Load the image processor, even if its video part lacks a package; else say why not."""
+    names = ("preprocessor_config.json", "processor_config.json")
+    placeholder = getattr(config, "image_token_id", None)
     try:
-        return _optional(AutoProcessor, path, "preprocessor_config.json", "processor_config.json")
+        return _optional(AutoProcessor, path, *names), ""
     except ImportError as error:
         reason = " ".join(str(error).split())
-        placeholder = getattr(config, "image_token_id", None)
-        return StillImages(str(path), tokenizer, placeholder, reason)
+    except Exception as error:  # noqa: BLE001 - processors raise what they like for their files
+        return None, f"the image processor cannot be loaded: {_short(error)}"
+    try:
+        return StillImages(str(path), tokenizer, placeholder, reason), ""
+    except Exception as error:  # noqa: BLE001 - text is served without its images
+        return None, str(error) if isinstance(error, UnsupportedModel) else _short(error)
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -3,87 +3,55 @@
 A difference has two possible causes. If transformers alone gives another result when a prompt is
 cut into chunks, no engine can be right on this family, and the fault is upstream. Otherwise, if the
 runner differs from its `DynamicCache` on the same chunks, the fault is here.
+
+On the model itself, results have to be equal bit by bit: rounding is the same on both sides. All
+other comparisons need a wide type; they use a short copy of the model in float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-import transformers
 
-from kvproof.reference.engine.engine import Engine
-from kvproof.reference.engine.engine_config import EngineConfig
+from kvproof.reference.model_runner.findings import (
+    TOLERANCE,
+    Finding,
+    SelfCheck,
+    difference,
+    prompt_of,
+)
+from kvproof.reference.model_runner.image_check import image_check
 from kvproof.reference.model_runner.oracle import Schedule, truth
-from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config
-from kvproof.reference.model_runner.specs import UnsupportedModel
+from kvproof.reference.model_runner.served import Served
+from kvproof.reference.model_runner.short_copy import ShortCopy, short_copy
+from kvproof.reference.model_runner.specs import UnsupportedModel, probe
 
 LENGTH, CHUNK, ANSWER = 44, 16, 4
 """Tokens of the prompt, of a chunk, and of the answer."""
-BLOCKS, STATES = 8, 4
-"""Room for each group, and for states, in the pool: a large model has large blocks."""
-TOLERANCE = 1e-3
-"""Of the largest logit, in float32; with fewer bits rounding alone may choose other experts."""
 CHUNKS: Schedule = [(0, 16), (16, 32), (32, 44)]
 ONE_BY_ONE: Schedule = [(0, 32), *((n, n + 1) for n in range(32, LENGTH))]
+LONG, SHARED = 76, 69
+"""Tokens of the prompt of the copy, and of its beginning that a second prompt has."""
+_WIDE = (torch.float32, torch.float64)
 
 
-class Finding(NamedTuple):
-    """Result of one comparison."""
+def self_check(model: Any, processor: Any | None = None) -> SelfCheck:
+    """Compare transformers with itself, and the runner with transformers.
 
-    name: str
-    difference: float
-    limit: float
-    upstream: bool
-    """Whether transformers was compared with itself."""
-
-    @property
-    def passed(self) -> bool:
-        """Return whether it holds."""
-        return self.difference <= self.limit
-
-
-class SelfCheck(NamedTuple):
-    """All comparisons of one model."""
-
-    family: str
-    findings: tuple[Finding, ...]
-
-    @property
-    def problem(self) -> str:
-        """Return the cause of the first failure; empty if there is none."""
-        for finding in self.findings:
-            if not finding.passed:
-                return self._blame(finding)
-        return ""
-
-    def _blame(self, finding: Finding) -> str:
-        size = f"{finding.name} changes logits by {finding.difference:.1e}"
-        version = f"transformers {transformers.__version__}"
-        if finding.upstream:
-            return f"family {self.family} is wrong in {version}: {size}"
-        return f"the runner does not reproduce family {self.family} of {version}: {size}"
-
-
-def self_check(model: Any) -> SelfCheck:
-    """Compare transformers with itself, and the runner with transformers."""
-    tokens = _tokens(model)
-    whole = truth(model, tokens).logits
-    again = truth(model, tokens, CHUNKS).logits
-    findings = [_upstream("the same prompt twice", again, truth(model, tokens, CHUNKS).logits, 0)]
-    if next(model.parameters()).dtype in (torch.float32, torch.float64):
-        limit = TOLERANCE * float(whole.abs().max())
-        named: Sequence[tuple[str, Schedule]] = (
-            ("a prompt in chunks", CHUNKS),
-            ("a prompt token by token", ONE_BY_ONE),
-        )
-        for name, schedule in named:
-            pieces = again if schedule is CHUNKS else truth(model, tokens, schedule).logits
-            findings.append(_upstream(name, whole, pieces, limit))
-    findings.append(_reproduced(model, tokens))
-    return SelfCheck(model.config.model_type, tuple(findings))
+    `processor`: of a model that takes images. Raises UnsupportedModel if the model cannot run.
+    """
+    family = model.config.model_type
+    try:
+        return _checked(family, model, processor)
+    except UnsupportedModel:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise UnsupportedModel(
+            f"family {family} cannot be run on a cache of transformers: {why}"
+        ) from error
 
 
 def require(check: SelfCheck) -> None:
@@ -92,36 +60,96 @@ def require(check: SelfCheck) -> None:
         raise UnsupportedModel(check.problem)
 
 
-def _tokens(model: Any) -> list[int]:
-    """Return a prompt of different tokens, usually none of them special."""
-    size = model.config.get_text_config(decoder=True).vocab_size
-    return [int(size * (3 + n) / (2 * LENGTH)) for n in range(LENGTH)]
+def _checked(family: str, model: Any, processor: Any | None) -> SelfCheck:
+    copied = short_copy(model)
+    wide = copied.model if copied.model is not None else model
+    missed: list[str] = []
+    tokens = prompt_of(model, LENGTH)
+    again = truth(model, tokens, CHUNKS).logits
+    twice = truth(model, tokens, CHUNKS).logits
+    findings = [Finding("the same prompt twice", difference(again, twice), 0, upstream=True)]
+    if next(wide.parameters()).dtype in _WIDE:
+        findings += _ahead(wide)
+    if next(model.parameters()).dtype in _WIDE:
+        findings += _upstream(model, tokens, (CHUNKS, ONE_BY_ONE), "")
+    findings += _reproduced(model)
+    if copied.model is None:
+        missed.append(copied.why_not)
+        return SelfCheck(family, tuple(findings), tuple(missed))
+    if _blind(copied.model):
+        missed.append("hits, hardly: earlier tokens change the logits of these weights by nothing")
+    findings += _on_copy(copied, missed)
+    images, why = image_check(copied.model, processor)
+    wrong = [
+        f"{each.name} changes logits by {each.difference:.1e}" for each in images if not each.passed
+    ]
+    if wrong:
+        images, why = [], f"the runner computes other logits for images: {wrong[0]}"
+    return SelfCheck(family, (*findings, *images), tuple(missed), why, copied[1:3])
 
 
-def _upstream(name: str, left: torch.Tensor, right: torch.Tensor, limit: float) -> Finding:
-    return Finding(name, _largest(left, right), limit, upstream=True)
+def _ahead(model: Any) -> list[Finding]:
+    """Compare logits before the last token, for two last tokens: nothing may look ahead."""
+    tokens = prompt_of(model, LENGTH)
+    left = truth(model, tokens).logits
+    right = truth(model, [*tokens[:-1], tokens[0]]).logits
+    limit = TOLERANCE * float(left.abs().max())
+    name = "the last token of a prompt, before it,"
+    return [Finding(name, difference(left[:-1], right[:-1]), limit, ahead=True)]
 
 
-def _reproduced(model: Any, tokens: Sequence[int]) -> Finding:
-    """Run the engine; its logits must be those of a `DynamicCache` bit by bit."""
-    segments: list[tuple[int, torch.Tensor]] = []
-
-    def keep(_: str, start: int, logits: torch.Tensor) -> None:
-        segments.append((start, logits))
-
-    config = cache_config(model, num_blocks=2, block_size=CHUNK)
-    room = BLOCKS * len(config.groups) + STATES * config.layout.state_blocks
-    config = replace(config, num_blocks=room)
-    runner = HuggingFaceModel(model, config, on_logits=keep)
-    answer = Engine(EngineConfig(config, CHUNK, poison_freed=True), runner).generate(
-        [tokens], max_new_tokens=ANSWER
-    )[0]
-    schedule = [(start, start + len(logits)) for start, logits in segments]
-    right = truth(model, [*tokens, *answer[:-1]], schedule).logits
-    ours = torch.cat([logits for _, logits in segments])
-    return Finding("paging", _largest(right, ours), 0, upstream=False)
+def _blind(model: Any) -> bool:
+    """Return whether the answers do not depend on what a hit would bring."""
+    tokens = prompt_of(model, LONG)
+    left = truth(model, tokens).logits
+    right = truth(model, [*reversed(tokens[:32]), *tokens[32:]]).logits
+    return difference(left[48:], right[48:]) <= TOLERANCE * float(left.abs().max())
 
 
-def _largest(left: torch.Tensor, right: torch.Tensor) -> float:
-    difference = (left.double() - right.double()).abs().max()
-    return float(torch.nan_to_num(difference, nan=float("inf")))
+def _upstream(
+    model: Any, tokens: Sequence[int], schedules: tuple[Schedule, Schedule], where: str
+) -> list[Finding]:
+    whole = truth(model, tokens).logits
+    limit = TOLERANCE * float(whole.abs().max())
+    names = ("a prompt in chunks", "a prompt token by token")
+    return [
+        Finding(
+            name + where, difference(whole, truth(model, tokens, cuts).logits), limit, upstream=True
+        )
+        for name, cuts in zip(names, schedules, strict=True)
+    ]
+
+
+def _reproduced(model: Any) -> list[Finding]:
+    """Run the engine; its logits must be those of a `DynamicCache` bit by bit, also after a hit."""
+    tokens = prompt_of(model, LENGTH)
+    served = Served(model, chunk=CHUNK, tokens=2 * LENGTH)
+    first = served.ask(tokens, answer=ANSWER)
+    found = [Finding("paging", difference(*served.equal(first)), 0)]
+    second = served.ask([*tokens[:37], *reversed(tokens[:5])], answer=ANSWER)
+    if second.hit and (equal := served.equal(second, after=first)):
+        found.append(Finding(f"a hit of {second.hit} tokens", difference(*equal), 0))
+    return found
+
+
+def _on_copy(copied: ShortCopy, missed: list[str]) -> list[Finding]:
+    """Compare what needs a wide type: chunks and hits with a whole prompt."""
+    model, layers = copied.model, probe(copied.model).layers
+    window = max((each.size for each in layers), default=0)
+    where = f" beyond a window of {window}" if window else ""
+    where += f" (float32, {copied.layers} of {copied.of} layers)"
+    tokens = prompt_of(model, LONG)
+    cuts = [(start, min(start + CHUNK, LONG)) for start in range(0, LONG, CHUNK)]
+    singly = [(0, 48), *((n, n + 1) for n in range(48, LONG))]
+    findings = _upstream(model, tokens, (cuts, singly), where)
+    served = Served(model, chunk=CHUNK, tokens=2 * LONG)
+    served.ask(tokens, answer=ANSWER)
+    asked = served.ask([*tokens[:SHARED], *reversed(tokens[:7])], answer=ANSWER)
+    if not asked.hit:
+        missed.append("a hit: nothing was found of a prompt that was sent before")
+        return findings
+    whole = truth(model, asked.tokens).logits
+    limit = TOLERANCE * float(whole.abs().max())
+    state = ", its state restored," if any(each.states for each in layers) else ""
+    name = f"a hit of {asked.hit} tokens{state}{where}"
+    return [*findings, Finding(name, difference(whole[asked.hit :], asked.logits), limit)]

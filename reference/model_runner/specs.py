@@ -81,18 +81,35 @@ def cache_argument(model: Any) -> str:
 def probe(model: Any) -> Probe:
     """Run two tokens on a `DynamicCache`. Raises UnsupportedModel for caches of other kinds."""
     cache = DynamicCache(config=model.config)
+    family = model.config.model_type
     device = next(model.parameters()).device
     with ExpertsRecorder(model) as recorder:
         tokens = torch.tensor([PROBE], device=device)
         with torch.no_grad():
-            model(input_ids=tokens, use_cache=True, **{cache_argument(model): cache})
+            _run(model, input_ids=tokens, use_cache=True, **{cache_argument(model): cache})
         experts = recorder.form(len(PROBE))
     types = getattr(model.config.get_text_config(decoder=True), "layer_types", None) or ()
     layers = [
         _layer(index, layer, chunked=types[index : index + 1] == ["chunked_attention"])
         for index, layer in enumerate(cache.layers)
     ]
+    if not any(layer.tokens or layer.states for layer in layers):
+        raise UnsupportedModel(
+            f"family {family} keeps nothing in a cache of transformers, so nothing can be paged"
+        )
     return Probe(tuple(layers), experts)
+
+
+def _run(model: Any, **arguments: Any) -> None:
+    """Call a model. Raises UnsupportedModel, whatever it raises."""
+    try:
+        model(**arguments)
+    except Exception as error:
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise UnsupportedModel(
+            f"family {model.config.model_type} cannot compute two tokens on a cache of "
+            f"transformers: {why}"
+        ) from error
 
 
 def _layer(index: int, layer: Any, *, chunked: bool) -> CachedLayer:

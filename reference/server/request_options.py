@@ -263,7 +263,8 @@ class Checker:
 
     def _image(self, name: str, url: str) -> Part:
         if not self._abilities.images:
-            raise ApiError(400, f"{name}: this model reads no images", param=name)
+            why = f": {self._abilities.no_images}" if self._abilities.no_images else ""
+            raise ApiError(400, f"{name}: this model reads no images{why}", param=name)
         return Part(image=image_of(url, name, self._config.max_image_bytes))
 
 

@@ -61,7 +61,8 @@ class HuggingFaceText:
         self.vocabulary = int(text.vocab_size)
         self.max_len = _length(max_len, getattr(text, "max_position_embeddings", None))
         self.ends = _ends(loaded)
-        shows = loaded.processor is not None and loaded.chats
+        unseen = loaded.check.images if loaded.check else ""
+        shows = loaded.processor is not None and loaded.chats and not unseen
         self._image_token = getattr(loaded.model.config, "image_token_id", None) if shows else None
         names = ("image_token_id", "video_token_id", "audio_token_id")
         self._placeholders = {getattr(loaded.model.config, name, None) for name in names} - {None}
@@ -70,6 +71,7 @@ class HuggingFaceText:
             top_logprobs=TOP_LOGPROBS,
             prompt_logprobs=True,
             images=self._image_token is not None,
+            no_images=unseen,
             chat=loaded.chats,
             template=settable(loaded.template),
             experts=config.return_routed_experts,

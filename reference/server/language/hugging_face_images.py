@@ -12,6 +12,7 @@ from PIL import Image as Files
 
 from kvproof.reference.core.identity import Span
 from kvproof.reference.core.media_hash import content_hash
+from kvproof.reference.model_runner.images import pixels_of
 from kvproof.reference.server.language.language import Image, PromptError
 
 MOST_PIXELS = 64 << 20
@@ -44,9 +45,7 @@ def opened(image: Image) -> Any:
 
 def picture(processor: Any, image: Image, decoded: Any) -> Picture:
     """Let the model's own processor make pixels of an image."""
-    made = processor.image_processor(images=[decoded], return_tensors="pt")
-    grid = made.get("image_grid_thw")
-    return Picture(content_hash(image.data), made["pixel_values"], grid)
+    return Picture(content_hash(image.data), *pixels_of(processor, decoded))
 
 
 def spans_of(tokens: Sequence[int], token: int, pictures: Sequence[Picture]) -> tuple[Span, ...]:

@@ -28,6 +28,8 @@ class Abilities(NamedTuple):
     prompt_logprobs: bool = False
     """Log-probabilities of the prompt's own tokens (`prompt_logprobs`, `echo` with `logprobs`)."""
     images: bool = False
+    no_images: str = ""
+    """Why a model that has an encoder of images shows none."""
     chat: bool = True
     template: frozenset[str] = frozenset()
     """Variables of the chat template that a request may set; `tools` if it shows tools."""

@@ -154,11 +154,12 @@ def test_a_fault_of_transformers_is_called_one():
     assert check.problem.startswith(
         f"family jamba is wrong in transformers {version}: a prompt in chunks changes logits by "
     )
-    assert [finding.name for finding in check.findings if finding.passed] == [
-        "the same prompt twice",
-        "a prompt token by token",
-        "paging",
-    ]
+    failed = {finding.name.partition(" (")[0] for finding in check.findings if not finding.passed}
+    assert failed == {
+        "a prompt in chunks",
+        "a hit of 64 tokens, its state restored,",
+    }
+    assert {"paging", "a prompt token by token"} <= {each.name for each in check.findings}
 
 
 def test_a_device_that_says_otherwise_each_time_is_not_blamed_on_paging(monkeypatch):

@@ -37,6 +37,8 @@ class Built(NamedTuple):
     engine: Engine
     language: Language
     remote: RemoteObjects | None = None
+    notes: tuple[str, ...] = ()
+    """Lines about the model, for the start."""
 
     def close(self) -> None:
         """Write the cache to the tiers below, then close their connections."""
@@ -105,7 +107,7 @@ def hugging_face(options: ServeOptions) -> Built:
         attention=options.attention,
         max_len=options.max_model_len,
     )
-    return _built(options, cache, language)
+    return _built(options, cache, language)._replace(notes=loaded.notes)
 
 
 def _packages() -> tuple[Any, ...]:

@@ -52,6 +52,8 @@ def _run(built: Built, config: ServerConfig, bound: socket, name: str) -> None:
         console.print(served, markup=False, highlight=False)
         size = f"{cache.num_blocks - 1} blocks of {cache.block_size} tokens"
         console.print(f"  {size}; Ctrl-C or SIGTERM ends it", highlight=False)
+        for note in built.notes:
+            console.print(f"  {note}", markup=False, highlight=False)
         if not running.is_loopback(bound):
             key = "with the API key" if config.api_key else "by anybody: there is no --api-key-file"
             console.print(f"  reachable from other machines, {key}", style="bold yellow")
