@@ -42,9 +42,7 @@ class Loaded(NamedTuple):
         """Return lines for people: what was tested for this family, and what was not."""
         version = f"transformers {transformers.__version__}"
         if self.tested:
-            tested = (
-                f"parity suite with transformers {' and '.join(TESTED_WITH)}; this is {version}"
-            )
+            tested = f"parity suite with transformers {' and '.join(TESTED_WITH)}; now {version}"
         else:
             tested = f"not in the parity suite, only the self-check covers it; {version}"
         check = self.check or SelfCheck(self.family, (), ("everything: it was not asked for",))

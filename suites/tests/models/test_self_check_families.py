@@ -101,7 +101,7 @@ def test_the_start_names_what_was_tested(tmp_path):
     first, second = load(tmp_path).notes
     assert first == (
         f"family llama: parity suite with transformers {' and '.join(TESTED_WITH)}; "
-        f"this is transformers {transformers.__version__}"
+        f"now transformers {transformers.__version__}"
     )
     assert second.startswith("self-check: the same prompt twice; ")
 
