@@ -8,10 +8,16 @@ import torch
 
 from kvproof.reference.core.identity import Span
 from kvproof.reference.core.media_hash import content_hash
-from kvproof.reference.model_runner.findings import TOLERANCE, Finding, difference, prompt_of
+from kvproof.reference.model_runner.comparison import (
+    BLOCK,
+    TOLERANCE,
+    Finding,
+    Served,
+    difference,
+    prompt_of,
+)
 from kvproof.reference.model_runner.images import Images, Pixels, pixels_of
 from kvproof.reference.model_runner.oracle import Picture, truth
-from kvproof.reference.model_runner.served import BLOCK, Served
 
 SIDE = 56
 """Of the images, in pixels, before the processor resizes them."""

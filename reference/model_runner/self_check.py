@@ -11,20 +11,20 @@ other comparisons need a wide type; they use a short copy of the model in float3
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+import transformers
 
-from kvproof.reference.model_runner.findings import (
+from kvproof.reference.model_runner.comparison import (
     TOLERANCE,
     Finding,
-    SelfCheck,
+    Served,
     difference,
     prompt_of,
 )
 from kvproof.reference.model_runner.image_check import image_check
 from kvproof.reference.model_runner.oracle import Schedule, truth
-from kvproof.reference.model_runner.served import Served
 from kvproof.reference.model_runner.short_copy import ShortCopy, short_copy
 from kvproof.reference.model_runner.specs import UnsupportedModel, probe
 
@@ -35,6 +35,39 @@ ONE_BY_ONE: Schedule = [(0, 32), *((n, n + 1) for n in range(32, LENGTH))]
 LONG, SHARED = 76, 69
 """Tokens of the prompt of the copy, and of its beginning that a second prompt has."""
 _WIDE = (torch.float32, torch.float64)
+
+
+class SelfCheck(NamedTuple):
+    """All comparisons of one model."""
+
+    family: str
+    findings: tuple[Finding, ...]
+    missed: tuple[str, ...] = ()
+    """What was not compared, and why."""
+    images: str = ""
+    """Why no images can be shown to the model; empty if they can."""
+    copied: tuple[int, int] = (0, 0)
+    """Layers of the copy in float32, and of the model."""
+
+    @property
+    def problem(self) -> str:
+        """Return the cause of the first failure; empty if there is none."""
+        for finding in self.findings:
+            if not finding.passed:
+                return self._blame(finding)
+        return ""
+
+    def _blame(self, finding: Finding) -> str:
+        size = f"{finding.name} changes logits by {finding.difference:.1e}"
+        version = f"transformers {transformers.__version__}"
+        if finding.ahead:
+            return (
+                f"family {self.family} is not served: its tokens attend to later ones of the "
+                f"prompt (prefix-LM attention), so an entry of one cannot serve another: {size}"
+            )
+        if finding.upstream:
+            return f"family {self.family} is wrong in {version}: {size}"
+        return f"the runner does not reproduce family {self.family} of {version}: {size}"
 
 
 def self_check(model: Any, processor: Any | None = None) -> SelfCheck:

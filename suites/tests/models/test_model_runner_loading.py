@@ -19,12 +19,11 @@ from kvproof.suites.tests.models.model_kit import (
 from kvproof.reference.engine.engine import Engine  # isort: skip
 from kvproof.reference.engine.engine_config import EngineConfig  # isort: skip
 from kvproof.reference.model_runner.families import REFUSED, TESTED  # isort: skip
-from kvproof.reference.model_runner.loading import load  # isort: skip
+from kvproof.reference.model_runner.loading import StillImages, load  # isort: skip
 from kvproof.reference.model_runner.oracle import truth  # isort: skip
 from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config  # isort: skip
 from kvproof.reference.model_runner.self_check import self_check  # isort: skip
 from kvproof.reference.model_runner.specs import UnsupportedModel, probe  # isort: skip
-from kvproof.reference.model_runner.still_images import StillImages  # isort: skip
 from kvproof.suites.reference.parity.tiny_models import sharpen  # isort: skip
 from examples.parity.tiny_models import FAMILIES, build  # isort: skip
 

@@ -1,4 +1,4 @@
-"""A small engine on a model, for the self-check: prompts in, logits and hits out."""
+"""Parts of the self-check: a small engine on a model, and what a comparison with it has found."""
 
 from __future__ import annotations
 
@@ -13,9 +13,33 @@ from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.model_runner.oracle import Picture, truth
 from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config
 
+TOLERANCE = 1e-3
+"""Of the largest logit, in float32; with fewer bits rounding alone may choose other experts."""
 BLOCK = 16
 STATES = 8
 """Room for states in the pool: a large model has large blocks."""
+
+
+class Finding(NamedTuple):
+    """Result of one comparison."""
+
+    name: str
+    difference: float
+    limit: float
+    upstream: bool = False
+    """Whether transformers was compared with itself."""
+    ahead: bool = False
+    """Whether it shows that tokens attend to later ones."""
+
+    @property
+    def passed(self) -> bool:
+        """Return whether it holds."""
+        return self.difference <= self.limit
+
+    @property
+    def text(self) -> str:
+        """Return the comparison and its result, for people."""
+        return f"{self.name.rstrip(',')} {self.difference:.0e}" if self.limit else self.name
 
 
 class Asked(NamedTuple):
@@ -83,3 +107,15 @@ class Served:
             return ()
         right = truth(self._model, asked.tokens, [*before, *asked.segments]).logits
         return right[asked.hit :], asked.logits
+
+
+def difference(left: torch.Tensor, right: torch.Tensor) -> float:
+    """Return the largest difference; infinite for NaN."""
+    largest = (left.double() - right.double()).abs().max()
+    return float(torch.nan_to_num(largest, nan=float("inf")))
+
+
+def prompt_of(model: Any, length: int) -> list[int]:
+    """Return a prompt of different tokens, usually none of them special."""
+    size = model.config.get_text_config(decoder=True).vocab_size
+    return [int(size * (3 + n) / (2 * length)) for n in range(length)]
