@@ -68,6 +68,19 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Largest share of samples without an answer for a verdict."""
 
 
+class Synthetic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Synthetic samples, where no data is given."""
+
+    samples: Positive = 48
+    max_tokens: Annotated[int, Meta(ge=2000)] = 8000
+    """Of the longest document."""
+    seed: int = 0
+
+
+QUICK = Synthetic(samples=24, max_tokens=2000)
+"""Samples of a quick run."""
+
+
 class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A running server, or the command of one."""
 
@@ -109,6 +122,7 @@ class EvalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Hash of the only data that the file allows."""
     protocol: Protocol = field(default_factory=Protocol)
     judge: Judge = field(default_factory=Judge)
+    synthetic: Synthetic = field(default_factory=Synthetic)
     server: Server = field(default_factory=Server)
     configuration: Annotated[tuple[Configuration, ...], Meta(min_length=2)]
 
@@ -222,14 +236,18 @@ def check_servers(config: EvalConfig) -> None:
             command(config, each, port=0)
 
 
+def own_command() -> Path:
+    """Path of this environment's kvproof."""
+    return Path(sys.executable).with_name("kvproof")
+
+
 _HOLE = re.compile(r"\{(\w+)\}")
 
 
 def command(config: EvalConfig, one: Configuration, *, port: int) -> list[str]:
     """Fill in the launch command. Raises UsageError for an unknown name."""
-    here = Path(sys.executable)
     given: dict[str, Setting] = {**one.settings, "port": port}
-    given |= {"python": str(here), "kvproof": str(here.with_name("kvproof"))}
+    given |= {"python": sys.executable, "kvproof": str(own_command())}
     if config.model:
         given["model"] = config.model
 

@@ -144,14 +144,25 @@ def side_doubts(
 def check_comparable(first: Conditions, second: Conditions) -> None:
     """Refuse runs with different requests. Raises UsageError with both values."""
     one, other = (_flat(msgspec.to_builtins(each)) for each in (first, second))
+    known = bool(first.weights and second.weights)
+    if known and first.weights != second.weights:
+        raise UsageError(
+            f"the runs have other weights: {first.weights} of {first.model!r} and "
+            f"{second.weights} of {second.model!r}",
+            "a cache is judged on equal weights; run both on one model folder",
+        )
     for name in sorted(one.keys() | other.keys()):
-        if name.startswith(("data.name", "data.notes", "runner")):
+        if name.startswith(_DESCRIPTIONS) or (known and name == "model"):
             continue
         if one.get(name) != other.get(name):
             raise UsageError(
                 f"the runs differ in {name}: {one.get(name)!r} and {other.get(name)!r}",
                 "only runs with the same data, prompts, sampling and truncation can be compared",
             )
+
+
+_DESCRIPTIONS = ("data.name", "data.kind", "data.notes", "runner", "weights")
+"""Conditions that may differ in two comparable runs; weights are compared before."""
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -85,7 +85,18 @@ def sentence(summary: Summary) -> str:
     order = f"order {asked.order}, {asked.concurrency} at once, {plural(asked.repeats, 'repeat')}"
     cut_by = "" if asked.truncation == "none" else f"; {clean(asked.truncation)}"
     by = "" if asked.runner == "kvproof" else f"; asked by {clean(asked.runner)}"
-    return f"{data} ({asked.data.sha256[:12]}); {prompt}; {sampling}; {order}{cut_by}{by}"
+    subject = f"{_subject(summary)}; " if summary.measured else ""
+    return f"{subject}{data} ({asked.data.sha256[:12]}); {prompt}; {sampling}; {order}{cut_by}{by}"
+
+
+def _subject(summary: Summary) -> str:
+    """Model, weights and engines."""
+    weights = summary.conditions.weights
+    models = dict.fromkeys(each.model for each in summary.measured if each.model)
+    engines = dict.fromkeys(f"{e.engine} {e.version}".strip() for e in summary.measured)
+    named = ", ".join(models) or "model without a name"
+    known = f"weights {weights[:12]}" if weights else "weights not known"
+    return clean(f"{named} ({known}) on {', '.join(filter(None, engines)) or 'an engine'}")
 
 
 def print_summary(summary: Summary, console: Console) -> None:
@@ -142,7 +153,12 @@ _DOES = ("does", "do")
 
 def markdown(summary: Summary) -> str:
     """The report as Markdown."""
-    lines = ["# LongBench v2", "", f"**{summary.verdict}**: {verdict_sentence(summary)}", ""]
+    lines = [
+        f"# {_heading(summary)}",
+        "",
+        f"**{summary.verdict}**: {verdict_sentence(summary)}",
+        "",
+    ]
     lines += [f"- {_escaped(finding)}" for finding in findings(summary)]
     lines += ["", _escaped(sentence(summary)), ""]
     lines += [f"- {_escaped(clean(note))}" for note in summary.conditions.data.notes]
@@ -153,6 +169,11 @@ def markdown(summary: Summary) -> str:
         lines += ["", table.note] if table.note else []
     found = [f"- {_escaped(title)}: {_escaped(ids)}" for title, ids in flips(summary)]
     return "\n".join([*lines, *(["", "## Flips", "", *found] if found else []), ""])
+
+
+def _heading(summary: Summary) -> str:
+    title = summary.conditions.data.title
+    return title[0].upper() + title[1:]
 
 
 def _line(cells: list[str] | tuple[str, ...]) -> str:
