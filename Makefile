@@ -71,7 +71,7 @@ hf: $(VENV)/.hf  ## torch and transformers into .venv: test then runs models too
 parity: $(VENV)/.hf  ## does cache reuse change what real model families compute? a table
 	OMP_NUM_THREADS=1 $(BIN)/python -m examples.parity $(ARGS)
 
-eval: $(VENV)/.eval  ## does reuse cost answers? synthetic samples in the shape of LongBench v2, through OpenCompass; goes on if killed
+eval: $(VENV)/.eval  ## does reuse cost answers? synthetic LongBench v2 through OpenCompass; goes on if killed
 eval-quick: $(VENV)/.eval  ## the same with 24 short samples, in 3 minutes
 eval-quick: ARGS += --quick
 eval eval-quick:
