@@ -29,6 +29,8 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A whole pass before the next one, or all passes of a sample before the next sample. If the
     documents together exceed the cache, only the latter ever hits."""
     concurrency: Positive = 1
+    control_concurrency: Positive = 4
+    """Of the control, so that its requests have other company in the batch."""
     repeats: Positive = 1
     """Repeats of all passes, each on a fresh server or an emptied cache."""
     temperature: Annotated[float, Meta(ge=0)] = 0.0
@@ -60,6 +62,10 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     arithmetic depends on the end of a hit."""
     alpha: Annotated[float, Meta(gt=0, lt=0.5)] = 0.05
     """Probability of one false alarm in the whole table."""
+    margin: Annotated[float, Meta(gt=0, lt=1)] = 0.1
+    """Share of right answers, or with `texts` of texts, whose loss a pass must exclude."""
+    noise: Annotated[float, Meta(ge=0, lt=0.5)] = 0.02
+    """Share of samples that may flip by near ties although the control repeats itself."""
     min_hits: Share = 0.9
     """Share of samples of a warm or shared pass that must hit."""
     min_cached: Share = 0.5

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from kvproof.eval.benchmark.data import DataSet
 from kvproof.eval.benchmark.extract import RULE
@@ -193,13 +194,23 @@ def _turn(plan: _Plan, outlet: RunSink, models: set[str]) -> None:
         outlet.write(record)
         counted = _Counted(outlet, plan.one.name, len(have), total)
         turn = ConfigurationRun(
-            plan.config, plan.one, plan.repeat, server, model, plan.found, done(have),
+            _company(plan), plan.one, plan.repeat, server, model, plan.found, done(have),
             have, counted.write,
         )  # fmt: skip
         warmed = plan.runner(turn)
     seconds = round(time.monotonic() - begun, 3)
     name, repeat = plan.one.name, plan.repeat
     outlet.write(Finished(configuration=name, repeat=repeat, seconds=seconds, warmed=warmed))
+
+
+def _company(plan: _Plan) -> EvalConfig:
+    """Return the settings with the control's own concurrency."""
+    if not plan.one.control:
+        return plan.config
+    protocol = plan.config.protocol
+    return replace(
+        plan.config, protocol=replace(protocol, concurrency=protocol.control_concurrency)
+    )
 
 
 def _server_record(plan: _Plan, server: Serving) -> ServerRecord:

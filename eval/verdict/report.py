@@ -56,12 +56,14 @@ def findings(summary: Summary) -> Iterator[str]:
 def _finding(row: Row, reason: str) -> str:
     """A finding about one side appears once for all rows of that side."""
     alone = reason.startswith((f"{row.before}: ", f"{row.after}: "))
-    return clean(f"{row.phase}, {reason}" if alone else f"{row.after}, {row.phase}: {reason}")
+    return clean(f"{row.title}, {reason}" if alone else f"{row.after}, {row.title}: {reason}")
 
 
 def flips(summary: Summary, most: int | None = None) -> Iterator[tuple[str, str]]:
     """Title and ids of all flips, for each row of the comparison."""
     for row in summary.comparison.rows:
+        if row.phase == "hits":
+            continue  # those of both passes
         for kind in ("lost", "won", "answer", "text"):
             found = [each for each in row.flips if each.kind == kind]
             if not found:
@@ -73,7 +75,7 @@ def flips(summary: Summary, most: int | None = None) -> Iterator[tuple[str, str]
             if len(shown) < len(found):
                 shown.append(f"and {len(found) - len(shown)} more")
             title = {"answer": "other wrong answer", "text": "only the text"}.get(kind, kind)
-            yield f"{row.after}, {row.phase}, {title}", ", ".join(shown)
+            yield f"{row.after}, {row.title}, {title}", ", ".join(shown)
 
 
 def sentence(summary: Summary) -> str:
@@ -138,7 +140,11 @@ def verdict_sentence(summary: Summary) -> str:
     judged = [row for row in summary.comparison.rows if not row.control]
     if summary.exit is Exit.PASS:
         bound = max(row.bound for row in judged)
-        sure = f"; at most {percent(bound)} of right answers lost" if bound < 1 else ""
+        if all(row.right_before for row in judged):
+            sure = f"; with 95 % confidence fewer than {percent(bound)} of right answers are lost"
+        else:
+            texts = max(row.flipped for row in judged)
+            sure = f"; with 95 % confidence fewer than {percent(texts)} of texts change"
         return f"no difference beyond the control pair{sure}"
     if summary.exit is Exit.INCONCLUSIVE:
         return "the comparison does not show what it is meant to show"

@@ -128,8 +128,9 @@ def brief_comparison(summary: Summary) -> Table:
             "p flips", "verdict")  # fmt: skip
     rows = tuple(_brief_row(row) for row in found.rows)
     note = (
-        "Pairs of the same sample: texts and answers that differ, right ones lost and won. p: "
-        "exact McNemar test; whether more flips than in the control pair (-); Holm over "
+        "Pairs of the same sample: texts and answers that differ, right ones lost and won. Both: "
+        "warm and shared by sample. p: "
+        "exact McNemar test, one-sided; whether more flips than in the control pair (-); Holm over "
         f"{plural(found.tests, 'test')}. A loss is noticed from {found.smallest_loss} answers on."
     )
     return Table("Comparison", head, rows, 2, note)
@@ -170,11 +171,13 @@ def _comparison(summary: Summary) -> Table:
     head = (f"{before} and", "pass", "pairs", "texts", "answers", "lost", "won", "p accuracy",
             "p flips", "lost at most", "log-prob.", "verdict")  # fmt: skip
     note = (
-        "Pairs of the same sample: texts and answers that differ; right ones lost and won. p of "
-        "the accuracy: exact McNemar test; p of the flips: more flips than in the control pair; "
-        f"Holm over {plural(found.tests, 'test')}, one false alarm below {found.alpha:g}. "
-        "Lost at most: 95 % bound of the share of right answers. Log-prob.: largest difference of "
-        f"a token where texts agree. A loss is noticed from {found.smallest_loss} answers on."
+        "Pairs of the same sample: texts and answers that differ; right ones lost and won. Both: "
+        "the warm and the shared pass together, by sample. p of "
+        "the accuracy: exact McNemar test, one-sided; p of the flips: more flips than in the "
+        f"control pair; Holm over {plural(found.tests, 'test')}, one false alarm below "
+        f"{found.alpha:g}. Lost at most: 95 % bound of the share of right answers, less those "
+        "won. Log-prob.: largest difference of a token where texts agree. A loss is noticed from "
+        f"{found.smallest_loss} answers on."
     )
     return Table("Comparison", head, tuple(_row(row) for row in found.rows), 2, note)
 
@@ -183,7 +186,7 @@ def _row(row: Row) -> tuple[str, ...]:
     noise = "control" if row.control else ""
     return (
         row.after,
-        row.phase,
+        row.title,
         str(row.pairs),
         str(row.texts),
         str(row.answers),

@@ -20,6 +20,7 @@ from kvproof.eval.run.generator import GeneratorOptions, write_generated
 from kvproof.eval.run.protocol import Questions
 from kvproof.eval.run.records import Conditions, EvalRun, Record, Writer, read_eval
 from kvproof.eval.run.runner import Runner, RunSink, Sources, conditions, evaluate, material
+from kvproof.eval.verdict.power import power
 from kvproof.eval.verdict.report import print_summary, render, write_reports
 from kvproof.eval.verdict.summary import Summary, across, stored
 from kvproof.harness.cli.output import print_text, standard_output
@@ -63,6 +64,8 @@ def longbench_v2(
     with material(asked, sources, directory / "data") as found:
         kept = redacted_tree(stored(asked, conditions_of(asked, found, runner)))
         earlier = _earlier(directory, kept)
+        for line in power(asked, found.data.facts.samples):
+            console.print(line, markup=False, highlight=False)
         writer = Writer(directory, new_manifest("eval", directory, kept))
         with closing(writer), progress(console) as shown:
             outlet = RunSink(writer.write, shown, directory / "servers")
