@@ -172,6 +172,7 @@ class Session:
         live.show(answer.blocks, answer.tables)
         live.prompt = len(request.tokens)
         live.stored = live.hit = answer.hit
+        live.matched = state.matched(request, forecast)
         self.content.hit(live, answer, forecast)
         whole = answer.hit // self.layout.unit * self.layout.unit if state.partial else answer.hit
         most = f"{request.id}.hit <= {forecast.expected}"
@@ -217,6 +218,7 @@ class Session:
         answer: Released = getattr(self.target, verb[type(operation)])(operation.id)
         self.history.append((operation, answer))
         state, live = self.state, self.live.pop(operation.id, None)
+        state.left = live
         self._answers.released(operation.id, live, answer)
         if live is not None and live.steps:
             state.fenced.append(Fenced(live.request, live.blocks, set(live.steps)))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,8 @@ class RequestState:
     """Tokens computed or scheduled."""
     hit: int = 0
     """Tokens from the cache at admission."""
+    matched: int = 0
+    """Tokens that were cached at admission, also where a hit would have ended inside a span."""
     stored: int = 0
     """Tokens up to which units are reusable already, or may not become so."""
     scheduled: Table = ()
@@ -146,6 +148,10 @@ class Forecast(NamedTuple):
     """The longest hit whose last unit is cached in some group; less only without full attention."""
 
 
+def _never(_: object) -> bool:
+    return False
+
+
 class OracleState:
     """All data of one history."""
 
@@ -169,6 +175,8 @@ class OracleState:
         self.hits = HitOracle(self.model, layout, config, profile, self.partial)
         self.epoch = 0
         self.live: dict[str, RequestState] = {}
+        self.left: RequestState | None = None
+        """The request that was released last."""
         self.fenced: list[Fenced] = []
         """Given back while a step was in flight: not to be handed out until it is done (B6)."""
         self.pins: dict[str, Table] = {}
@@ -183,6 +191,8 @@ class OracleState:
         """Property -> how often it was evaluated."""
         self.situations = Situations()
         self.changes = Changes()
+        self.excuse: Callable[[Any], bool] = _never
+        """Takes a Violation; True: it is known, and the history goes on."""
         self.inspected: Inspection | None = None
         """The latest inspection."""
         self.evicted_in_place: set[int] = set()
@@ -271,6 +281,14 @@ class OracleState:
         if not self.layout.full:
             listed = self.hits.search(resident, limit, spans, listed=True)
         return Forecast(prints, resident, cached, cached if reads else 0, listed if reads else 0)
+
+    def matched(self, request: Request, forecast: Forecast) -> int:
+        """Return the tokens of a request that are cached, also if they end inside a span."""
+        if not (self.profile.span_clamp and request.spans):
+            return forecast.expected
+        resident = forecast.resident or self.hits.resident(forecast.prints)
+        limit = len(request.tokens) - 1
+        return self.hits.search(resident, limit, request.spans, ignoring="span")
 
     def expected_hit(self, request: Request) -> int:
         """Return the longest hit that the rules allow, in tokens, by brute force (T1, A2)."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from kvproof.harness.contract.target import Request
 from kvproof.harness.oracle.shadow_memory import Mismatch, Writer
 from kvproof.harness.oracle.state import OracleState
@@ -12,6 +15,9 @@ BRUTE_FORCE = "brute force"
 METAMORPHIC = "metamorphic pair"
 SURVIVES = "its process"
 """A target died, or one of its verbs raised."""
+
+
+_NO_FACTS: Mapping[str, object] = MappingProxyType({})
 
 
 class Violation(AssertionError):
@@ -30,6 +36,7 @@ class Violation(AssertionError):
         detail: str = "",
         assertion: str = "",
         suspects: tuple[int, ...] = (),
+        facts: Mapping[str, object] = _NO_FACTS,
     ) -> None:
         super().__init__(f"{prop}: {sentence}" + (f" ({detail})" if detail else ""))
         self.property = prop
@@ -38,6 +45,8 @@ class Violation(AssertionError):
         self.detail = detail
         self.assertion = assertion
         self.suspects = suspects
+        self.facts = facts
+        """The numbers of the sentence, by name: a known failure is recognised by them."""
         self.state: OracleState | None = None
         """The history that broke the property, as it stood then; None outside of a `Session`."""
 
@@ -51,15 +60,23 @@ def fail(
     detail: str = "",
     assertion: str = "",
     suspects: tuple[int, ...] = (),
+    facts: Mapping[str, object] = _NO_FACTS,
 ) -> None:
     """Raise Violation, unless `OracleState.oracles` leaves the property's oracle out.
 
+    It returns where the failure is a known one after which the history goes on: the caller then
+    takes over what the target has (`OracleState.excuse`).
     `assertion` is for scripts that show one group: the others replay the whole history.
     """
     if state.oracles and oracle not in state.oracles:
         return
     shown = assertion if state.layout.single else ""
-    raise Violation(prop, oracle, sentence, detail=detail, assertion=shown, suspects=suspects)
+    violation = Violation(
+        prop, oracle, sentence, detail=detail, assertion=shown, suspects=suspects, facts=facts
+    )
+    violation.state = state
+    if not state.excuse(violation):
+        raise violation
 
 
 def describe_request(request: Request, stop: int) -> str:

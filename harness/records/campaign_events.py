@@ -27,7 +27,9 @@ class UnitDone(Event, tag="unit_done", frozen=True, kw_only=True):
     checks: dict[str, int] = {}
     hits: dict[str, int] = {}
     tolerated: dict[str, int] = {}
-    """Known failures: property -> histories."""
+    """Known failures: mechanism -> histories; up to 0.13 by property."""
+    ended: dict[str, int] = {}
+    """Those of them that it ended."""
     unshrunk: dict[str, int] = {}
     """Failures that were only counted, not shrunk: property -> histories."""
     failed: list[str] = []

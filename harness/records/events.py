@@ -279,6 +279,8 @@ class Replayed(Event, tag="replayed", frozen=True, kw_only=True):
     """FIXED: it passes on the engine on which it had failed."""
     message: str = ""
     expected: str = ""
+    known: str = ""
+    """The mechanism of the expected failure that it is."""
 
 
 class Skipped(Event, tag="skipped", frozen=True, kw_only=True):

@@ -73,6 +73,11 @@ class Driver:
             self._raised(error)
             return f"{type(error).__name__}: {error}"
 
+    def go_on(self) -> None:
+        """Take over the engine's state after a known failure."""
+        self.findings.wrong = None
+        self._index.adopt()
+
     def _raised(self, error: Exception) -> None:
         frames = traceback.extract_tb(error.__traceback__)
         if _HARNESS in Path(frames[-1].filename).parents:
@@ -187,6 +192,7 @@ class Driver:
         done = self.engine.reset(running=running)
         if done:
             self.device.epoch += 1
+            self._index.reset()
         self.findings.saw("a reset is done" if done else "a reset is refused")
         self.findings.saw("a reset preempts what runs", done and running and self.live)
         self._sightings.reset_done = done or self._sightings.reset_done

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+
+_NO_FACTS: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -15,6 +18,8 @@ class Wrong:
     sentence: str
     tick: int
     """Virtual time, in steps."""
+    facts: Mapping[str, object]
+    """The numbers of the sentence, by name, as JSON."""
 
 
 class Findings:
@@ -34,9 +39,16 @@ class Findings:
         if happened:
             self.situations[situation] += 1
 
-    def check(self, prop: str, ok: object, sentence: Callable[[], str]) -> bool:
+    def check(
+        self,
+        prop: str,
+        ok: object,
+        sentence: Callable[[], str],
+        *,
+        facts: Mapping[str, object] = _NO_FACTS,
+    ) -> bool:
         """Count a check; keep the sentence of the first that failed. Returns whether it held."""
         self.checks[prop] += 1
         if not ok and self.wrong is None:
-            self.wrong = Wrong(prop, sentence(), self.tick)
+            self.wrong = Wrong(prop, sentence(), self.tick, facts)
         return bool(ok)

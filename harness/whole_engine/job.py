@@ -3,6 +3,7 @@
 `open(config)` starts an engine and returns why it refuses the configuration, if it does;
 `apply(verb, keywords)` carries out an operation and returns what was checked, seen and wrong since
 the last one; `traits()` names the properties that cannot be judged, with reasons;
+`go_on()` takes over the engine's state after a known failure;
 `plant(module, old, new)` puts a bug into the engine, `clear()` takes all of them back.
 """
 
@@ -60,6 +61,11 @@ class Job:
         """Take the bugs back."""
         self._planted.clear()
 
+    def go_on(self) -> None:
+        """Continue after a known failure."""
+        assert self._driver is not None, "open comes first"
+        self._driver.go_on()
+
     def apply(self, *, verb: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out an operation of the history."""
         assert self._driver is not None, "open comes first"
@@ -69,7 +75,12 @@ class Job:
             "answer": answer,
             "checks": dict(findings.checks - self._checks),
             "situations": dict(findings.situations - self._situations),
-            "wrong": findings.wrong and [findings.wrong.property, findings.wrong.sentence],
+            "wrong": findings.wrong
+            and [
+                findings.wrong.property,
+                findings.wrong.sentence,
+                dict(findings.wrong.facts),
+            ],
         }
         self._checks = Counter(findings.checks)
         self._situations = Counter(findings.situations)
@@ -80,6 +91,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "traits": Job.traits,
     "open": Job.open,
     "apply": Job.apply,
+    "go_on": Job.go_on,
     "plant": Job.plant,
     "clear": Job.clear,
 }

@@ -93,3 +93,17 @@ def _live(module: Any, name: str) -> FunctionType:
     if not isinstance(function, FunctionType):
         raise Unfit(f"{name} of {module.__name__} is a {type(function).__name__}, not a function")
     return function
+
+
+_PLANTED = Planted()
+
+
+def plant(arguments: dict[str, Any]) -> dict[str, Any]:
+    """A job of any engine: put a bug into its process. Raises Unfit."""
+    return {"functions": _PLANTED.plant(**arguments)}
+
+
+def clear(_: dict[str, Any]) -> dict[str, Any]:
+    """A job: take every bug back."""
+    _PLANTED.clear()
+    return {}

@@ -18,22 +18,42 @@ class ReplayedIndex:
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self._copies: Counter[tuple[str, int]] = Counter()
+        self._own: Counter[tuple[str, int]] = Counter()
+        """The same without what other tiers clear: their events name no tier."""
+        self._resets = 0
+        """Of this tier's pool, whose events have not come yet."""
+
+    def reset(self) -> None:
+        """Expect the event of a reset that was done."""
+        self._resets += 1
+
+    def adopt(self) -> None:
+        """Go on without what other tiers have cleared."""
+        self._copies = Counter(self._own)
 
     def apply(self, events: Iterable[CacheEvent]) -> None:
         """Take events in the order of their publication."""
         for event in events:
             _replay(self._copies, event)
+            if event.kind != "cleared" or self._is_own():
+                _replay(self._own, event)
             if not event.tier:
                 self._findings.saw("the index is cleared", event.kind == "cleared")
                 self._findings.saw(f"blocks are {event.kind} in the index", event.keys)
+
+    def _is_own(self) -> bool:
+        own, self._resets = self._resets > 0, max(0, self._resets - 1)
+        return own
 
     def compare(
         self, index: Mapping[tuple[str, int], int], *, unpublished: Iterable[CacheEvent]
     ) -> None:
         """Check that what was replayed, with what is still to come, is what would be found."""
-        copies = Counter(self._copies)
-        for event in unpublished:
+        copies, own, to_come = Counter(self._copies), Counter(self._own), list(unpublished)
+        for event in to_come:
             _replay(copies, event)
+            if event.kind != "cleared" or self._resets:
+                _replay(own, event)
         found = {key for key, count in copies.items() if count > 0}
         negative = [key for key, count in copies.items() if count < 0]
         missing, extra = set(index) - found, found - set(index)
@@ -45,6 +65,7 @@ class ReplayedIndex:
                 f"{sorted(missing)[:2]} were never stored, {sorted(extra)[:2]} were never removed, "
                 f"{negative[:2]} were removed more often than stored"
             ),
+            facts={"without_other_clears": {k for k, n in own.items() if n > 0} == set(index)},
         )
 
 

@@ -31,6 +31,7 @@ class SessionMachine:
         self.session = Session(handle.create(native), native)
         self._coverage = coverage
         self._answer: object = None
+        self.session.state.excuse = coverage.excuse
         coverage.checks = self.session.checks
         coverage.situations = self.session.situations.seen
         coverage.hits = self.session.situations.hits

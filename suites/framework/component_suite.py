@@ -17,7 +17,9 @@ from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.oracle.violation import SURVIVES, Violation
 from kvproof.harness.records.events import BlockView
 from kvproof.suites.framework.coverage import Coverage
+from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.property import Property
+from kvproof.suites.mechanisms.failed import Failed
 
 Config: TypeAlias = dict[str, Any]
 Arguments: TypeAlias = dict[str, Any]
@@ -113,6 +115,8 @@ class ComponentSuite(NamedTuple):
     reporting: Reporting | None = None
     portable: bool = False
     """Whether a log may be replayed on any target, else only on the one that recorded it."""
+    known: tuple[Known, ...] = ()
+    """The failures that the target is known to have."""
 
 
 class Operation(NamedTuple):
@@ -142,6 +146,9 @@ class History:
         self.suite = suite
         self.config: Config = json.loads(json.dumps(config))
         self.coverage = Coverage(suite.properties)
+        self.coverage.excuse = self._excuse
+        self.known: set[str] = set()
+        """The known failures that it met."""
         self.ignored = False
         """Whether the machine ignored the last operation."""
         self._applied: list[Operation] = []
@@ -169,6 +176,26 @@ class History:
             answer="" if answer in (None, IGNORED) else str(answer)
         )
         return answer
+
+    def recognise(self, violation: Violation) -> Known | None:
+        """Return the known failure that a violation is, and note that it was met."""
+        failed = self._failed(violation) if self.suite.known else None
+        for each in self.suite.known:
+            if failed and each.is_it(failed):
+                self.known.add(each.name)
+                return each
+        return None
+
+    def _failed(self, violation: Violation) -> Failed:
+        calls = [(each.verb, each.arguments) for each in self._applied]
+        return Failed(violation, self.config, calls)
+
+    def _excuse(self, violation: Violation) -> bool:
+        known = self.recognise(violation)
+        if known is None or not known.goes_on:
+            return False
+        known.adopt(self._failed(violation))
+        return True
 
     def close(self) -> None:
         """Close the machine. Raises TargetDied."""
@@ -225,7 +252,7 @@ def run(
 ) -> History:
     """Run a history from its beginning and close it. Raises Violation, TargetDied."""
     history = History(suite, config)
-    _run(history, operations)
+    carry_out(history, operations)
     return history
 
 
@@ -235,7 +262,7 @@ def counterexample(
     """Run a history; return its violation, which may be a death, and itself, if it has one."""
     history = History(suite, config)
     try:
-        _run(history, operations)
+        carry_out(history, operations)
     except Violation as violation:
         return Counterexample(violation, history)
     except TargetDied as died:
@@ -243,7 +270,8 @@ def counterexample(
     return None
 
 
-def _run(history: History, operations: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+def carry_out(history: History, operations: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    """Run a history from its beginning and close it. Raises Violation, TargetDied."""
     try:
         history.open()
         for verb, arguments in operations:

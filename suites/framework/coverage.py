@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework.property import Property
+
+_NO_FACTS: Mapping[str, object] = MappingProxyType({})
 
 
 class Coverage:
@@ -18,6 +21,8 @@ class Coverage:
         self.hits: Counter[str] = Counter()
         """Length of a cache hit, in units -> count, where the system under test has hits."""
         self.operations: Counter[str] = Counter()
+        self.excuse: Callable[[Violation], bool] = lambda _: False
+        """Whether a violation is a known one after which the history goes on."""
         self._oracles = {prop.name: prop.oracle for prop in properties}
 
     def event(self, situation: str, happened: object = True) -> None:  # noqa: FBT002 - a condition
@@ -26,13 +31,23 @@ class Coverage:
             self.situations[situation] += 1
 
     def check(
-        self, prop: str, ok: object, sentence: Callable[[], str], *, oracle: str = ""
-    ) -> None:
-        """Count a check. Raises Violation if `ok` is false, KeyError for an unknown property.
+        self,
+        prop: str,
+        ok: object,
+        sentence: Callable[[], str],
+        *,
+        oracle: str = "",
+        facts: Mapping[str, object] = _NO_FACTS,
+    ) -> bool:
+        """Count a check; returns whether it held; False: it failed, as is known.
 
-        `oracle` replaces the property's own oracle.
+        Raises Violation if `ok` is false, KeyError for an unknown property. `oracle` replaces the
+        property's own oracle. `facts`: the numbers of the sentence, by name.
         """
         judge = self._oracles[prop]
         self.checks[prop] += 1
         if not ok:
-            raise Violation(prop, oracle or judge, sentence())
+            violation = Violation(prop, oracle or judge, sentence(), facts=facts)
+            if not self.excuse(violation):
+                raise violation
+        return bool(ok)

@@ -1,14 +1,14 @@
-"""Known failures of one engine version: strict, with a reason and an upstream link.
+"""Known failures of one engine version: each a mechanism, with a finding or an upstream link.
 
-An entry for one situation excuses only histories in which that situation has occurred, so the
-property keeps its power everywhere else. Not every run draws such a situation; a run without it
-ignores the entry. The history stored with the finding must go on failing: the project's tests
-replay it where the engine is installed.
+An entry excuses the failures that its predicate (`suites/mechanisms`) recognises, and nothing else
+of its property. Its own history is replayed before it is judged, so that a random search that does
+not meet it proves nothing; a history that does not show it any more is a failure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -17,27 +17,46 @@ import tomllib
 
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.renamed import current
-from kvproof.suites.framework.property import LEVELS, Level
+from kvproof.suites.framework.known import Known
+from kvproof.suites.mechanisms.failed import Failed, Predicate
+from kvproof.suites.mechanisms.registry import adoptions, modules
 
 FOLDER = Path(__file__).parents[1] / "expected"
+SUITES = Path(__file__).parents[1]
+FACTOR, SLACK = 3, 10
+"""A rate is far if so many times more, or fewer, histories show it, and so many beyond that."""
 
 
 class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One entry: this property fails on this version, and why."""
+    """One entry: in this way a property fails on this version, and why."""
 
     property: str
+    mechanism: str
+    """Name of its predicate in the engine's module of `suites/mechanisms`."""
     reason: str
     upstream: str
-    where: str = ""
-    """The situation that it needs; empty: every run of its level sees it."""
-    level: Level = "core"
-    """The least level at which every run sees it."""
-    rare: bool = False
-    """Not every run of any level sees it, and no situation marks it."""
+    finding: str = ""
+    """Folder below `suites/findings`."""
+    history: str = ""
+    """Op log that shows it, below `suites`; empty: `history.json` of the finding."""
+    goes_on: bool = True
+    """A history goes on after it; False: the target cannot be followed any further."""
+    rate: float | None = None
+    """Histories that show it, of 1,000 operations of its suite at level full; None: too rare."""
 
-    def is_seen(self, level: Level) -> bool:
-        """Whether every run of a level sees it: a run without it then fails."""
-        return not (self.where or self.rare) and LEVELS.index(level) >= LEVELS.index(self.level)
+    def log(self) -> Path | None:
+        """The history that shows it; None: none is kept."""
+        name = self.history or (self.finding and f"findings/{self.finding}/history.json")
+        return SUITES / name if name else None
+
+    def far(self, histories: int, operations: int) -> str:
+        """Return how far the rate of a run is from the stored one, in words; empty: near."""
+        if self.rate is None:
+            return ""
+        usual = self.rate * operations / 1000
+        if usual / FACTOR - SLACK <= histories <= usual * FACTOR + SLACK:
+            return ""
+        return f"in {histories} histories, {usual:.0f} are usual: look whether it is the same bug"
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,44 +65,71 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def load(
     engine: str, version: str, *, names: Collection[str], folder: Path = FOLDER
-) -> dict[str, Expected]:
-    """Return property -> entry for `<folder>/<engine>-<version>.toml`; no file, no entries.
+) -> list[Expected]:
+    """Return the entries of `<folder>/<engine>-<version>.toml`; no file, no entries.
 
     `names` are those of all properties. Raises UsageError for an unreadable file, an unknown
-    property, or a second entry for a property.
+    property or mechanism, or a second entry for both.
     """
     path = folder / f"{engine}-{version}.toml"
     if not path.exists():
-        return {}
+        return []
     try:
         entries = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File).expected
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"{str(path)!r} is not a list of expected failures: {error}") from error
-    found: dict[str, Expected] = {}
+    found: dict[tuple[str, str], Expected] = {}
     for each in entries:
         entry = msgspec.structs.replace(each, property=current(each.property))
-        if entry.property not in names:
-            close = get_close_matches(entry.property, names, 1)
+        _check(path, entry.property, names, "property", "see kvproof run --list-properties")
+        _check(path, entry.mechanism, _named(engine), "mechanism", f"add it for {engine}")
+        key = entry.property, entry.mechanism
+        if key in found:
             raise UsageError(
-                f"{str(path)!r} names the property {entry.property!r}, which does not exist",
-                f"did you mean {close[0]!r}?" if close else "see kvproof run --list-properties",
+                f"{str(path)!r} has two entries for {entry.property!r} by {entry.mechanism!r}",
+                "keep one of them",
             )
-        if entry.property in found:
-            raise UsageError(
-                f"{str(path)!r} has two entries for the property {entry.property!r}",
-                "keep one: a property is excused in one situation, or wherever it fails",
-            )
-        found[entry.property] = entry
-    return found
+        found[key] = entry
+    return list(found.values())
 
 
-def everywhere(entries: Mapping[str, Expected]) -> set[str]:
-    """Return the properties that may fail in any history."""
-    return {name for name, entry in entries.items() if not entry.where}
+def _check(path: Path, name: str, names: Collection[str], kind: str, hint: str) -> None:
+    if name not in names:
+        close = get_close_matches(name, names, 1)
+        raise UsageError(
+            f"{str(path)!r} names the {kind} {name!r}, which does not exist",
+            f"did you mean {close[0]!r}?" if close else hint,
+        )
 
 
-def confined(entries: Mapping[str, Expected]) -> dict[str, str]:
-    """Return property -> situation of the entries for one situation."""
-    return {name: entry.where for name, entry in entries.items() if entry.where}
+def _named(engine: str) -> dict[str, Predicate]:
+    return {name: each for module in modules(engine) for name, each in module.items()}
+
+
+def known(engine: str, entries: Iterable[Expected]) -> tuple[Known, ...]:
+    """Return entries as histories recognise them."""
+    predicates, adopt = _named(engine), adoptions(engine)
+    return tuple(
+        Known(
+            each.mechanism,
+            each.property,
+            predicates[each.mechanism],
+            each.goes_on,
+            adopt.get(each.mechanism, _nothing),
+        )
+        for each in entries
+    )
+
+
+def _nothing(_: Failed) -> None:
+    """The checks follow the target by themselves."""
+
+
+def by_property(entries: Iterable[Expected]) -> dict[str, list[Expected]]:
+    """Return property -> its entries."""
+    found: dict[str, list[Expected]] = defaultdict(list)
+    for each in entries:
+        found[each.property].append(each)
+    return dict(found)

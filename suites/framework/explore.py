@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
@@ -20,6 +20,7 @@ from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.isolation.environments import home
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework.component_suite import Counterexample, History, unanswered
+from kvproof.suites.framework.known import Known
 
 SHRINK_SECONDS = 10
 """Hypothesis has no limit of its own below five minutes; this is enough to shrink."""
@@ -44,7 +45,9 @@ class Counts:
     checks: Counter[str] = field(default_factory=Counter)
     hits: Counter[str] = field(default_factory=Counter)
     tolerated: Counter[str] = field(default_factory=Counter)
-    """Known failures: of tolerated properties, and of confined ones in their situation."""
+    """Histories with a known failure, by mechanism, or by tolerated property."""
+    ended: Counter[str] = field(default_factory=Counter)
+    """Those of them that it ended."""
     unshrunk: Counter[str] = field(default_factory=Counter)
     """Failures that were not shrunk here."""
 
@@ -56,6 +59,7 @@ class Counts:
         self.checks.update(other.checks)
         self.hits.update(other.hits)
         self.tolerated.update(other.tolerated)
+        self.ended.update(other.ended)
         self.unshrunk.update(other.unshrunk)
 
 
@@ -99,8 +103,6 @@ class Watch:
     claim: Callable[[str], bool] = lambda _: True
     """Called before a property is shrunk; after False its violation only ends a history."""
     seen: Exploration = field(default_factory=Exploration)
-    confined: Mapping[str, str] = field(default_factory=dict)
-    """Property -> situation after which its violation, too, ends a history quietly."""
     _first: float = 0.0
 
     @contextmanager
@@ -115,7 +117,8 @@ class Watch:
             raise
         except TargetDied as died:
             if not died.fatal:
-                self._pass_over(ANSWERS)
+                found = unanswered(died, history)
+                self._pass_over(ANSWERS, known=history.recognise(found.violation))
             self.lose(died, history)
             raise
         except Exception as error:
@@ -145,16 +148,18 @@ class Watch:
 
     def _broke(self, violation: Violation, history: History) -> None:
         best, found = self.seen.counterexample, Counterexample(violation, history)
-        self._pass_over(violation.property, known=self._is_excused(found))
+        self._pass_over(violation.property, known=history.recognise(violation))
         self._first = self._first or time.monotonic()
         self.seen.first_case = self.seen.first_case or self.seen.test_cases + 1
         if best is None or self.size(found) <= self.size(best):
             self.seen.counterexample = found
 
-    def _pass_over(self, name: str, *, known: bool = False) -> None:
+    def _pass_over(self, name: str, *, known: Known | None = None) -> None:
         """End a history quietly if the failure is known, or is not to be shrunk now."""
         best = self.seen.violation
-        if known or name in self.tolerate:
+        if known is not None:  # the history itself counts it as tolerated
+            counts, name = self.seen.ended, known.name
+        elif name in self.tolerate:
             counts = self.seen.tolerated
         # shrinking must not slip from one bug to another
         elif (best and name != best.property) or not self.claim(name):
@@ -163,10 +168,6 @@ class Watch:
             return
         counts[name] += 1
         reject()
-
-    def _is_excused(self, found: Counterexample) -> bool:
-        where = self.confined.get(found.violation.property)
-        return bool(where and found.history.coverage.situations[where])
 
     def lose(self, died: TargetDied, history: History) -> None:
         """Keep the death of the target; end here if its process is gone."""

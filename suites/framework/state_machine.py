@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, ClassVar, cast
@@ -57,7 +58,11 @@ class SuiteStateMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Count the operations and checks, and close the machine."""
-        if hasattr(self, "history") and self.history.machine is not None:
+        if not hasattr(self, "history"):
+            return
+        if self.history.machine is None:
+            self.watch.seen.tolerated.update(self.history.known)
+        else:
             seen = self.history.coverage
             self.watch.ended(
                 Counts(
@@ -66,6 +71,7 @@ class SuiteStateMachine(RuleBasedStateMachine):
                     situations=seen.situations,
                     checks=seen.checks,
                     hits=seen.hits,
+                    tolerated=Counter(self.history.known),
                 )
             )
             with self.watch.life(self.history):
@@ -96,7 +102,6 @@ def explore(
     tolerate: Collection[str] = (),
     deadline: float = math.inf,
     claim: Callable[[str], bool] = lambda _: True,
-    confined: Mapping[str, str] | None = None,
 ) -> Exploration:
     """Drive `suite` through random histories until the budget is spent or a property fails.
 
@@ -104,7 +109,7 @@ def explore(
     Raises errors of the harness; Ctrl-C is not raised, since earlier histories may hold a
     violation.
     """
-    watch = Watch(size, tolerate, deadline, progress, shrinking, claim, confined=confined or {})
+    watch = Watch(size, tolerate, deadline, progress, shrinking, claim)
     seen = drive_all(_machines(suite, watch), watch, budget, seed=seed)
     return cut_down(seen, partial(minimise, suite, tried=watch.still_shrinking))
 

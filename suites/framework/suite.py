@@ -18,6 +18,7 @@ from kvproof.suites.framework.component_suite import (
 )
 from kvproof.suites.framework.evidence import Evidence, evidence
 from kvproof.suites.framework.explore import Exploration
+from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.property import Property
 from kvproof.suites.framework.state_machine import explore
 
@@ -59,6 +60,10 @@ class Suite(NamedTuple):
     def has(self, name: str) -> bool:
         """Whether it judges a property, at any level."""
         return any(prop.name == name for prop in (*self.properties, *self.beyond))
+
+    def knowing(self, known: tuple[Known, ...]) -> Suite:
+        """Return the suite for a target with these known failures."""
+        return self._replace(component=self.component._replace(known=known))
 
     def explore(self, budget: settings, **options: Any) -> Exploration:
         """Look for failures; see `state_machine.explore`."""

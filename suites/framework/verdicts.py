@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kvproof.harness.errors import ANSWERS
@@ -13,9 +13,9 @@ from kvproof.harness.records.events import (
     TargetFailed,
     Verdict,
 )
-from kvproof.suites.framework.expected_failures import Expected
+from kvproof.suites.framework.expected_failures import Expected, by_property
 from kvproof.suites.framework.explore import Counts
-from kvproof.suites.framework.property import Level, Property
+from kvproof.suites.framework.property import Property
 from kvproof.suites.framework.suite import Suite
 
 
@@ -65,12 +65,23 @@ def missing(suite: Suite, tally: Tally) -> list[str]:
 
 
 def verdicts(
-    target: str, suite: Suite, tally: Tally, expected: Mapping[str, Expected], *, level: Level
+    target: str,
+    suite: Suite,
+    tally: Tally,
+    expected: Iterable[Expected],
+    *,
+    shown: Collection[str] | None = None,
 ) -> list[PropertyVerdict]:
-    """Judge every property of a suite; `expected` holds the known failures."""
+    """Judge every property of a suite; `expected` holds the known failures.
+
+    `shown`: the mechanisms whose own histories show them, of those that no history met; None: the
+    target is gone, and nothing is known of them.
+    """
     failed = [prop for prop in suite.beyond if tally.failed(prop.name)]
-    judged = (*suite.properties, *failed)
-    return [_judge(target, suite, prop, tally, expected, level) for prop in judged]
+    judged, entries = (*suite.properties, *failed), by_property(expected)
+    return [
+        _judge(target, suite, prop, tally, entries.get(prop.name, []), shown) for prop in judged
+    ]
 
 
 def _judge(
@@ -78,15 +89,14 @@ def _judge(
     suite: Suite,
     prop: Property,
     tally: Tally,
-    expected: Mapping[str, Expected],
-    level: Level,
+    known: Sequence[Expected],
+    shown: Collection[str] | None,
 ) -> PropertyVerdict:
-    known = expected.get(prop.name)
-    if known and known.where and tally.failed(prop.name):
-        known = None  # it failed elsewhere
-    if known and not known.is_seen(level) and not tally.tolerated[prop.name]:
-        known = None  # its situation was not drawn
-    verdict, reason = _expected(suite, known, tally) if known else _verdict(suite, prop, tally)
+    seen = [each for each in known if tally.tolerated[each.mechanism] or each.log()]
+    if seen and not tally.failed(prop.name):
+        verdict, reason = _expected(seen, tally, shown)
+    else:  # also where it failed in another way
+        verdict, reason = _verdict(suite, prop, tally)
     failure = tally.failures.get(prop.name)
     return PropertyVerdict(
         target=target,
@@ -104,15 +114,25 @@ def _judge(
     )
 
 
-def _expected(suite: Suite, known: Expected, tally: Tally) -> tuple[Verdict, str]:
-    why = f"{known.reason} ({known.upstream})"
-    if tally.tolerated[known.property]:
-        return "expected_failure", why
-    if tally.interrupted:
-        return "inconclusive", f"interrupted before the expected failure was met: {why}"
-    if suite.judged and not (tally.test_cases or tally.died):
-        return "inconclusive", f"no history was run that could meet the expected failure: {why}"
-    return "fail", "it was expected to fail and did not: remove the entry, or find out why"
+def _expected(
+    known: Sequence[Expected], tally: Tally, shown: Collection[str] | None
+) -> tuple[Verdict, str]:
+    unmet = [each for each in known if not tally.tolerated[each.mechanism]]
+    gone = [each for each in unmet if each.mechanism not in (shown or ())]
+    if gone and (tally.interrupted or shown is None):
+        return "inconclusive", f"interrupted before the expected failure was met: {_why(gone)}"
+    if gone:
+        return "fail", (
+            f"it was expected to fail and did not, by {gone[0].mechanism}: its own history does "
+            "not show it; remove the entry, or find out why"
+        )
+    operations = tally.operations.total()
+    far = [each.far(tally.tolerated[each.mechanism], operations) for each in known]
+    return "expected_failure", "; ".join([_why(known), *filter(None, far)])
+
+
+def _why(known: Iterable[Expected]) -> str:
+    return "; ".join(f"{each.reason} ({each.upstream})" for each in known)
 
 
 def _verdict(suite: Suite, prop: Property, tally: Tally) -> tuple[Verdict, str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
+
+from msgspec.structs import replace
 
 from kvproof.harness.contract import format as wording
 from kvproof.harness.contract import operations as ops
@@ -14,8 +17,12 @@ from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.records.events import Replayed, Step, TargetFailed
 from kvproof.harness.reproduce import oplog
 from kvproof.harness.session import Session
-from kvproof.suites.framework.component_suite import ComponentSuite, History, run
+from kvproof.suites.framework import expected_failures
+from kvproof.suites.framework.component_suite import ComponentSuite, History, carry_out
 from kvproof.suites.framework.evidence import steps
+from kvproof.suites.framework.expected_failures import Expected
+from kvproof.suites.framework.known import Known
+from kvproof.suites.runner.levels import property_names
 from kvproof.suites.runner.registry import on
 
 IMPOSSIBLE = "its last operation is not possible on this target"
@@ -25,27 +32,78 @@ IMPOSSIBLE = "its last operation is not possible on this target"
 def replay(
     handle: Handle, path: Path, *, died: Callable[[TargetFailed], object] = lambda _: None
 ) -> Replayed:
-    """Replay an op log on a target.
+    """Replay an op log on a target; known failures of other properties are passed over.
 
     `died` receives the death of the target, with its log. Raises UsageError for a file that is no
     op log, and for a suite that cannot judge the target.
     """
     log = oplog.load(path)
     suite = on(log.suite, handle)
+    known = known_failures(handle)
+    plain = _replayed(handle, path, log, suite, died)
+    if not known or plain.outcome != "FAILED":
+        return plain
+    knowing = _replayed(handle, path, log, suite._replace(known=known), died)
+    if knowing.outcome == "FAILED" and not knowing.known:
+        return knowing  # something else fails behind a known failure
+    same = property_of(plain) == log.property
+    event = plain if same or knowing.outcome == "FAILED" else knowing
+    return replace(event, known=knowing.known)
+
+
+def known_failures(handle: Handle) -> tuple[Known, ...]:
+    """Return the known failures of a target. Raises UsageError, TargetDied."""
+    profile = handle.profile
+    entries = expected_failures.load(profile.engine, profile.version, names=property_names())
+    return expected_failures.known(profile.engine, entries)
+
+
+def shows(handle: Handle, entry: Expected, entries: Iterable[Expected]) -> bool:
+    """Whether the entry's own history still shows its mechanism, by any of its properties.
+
+    One without a history is shown by random ones alone.
+    """
+    path, profile = entry.log(), handle.profile
+    if path is None:
+        return False
+    log = oplog.load(path)
+    same = [each for each in entries if each.mechanism == entry.mechanism]
+    suite = on(log.suite, handle)._replace(known=expected_failures.known(profile.engine, same))
+    history = History(suite, log.config)
+    with suppress(Violation, TargetDied):
+        carry_out(history, oplog.calls(log))
+    return entry.mechanism in history.known
+
+
+def _replayed(
+    handle: Handle,
+    path: Path,
+    log: oplog.OpLog,
+    suite: ComponentSuite,
+    died: Callable[[TargetFailed], object],
+) -> Replayed:
     outcome: Literal["PASS", "FIXED", "FAILED", "ERROR"]
+    history, known = History(suite, log.config), ""
     try:
-        nothing = _rerun(suite, log)
+        nothing = _rerun(history, log)
         fine: Literal["PASS", "FIXED"] = "FIXED" if _had_failed(handle, log) else "PASS"
+        known = min(history.known, default="")
         outcome, message = ("ERROR", nothing) if nothing else (fine, f"{log.property} holds")
     except Violation as violation:
         outcome, message = "FAILED", str(violation)
+        known = min(history.known) if history.recognise(violation) else ""
     except TargetDied as death:
         died(target_failed(handle.name, death))
         outcome, message = "FAILED", f"the target died ({death.kind}): {death}"
     except Exception as error:  # noqa: BLE001 - a fault of the harness, not of the target
         outcome, message = "ERROR", f"{type(error).__name__}: {error}"
     return Replayed(
-        target=handle.name, path=str(path), outcome=outcome, message=message, expected=log.property
+        target=handle.name,
+        path=str(path),
+        outcome=outcome,
+        message=message,
+        expected=log.property,
+        known=known,
     )
 
 
@@ -54,9 +112,9 @@ def _had_failed(handle: Handle, log: oplog.OpLog) -> bool:
     return log.target.split("==")[0] == handle.name.split("==")[0]
 
 
-def _rerun(suite: ComponentSuite, log: oplog.OpLog) -> str:
+def _rerun(history: History, log: oplog.OpLog) -> str:
     """Run a log; return why it proves nothing, if so. Raises Violation, TargetDied."""
-    history = run(suite, log.config, oplog.calls(log))
+    carry_out(history, oplog.calls(log))
     if history.ignored:
         return IMPOSSIBLE
     return "" if history.coverage.checks[log.property] else unseen(log.property)

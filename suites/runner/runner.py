@@ -39,7 +39,7 @@ from kvproof.suites.framework.shrink import shortest_death
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.framework.verdicts import Tally, exercised, verdicts
 from kvproof.suites.runner import levels
-from kvproof.suites.runner.replay import IMPOSSIBLE, property_of, replay, target_failed, unseen
+from kvproof.suites.runner.replay import IMPOSSIBLE, replay, shows, target_failed, unseen
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 """Op logs of earlier bugs, replayed before anything is generated."""
@@ -73,9 +73,8 @@ class SuiteRun:
         self._handle = handle
         self._files = files
         self._write = write
-        self._level: Level = level
         self.suites = levels.suites(handle, level)
-        self._expected: dict[str, Expected] = {}
+        self._expected: list[Expected] = []
 
     def run(
         self,
@@ -137,6 +136,8 @@ class SuiteRun:
         handle, profile = self._handle, self._handle.profile
         names = levels.property_names()
         self._expected = expected_failures.load(profile.engine, profile.version, names=names)
+        known = expected_failures.known(profile.engine, self._expected)
+        self.suites = tuple(suite.knowing(known) for suite in self.suites)
         self._write(
             TargetStarted(
                 target=handle.name,
@@ -172,7 +173,7 @@ class SuiteRun:
 
     def _excused(self, event: Replayed) -> Skipped | None:
         """A log proves nothing where its bug cannot be seen, or something else fails."""
-        known = self._expected.get(property_of(event))
+        known = next((each for each in self._expected if each.mechanism == event.known), None)
         if event.outcome == "FAILED" and known:
             reason = f"{known.property} is expected to fail: {known.reason}"
         elif event.message == IMPOSSIBLE:
@@ -222,8 +223,6 @@ class SuiteRun:
             seed=seed,
             progress=lambda seen: progress(tally.test_cases + seen, "exploring"),
             shrinking=lambda seen: progress(tally.test_cases + seen, "shrinking"),
-            tolerate=expected_failures.everywhere(self._expected),
-            confined=expected_failures.confined(self._expected),
             deadline=deadline,
             claim=unclaimed,
         )
@@ -279,8 +278,18 @@ class SuiteRun:
             if suite.name in tallies:
                 self._record(suite, tallies[suite.name])
                 name, tally = self._handle.name, tallies[suite.name]
-                for verdict in verdicts(name, suite, tally, self._expected, level=self._level):
+                shown = self._shown(suite, tally)
+                for verdict in verdicts(name, suite, tally, self._expected, shown=shown):
                     self._write(verdict)
+
+    def _shown(self, suite: Suite, tally: Tally) -> set[str] | None:
+        """Replay the own histories of known failures that no history met."""
+        names = {prop.name for prop in suite.properties}
+        judged = [each for each in self._expected if each.property in names]
+        unmet = [each for each in judged if not tally.tolerated[each.mechanism]]
+        if tally.interrupted or tally.died:
+            return None
+        return {each.mechanism for each in unmet if shows(self._handle, each, self._expected)}
 
     def _record(self, suite: Suite, tally: Tally) -> None:
         if suite.judged:

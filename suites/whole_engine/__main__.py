@@ -65,7 +65,8 @@ def _search(options: argparse.Namespace) -> int:
     histories, operations = 0, 0
     failures, passed_over = Counter[str](), Counter[str]()
     with open_handle(options.target) as handle:
-        suite, known = on_target(SUITE, handle), planted_bugs.known_failures(handle)
+        known = planted_bugs.known_failures(handle)
+        suite = on_target(SUITE, handle)._replace(known=known)
         while time.monotonic() < end:
             found = search(
                 suite,
@@ -73,7 +74,6 @@ def _search(options: argparse.Namespace) -> int:
                 histories=12 * len(profiles),
                 operations=50,
                 profiles=profiles,
-                known=known,
             )
             passed_over.update(found.known)
             seed, histories = seed + 1, histories + found.histories

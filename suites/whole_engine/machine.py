@@ -31,6 +31,7 @@ class EngineMachine:
         self._coverage.checks.update(seen["checks"])
         self._coverage.situations.update(seen["situations"])
         if seen["wrong"]:
-            name, sentence = seen["wrong"]
-            self._coverage.check(name, False, lambda: sentence)  # noqa: FBT003 - a condition
+            name, sentence, facts = seen["wrong"]
+            self._coverage.check(name, False, lambda: sentence, facts=facts)  # noqa: FBT003 - a condition
+            self._ask(("go_on", {}))  # it is known
         return str(seen["answer"])

@@ -16,6 +16,7 @@ import tomllib
 
 from kvproof.harness.isolation.handles import Handle
 from kvproof.suites.framework import expected_failures
+from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.suite import on_target
 from kvproof.suites.whole_engine.search import cut_down, search
 from kvproof.suites.whole_engine.strategies import SUITE
@@ -90,7 +91,7 @@ def hunt(
 ) -> Iterator[Kill]:
     """Plant each bug, search for it, take it back. Raises TargetDied, also for harness faults."""
     ask = partial(_ask, handle, handle.profile.component_suites[SUITE.name])
-    suite, known = on_target(SUITE, handle), known_failures(handle)
+    suite = on_target(SUITE, handle)._replace(known=known_failures(handle))
     for bug in bugs:
         ask(("plant", {"module": bug.module, "old": bug.old, "new": bug.new}))
         found = search(
@@ -99,7 +100,6 @@ def hunt(
             histories=histories,
             operations=OPERATIONS,
             seconds=seconds,
-            known=known,
         )
         failure = found.failure and cut_down(suite, found.failure, seconds=8.0)
         if found.died:
@@ -115,11 +115,11 @@ def hunt(
         )
 
 
-def known_failures(handle: Handle) -> dict[str, str]:
-    """Return property -> situation in which the engine is known to break it."""
+def known_failures(handle: Handle) -> tuple[Known, ...]:
+    """Return the known failures of the engine."""
     profile, names = handle.profile, [prop.name for prop in SUITE.properties]
     entries = expected_failures.load(profile.engine, profile.version, names=names)
-    return expected_failures.confined(entries)
+    return expected_failures.known(profile.engine, entries)
 
 
 def _ask(handle: Handle, job: str, *calls: object) -> object:

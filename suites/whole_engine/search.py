@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kvproof.harness.errors import TargetDied
@@ -16,8 +16,6 @@ from kvproof.suites.framework.component_suite import ComponentSuite, Config, Cou
 from kvproof.suites.framework.shrink import minimise
 from kvproof.suites.whole_engine.choices import Choices, Seeded
 from kvproof.suites.whole_engine.histories import PROFILES, operation
-
-_NOTHING: Mapping[str, str] = {}
 
 
 @dataclass
@@ -30,7 +28,7 @@ class Search:
     checks: Counter[str] = field(default_factory=Counter)
     situations: Counter[str] = field(default_factory=Counter)
     known: Counter[str] = field(default_factory=Counter)
-    """Histories that ended by a failure that is known, by property."""
+    """Histories with a known failure, by mechanism."""
     failure: Counterexample | None = None
     died: TargetDied | None = None
 
@@ -43,18 +41,14 @@ def search(
     operations: int,
     profiles: Sequence[Callable[[Choices], Config]] = tuple(PROFILES.values()),
     seconds: float = float("inf"),
-    known: Mapping[str, str] = _NOTHING,
 ) -> Search:
-    """Run histories, dealt out to the profiles, until one fails.
-
-    `known`: property -> the situation in which it is known to fail: such a history only ends.
-    """
+    """Run histories, dealt out to the profiles, until one fails in a way that is not known."""
     found, start = Search(), time.monotonic()
     for number in range(histories):
         if time.monotonic() - start > seconds:
             break
         choices = Seeded(seed * 1_000_003 + number)
-        _one(suite, found, choices, profiles[number % len(profiles)], operations, known)
+        _one(suite, found, choices, profiles[number % len(profiles)], operations)
         found.seconds = time.monotonic() - start
         if found.failure or found.died:
             break
@@ -67,7 +61,6 @@ def _one(
     choices: Choices,
     profile: Callable[[Choices], Config],
     operations: int,
-    known: Mapping[str, str],
 ) -> None:
     history = History(suite, profile(choices))
     try:
@@ -76,13 +69,11 @@ def _one(
             history.apply(*operation(history.machine, choices))
         history.apply("drain", {})
     except Violation as violation:
-        where = known.get(violation.property)
-        if where and history.coverage.situations[where]:
-            found.known[violation.property] += 1
-        else:
+        if history.recognise(violation) is None:
             found.failure = Counterexample(violation, history)
     except TargetDied as died:
         found.died = died
+    found.known.update(history.known)
     found.histories += 1
     found.operations += len(history.operations)
     found.checks.update(history.coverage.checks)

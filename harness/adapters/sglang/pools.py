@@ -24,15 +24,12 @@ def shares(config: TargetConfig) -> tuple[int, int]:
     return (pages - pages // 2, pages // 2) if window(config) else (pages, 0)
 
 
-def new_cache(config: TargetConfig, table: tuple[int, int] = (MOST_REQUESTS, 0)) -> Any:
-    """Build a cache; page 0, SGLang's own sink for padding, is the null block.
-
-    `table`: rows of the table from requests to slots, and most tokens of a request (0: the pool's).
-    """
+def new_cache(config: TargetConfig) -> Any:
+    """Build a cache; page 0, SGLang's own sink for padding, is the null block."""
     names, page = engine(), config.block_size
     publish(page)
     grid(page)
-    rows = _rows(config, *table)
+    rows = _rows(config)
     parameters = names.CacheInitParams(
         disable=not config.prefix_caching,
         req_to_token_pool=rows,
@@ -46,14 +43,14 @@ def new_cache(config: TargetConfig, table: tuple[int, int] = (MOST_REQUESTS, 0))
     return cache
 
 
-def _rows(config: TargetConfig, requests: int, most: int) -> Any:
+def _rows(config: TargetConfig) -> Any:
     """The request-to-slot table, with state slots if there are states."""
     names, page = engine(), config.block_size
-    length = most or (shares(config)[0] + 1) * page
+    length = (shares(config)[0] + 1) * page
     if not config.state_rows:
-        return names.ReqToTokenPool(requests, length, "cpu", enable_memory_saver=False)
+        return names.ReqToTokenPool(MOST_REQUESTS, length, "cpu", enable_memory_saver=False)
     return names.HybridReqToTokenPool(
-        size=requests,
+        size=MOST_REQUESTS,
         mamba_size=config.state_rows - 1,
         mamba_spec_state_size=1,
         max_context_len=length,

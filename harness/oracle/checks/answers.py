@@ -68,6 +68,7 @@ class AnswerChecks:
                 f"{answer.available}), but at most {whole} blocks are enough for it in an "
                 f"empty pool of {capacity}",
                 assertion=f"getattr({name}, 'reason', '') != 'never_fits'",
+                facts={"admitted": False, "needed": whole, "capacity": capacity},
             )
 
     def _fits(self, request: Request, answer: Refused, whole: int, room: int) -> None:
@@ -82,6 +83,7 @@ class AnswerChecks:
                 f"{answer.available}) although it needs at most {whole} blocks and only "
                 f"{capacity - room} of {capacity} are held by others",
                 assertion=f"isinstance({name}, Scheduled)",
+                facts={"needed": whole, "room": room},
             )
 
     def _share_is_short(self, request: Request) -> bool:
@@ -161,6 +163,7 @@ class AnswerChecks:
                 f"evict({count}) took {ids}; cached and held by nobody are {sorted(idle)}",
                 assertion=f"set(last.blocks[0]) <= {set(idle) or 'set()'} "
                 f"and len(last.blocks[0]) == {min(count, len(idle))}",
+                facts={"count": count, "taken": ids, "idle": frozenset(idle)},
             )
 
     # --- lookups and pins: cached prefixes without a request ---
@@ -176,6 +179,7 @@ class AnswerChecks:
                 BRUTE_FORCE,
                 f"lookup of {request.id} found {found} tokens, {forecast.expected} are reusable",
                 assertion=f"last == {forecast.expected}",
+                facts={"request": request, "found": found, "expected": forecast.expected},
             )
 
     def pinned(self, request: Request, held: int) -> None:

@@ -92,6 +92,7 @@ class ContentChecks:
                 INVARIANT,
                 f"request {name} needs {whole} blocks in the end, the pool has {capacity}",
                 assertion=f"isinstance({name}, Refused)",
+                facts={"admitted": True, "needed": whole, "capacity": capacity},
             )
 
     def hit(self, live: RequestState, answer: Scheduled, forecast: Forecast) -> None:
@@ -166,6 +167,7 @@ class ContentChecks:
                     f"request {name} hit {hit} tokens although {listed} tokens of its prefix are "
                     "cached: a lost hit",
                     assertion=f"{name}.hit >= {listed}",
+                    facts={"live": live, "hit": hit, "expected": listed},
                 )
 
     # --- reads and writes ---
@@ -250,6 +252,7 @@ class ContentChecks:
             ),
             assertion=assertion or f"slot({variable}, {wrong.position}) != {wrong.slot}",
             suspects=(wrong.block,),
+            facts={"live": live, "group": group, "mismatch": wrong},
         )
 
     # --- a hit is valid in every group ---
@@ -266,7 +269,7 @@ class ContentChecks:
         prop = self._property(live, reason)
         oracle = INVARIANT if prop == "hits_never_end_inside_a_span" else BRUTE_FORCE
         sentence = f"request {request.id} hit {hit} tokens, but {self._words(reason)}"
-        fail(state, prop, oracle, sentence)
+        fail(state, prop, oracle, sentence, facts={"live": live, "hit": hit, **reason._asdict()})
 
     def _in_tables(self, live: RequestState, hit: int) -> None:
         """The blocks that a group sees at the end of a hit are in its table."""
@@ -281,6 +284,13 @@ class ContentChecks:
                     BRUTE_FORCE,
                     f"request {live.request.id} hit {hit} tokens, but {layers.kind} group {group} "
                     f"sees block {holes[0]} there, and its table has the null block",
+                    facts={
+                        "live": live,
+                        "hit": hit,
+                        "why": layers.kind,
+                        "group": group,
+                        "block": holes[0],
+                    },
                 )
 
     def _property(self, live: RequestState, reason: InvalidReason) -> str:

@@ -157,6 +157,7 @@ class InspectionChecks:
                 f"blocks {sorted(pool)} lost their identity for {taken} blocks while "
                 f"{before.usage.free} blocks without identity were free",
                 suspects=tuple(sorted(pool)),
+                facts={"dropped": tuple(sorted(pool)), "taken": taken, "free": before.usage.free},
             )
 
     def _checkpoint_was_needed(self, rows: list[Entry], lost: Collection[object]) -> None:
@@ -177,7 +178,8 @@ class InspectionChecks:
         state.checks[_MISMATCH] += 1
         if free >= 1:
             sentence = f"{len(alone)} checkpoints were dropped while {free} rows were free"
-            fail(state, _MISMATCH, INVARIANT, sentence)
+            facts = {"dropped": len(alone), "rows": len(rows), "free_rows": free}
+            fail(state, _MISMATCH, INVARIANT, sentence, facts=facts)
 
     def _replaced(self, entries: list[Entry]) -> bool:
         """Whether a newer checkpoint of their request replaces all of these (S6)."""
@@ -223,6 +225,7 @@ class InspectionChecks:
                 f"{found.usage.cached} blocks count as cached, {len(idle)} are stored and held by "
                 f"nobody: {sorted(idle)}",
                 assertion=f"usage.cached == {len(idle)}",
+                facts={"idle": frozenset(idle), "cached": found.usage.cached},
             )
 
     def _holders(self, found: Inspection, held: Mapping[int, int]) -> None:
@@ -330,6 +333,7 @@ class InspectionChecks:
                 f"a {prop.split('_')[0]} left a trace in {words}",
                 assertion="all(getattr(target.inspect(), n) == getattr(before, n) "
                 f"for n in {_DIGESTED})",
+                facts={"before": before, "found": found, "changed": tuple(changed)},
             )
 
     def _events(self, found: Inspection) -> None:

@@ -191,7 +191,7 @@ class StateChecks:
                     ", the end of its prompt, and saves no state; there is room for one after "
                     f"{at} tokens"
                 )
-                fail(state, _PROMPTS, INVARIANT, sentence)
+                fail(state, _PROMPTS, INVARIANT, sentence, facts={"live": live, "answer": answer})
 
     def _interval(self, step: Step, saved: list[int]) -> None:
         interval, answer = self._state.config.decode_interval, step.answer

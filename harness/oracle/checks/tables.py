@@ -135,6 +135,7 @@ class TableChecks:
                 f"{count} it has {shown[1]} and computes [{answer.start}, {answer.stop})",
                 assertion=f"{name}.blocks[0][:{len(before[0])}] == {before[0]} "
                 f"and {live.computed} == {name}.start <= {name}.stop <= {count}",
+                facts={"live": live, "answer": answer, "before": before},
             )
 
     def _kept(self, live: RequestState, answer: Scheduled, before: tuple[Table, ...]) -> bool:
@@ -296,6 +297,7 @@ class TableChecks:
                 f"{uncached} blocks without identity were free",
                 assertion=f"not set(last.blocks[0]) & {set(victims)}",
                 suspects=tuple(victims),
+                facts={"victims": tuple(victims), "fresh": fresh, "uncached": uncached},
             )
 
     # --- how far a step goes ---

@@ -24,7 +24,7 @@ from kvproof.suites.reference.stored_prefixes.model import (
     Pending,
     ids_of,
 )
-from kvproof.suites.reference.stored_prefixes.pages import ENGINE, OTHER, UNTOUCHED, Pages
+from kvproof.suites.reference.stored_prefixes.pages import ENGINE, NULL, OTHER, UNTOUCHED, Pages
 
 PATIENCE_S = 5.0
 """For background work of the server; a failure takes as long."""
@@ -82,7 +82,7 @@ class PrefixesMachine:
         ids = [ids_of(first, start * EACH, end * EACH, without=each) for each in null]
         named = self._named(tokens, salt, start, end)
         _, *_, (well, kept) = self._ask(
-            ("fill", {"instance": ENGINE, "byte": 0xEE}),
+            ("fill", {"instance": ENGINE, "byte": NULL}),
             *(self._computed(g, salt, tokens, start, each) for g, each in enumerate(ids)),
             ("store", {"ids": ids, **named}),
         )
@@ -318,6 +318,7 @@ class PrefixesMachine:
                 f"after {request} {left[0]} objects are reserved and {left[1]} locked, "
                 f"expected 0 and {locked}"
             ),
+            facts={"reserved": left[0], "locks": left[1] - locked},
         )
 
     def _named(

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from kvproof.suites.framework.component_suite import RemoteCalls
 from kvproof.suites.framework.coverage import Coverage
-from kvproof.suites.reference.stored_prefixes.model import BLOCKS, CHUNK, EACH, Model, Pending
+from kvproof.suites.reference.stored_prefixes.model import BLOCKS, CHUNK, EACH, Key, Model, Pending
 
 ENGINE, OTHER = 1, 2
+NULL = 0xEE
+"""Every byte of the null block when a chunk is stored."""
 UNTOUCHED = 0xCD
 """Every byte before a retrieve."""
 
@@ -33,7 +35,8 @@ class Pages:
                 for at, block in enumerate(ids[group])
                 if at >= skip and start * EACH + at >= earliest and block
             }
-            self._judge_rest(group, got)
+            null = {start * EACH + at for at, block in enumerate(ids[group]) if not block}
+            self._judge_rest(pending, group, got, null)
             for position, data in written.items():
                 self._judge_block(pending, part, group, position, data)
 
@@ -43,12 +46,17 @@ class Pages:
         """Read blocks of the other engine: none has the stored bytes (H6)."""
         calls = [("read", {"instance": OTHER, "table": group, "blocks": [*ids]})
                  for group in range(len(self._model.windows))]  # fmt: skip
-        same = [
-            (group, block)
+        found = {
+            (group, block): bytes.fromhex(data)
             for group, pages in enumerate(self._ask(*calls))
             for block, data in enumerate(pages)
-            if data == self._model.content(group, salt, tokens, block).hex()
+        }
+        same = [
+            (group, block)
+            for (group, block), data in found.items()
+            if data == self._model.content(group, salt, tokens, block)
         ]
+        left = [data for place, data in found.items() if place not in same]
         self._coverage.check(
             "dtypes_are_part_of_the_key",
             not same,
@@ -56,6 +64,7 @@ class Pages:
                 f"{len(same)} blocks of an engine's {numbers} have the bytes that one with other "
                 f"numbers has stored: group {same[0][0]}, block {same[0][1]}"
             ),
+            facts={"rest": any({*data} - {NULL, UNTOUCHED} for data in left)},
         )
 
     def _judge_block(
@@ -79,14 +88,27 @@ class Pages:
                 f"{pending.hit} chunks, whose window of {self._model.windows[group]} tokens looks "
                 f"at it, reads {data[:4].hex()}"
             ),
-        )
+            facts={"null": set(data) == {NULL}, "parts": len(self._model.parts),
+                   "holes": self._holes(key, group, block)},
+        )  # fmt: skip
 
-    def _judge_rest(self, group: int, got: dict[int, bytes]) -> None:
+    def _holes(self, key: Key, group: int, block: int) -> int:
+        """How many blocks of a chunk were null in a group when it was stored."""
+        first = block // EACH * EACH
+        holes = self._model.there.get(key, ())
+        return sum((group, each) in holes for each in range(first, first + EACH))
+
+    def _judge_rest(
+        self, pending: Pending, group: int, got: dict[int, bytes], positions: set[int]
+    ) -> None:
+        """`positions`: those of the retrieve whose block is null."""
         null = got.pop(0)
+        theirs = [self._model.content(group, pending.salt, pending.tokens, at) for at in positions]
         self._coverage.check(
             "null_blocks_are_not_written",
             set(null) == {UNTOUCHED},
             lambda: f"the null block of group {group} reads {null[:8].hex()} after a retrieve",
+            facts={"of_the_hit": bool(positions) and null in (*theirs, bytes([NULL]) * len(null))},
         )
         wrong = [block for block, data in got.items() if set(data) != {UNTOUCHED}]
         self._coverage.check(

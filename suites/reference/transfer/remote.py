@@ -28,7 +28,7 @@ from kvproof.suites.framework.component_suite import (
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.transfer import oracle
 from kvproof.suites.reference.transfer import properties as seen
-from kvproof.suites.reference.transfer.oracle import POISON, Bytes, Cache, Slot
+from kvproof.suites.reference.transfer.oracle import POISON, Bytes, Cache, Index, Slot
 from kvproof.suites.reference.transfer.remote_draws import (
     LIMITS,
     OBJECTS,
@@ -152,7 +152,7 @@ class TargetTransferMachine:
         """Where each cache lies: in which part of an object, and in that part."""
         found: dict[int, tuple[int, Slot]] = {}
         for part, groups in enumerate(self._parts):
-            offset = 0
+            offset = uncut = 0
             for group in groups:
                 layers = self._groups[group]
                 first = self.caches[layers[0]]
@@ -160,18 +160,23 @@ class TargetTransferMachine:
                     found[layer] = part, Slot(offset, len(layers), at)
                 tokens = oracle.kept(first, self.chunk) * first.block
                 offset += len(layers) * first.kv * tokens * first.row
-            self._judge_size(part, sizes[part], offset)
+                uncut += len(layers) * first.kv * self.chunk * first.row
+            self._judge_size(part, sizes[part], offset, uncut)
         return [found[number] for number in range(len(self.caches))]
 
-    def _judge_size(self, part: int, given: int, size: int) -> None:
+    def _judge_size(self, part: int, given: int, size: int, uncut: int) -> None:
+        """`uncut`: the bytes of all tokens of the chunk, also of those that no window keeps."""
         self.coverage.check(
             "a_chunk_is_described_to_the_byte",
             given == size,
             lambda: f"part {part} of an object has {given} bytes, its blocks have {size}",
+            facts={"given": given, "size": size, "uncut": uncut},
         )
 
     def _store(self, *, blocks: list[int], objects: list[int]) -> None:
-        self._move("store", blocks, objects)
+        if not self._move("store", blocks, objects):
+            self._adopt()
+            return
         for number, chunk, item, move in self._moves(blocks, objects, 0):
             part = self._slots[number][0]
             self._objects[item][part][move.chunk] = self._pages[number][move.pages]
@@ -179,32 +184,101 @@ class TargetTransferMachine:
         self._judge("stored_bytes_equal_the_pages")
 
     def _retrieve(self, *, blocks: list[int], objects: list[int], skip: int) -> None:
-        self._move("retrieve", blocks, objects, skip=skip)
-        for number, chunk, item, move in self._moves(blocks, objects, skip):
-            part = self._slots[number][0]
-            window = self._windows[part]
-            if window < 0 or chunk >= len(objects) - window:
-                self._pages[number][move.pages] = self._objects[item][part][move.chunk]
+        if not self._move("retrieve", blocks, objects, skip=skip):
+            self._adopt()
+            return
+        rounded = [pages.copy() for pages in self._pages]
+        skipped = self._retrieved(self._pages, blocks, objects, skip)
+        self._retrieved(rounded, blocks, objects, skip, whole_blocks=True)
         self.coverage.event(seen.TURNS, len(objects) > self._turn)
         self.coverage.event(seen.SMALLER, len(objects) < self._turn)
         self.coverage.event(seen.INSIDE, any(skip % cache.block for cache in self.caches))
-        self._judge(
-            "skipped_tokens_stay_untouched" if skip else "retrieved_bytes_reach_their_blocks"
-        )
+        self._judge_skipped(skip, skipped, rounded)
+        self._judge("retrieved_bytes_reach_their_blocks")
 
-    def _move(self, verb: str, blocks: list[int], objects: list[int], **skip: int) -> None:
+    def _retrieved(
+        self,
+        pages: list[Bytes],
+        blocks: list[int],
+        objects: list[int],
+        skip: int,
+        *,
+        whole_blocks: bool = False,
+    ) -> list[Index]:
+        """Write a retrieve into pages; returns the skipped bytes of each.
+
+        `whole_blocks`: also what shares a block with the first token after the skip.
+        """
+        skipped: list[list[Index]] = [[] for _ in self.caches]
+        for number, chunk, item, move in self._moves(blocks, objects, skip, rounded=whole_blocks):
+            part = self._slots[number][0]
+            window = self._windows[part]
+            if window < 0 or chunk >= len(objects) - window:
+                pages[number][move.pages] = self._objects[item][part][move.chunk]
+                skipped[number].append(move.skipped_pages)
+        return [np.concatenate([*each, np.zeros(0, np.intp)]) for each in skipped]
+
+    def _judge_skipped(self, skip: int, skipped: list[Index], rounded: list[Bytes]) -> None:
+        """Tokens before a skip keep their bytes; other wrong bytes are another property's."""
+        if not skip:
+            return
+        for number, wrong in enumerate(self._wrong_pages()):
+            if wrong is None:
+                continue
+            places = skipped[number]
+            touched = not np.array_equal(wrong[places], self._pages[number][places])
+            held = self.coverage.check(
+                "skipped_tokens_stay_untouched",
+                not touched,
+                lambda: f"tokens before {skip} were written in pages of {self.caches[number].name}",  # noqa: B023 - called at once
+                facts={"inside": skip % self.caches[number].block,
+                       "rounded": np.array_equal(wrong, rounded[number])},
+            )  # fmt: skip
+            if not held:  # it is known
+                self._pages[number] = wrong
+        self.coverage.checks["skipped_tokens_stay_untouched"] += 1
+
+    def _adopt(self) -> None:
+        """Take over all bytes after a known failure: a part of the call may have happened."""
+        for number, wrong in enumerate(self._wrong_pages()):
+            if wrong is not None:
+                self._pages[number] = wrong
+        (reported,) = self._ask(("digests", {}))
+        for item, parts in enumerate(self._objects):
+            for number, part in enumerate(parts):
+                if _digest(part) != reported["objects"][item][number]:
+                    (text,) = self._ask(("part", {"number": item, "part": number}))
+                    parts[number] = np.frombuffer(bytearray.fromhex(text), np.uint8)
+
+    def _wrong_pages(self) -> list[Bytes | None]:
+        """Return the bytes of each layer that are not those expected."""
+        (reported,) = self._ask(("digests", {}))
+        found: list[Bytes | None] = [None] * len(self.caches)
+        for number, pages in enumerate(self._pages):
+            if _digest(pages) != reported["layers"][number]:
+                (text,) = self._ask(("layer", {"number": number}))
+                found[number] = np.frombuffer(bytearray.fromhex(text), np.uint8)
+        return found
+
+    def _move(self, verb: str, blocks: list[int], objects: list[int], **skip: int) -> bool:
+        """Whether the call was carried out."""
         firsts = [self.caches[of[0]] for of in self._groups]
         ids = [self._ids(cache, blocks, len(objects)) for cache in firsts]
         (wrong,) = self._ask((verb, {"ids": ids, "objects": objects, **skip}))
-        self.coverage.check(
-            "stored_bytes_equal_the_pages", not wrong, lambda: f"a {verb} was refused: {wrong}"
+        return self.coverage.check(
+            "stored_bytes_equal_the_pages",
+            not wrong,
+            lambda: f"a {verb} was refused: {wrong}",
+            facts={"error": wrong, "parts": self._parts},
         )
 
     def _ids(self, cache: Cache, blocks: list[int], chunks: int) -> list[int]:
         """The first blocks for every table: ids of different tables are different blocks."""
         return blocks[: chunks * self.chunk // cache.block]
 
-    def _moves(self, blocks: list[int], objects: list[int], skip: int) -> Iterable[Any]:
+    def _moves(
+        self, blocks: list[int], objects: list[int], skip: int, *, rounded: bool = False
+    ) -> Iterable[Any]:
         for number, cache in enumerate(self.caches):
             ids = self._ids(cache, blocks, len(objects))
             each = self.chunk // cache.block
@@ -216,7 +290,7 @@ class TargetTransferMachine:
                     ids[chunk * each : (chunk + 1) * each],
                     tokens=self.chunk,
                     chunk=chunk,
-                    skip=skip,
+                    skip=skip // cache.block * cache.block if rounded else skip,
                     valid=None,
                 )
                 yield number, chunk, item, move

@@ -12,9 +12,8 @@ from kvproof.harness.adapters.transformers import target as adapter  # isort: sk
 from kvproof.harness.adapters.transformers import api  # isort: skip
 from kvproof.harness.contract.target import Completed, Refused, Request, Scheduled, TargetConfig  # isort: skip
 from kvproof.harness.isolation.registry import open_handle  # isort: skip
-from kvproof.suites.runner.levels import property_names
+from kvproof.suites.runner.replay import known_failures
 
-from kvproof.suites.framework import expected_failures  # isort: skip
 from kvproof.suites.framework.budgets import BUDGETS  # isort: skip
 from kvproof.suites.runner.levels import suites  # isort: skip
 from examples.parity.tiny_models import build  # isort: skip
@@ -30,15 +29,13 @@ NEW = 10
 
 @pytest.mark.slow(reason="random histories of a cache on torch")
 def test_its_cache_holds_under_random_histories():
-    known = expected_failures.load(
-        adapter.PROFILE.engine, adapter.PROFILE.version, names=property_names()
-    )
-    assert list(known) == ["what_can_never_fit_is_refused_at_arrival"]
     with open_handle(SPEC) as handle:
         (suite,) = suites(handle, "core")
-        seen = suite.explore(BUDGETS["debug"], tolerate=known)
+        known = known_failures(handle)
+        seen = suite.knowing(known).explore(BUDGETS["debug"])
     assert (seen.violation, seen.died) == (None, None)
-    assert seen.tolerated.keys() == set(known)
+    assert seen.tolerated.keys() == {each.name for each in known}
+    assert not seen.ended
 
 
 def open_target(**more):

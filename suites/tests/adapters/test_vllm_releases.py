@@ -34,7 +34,8 @@ def create(handle: Handle) -> Create:
 
 def has(handle: Handle, prop: str) -> bool:
     """Tell whether the property is an expected failure of this release."""
-    return prop in load("vllm", handle.profile.version, names=property_names())
+    known = load("vllm", handle.profile.version, names=property_names())
+    return prop in [each.property for each in known]
 
 
 def test_the_installed_release_is_what_the_adapter_expects(handle: Handle) -> None:

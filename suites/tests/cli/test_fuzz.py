@@ -34,13 +34,11 @@ from kvproof.harness.records.events import (
 from kvproof.harness.records.resume import continuous
 from kvproof.harness.records.run_directory import read_run
 from kvproof.harness.settings import CampaignSettings
-from kvproof.suites.framework import expected_failures
-from kvproof.suites.framework.expected_failures import Expected
 from kvproof.suites.framework.verdicts import Tally
 from kvproof.suites.runner import registry
 from kvproof.suites.tests.cli.cli_kit import FAULT, TARGETS, closed_run, here, started
 from kvproof.suites.tests.cli.cli_targets import STARTED
-from kvproof.suites.tests.framework.suite_kit import breaks_later, stack
+from kvproof.suites.tests.framework.suite_kit import breaks_later, entry, expecting, stack
 
 SLOW = f"{TARGETS}:slow"
 DIES = f"{TARGETS}:dies"
@@ -66,18 +64,16 @@ def test_what_failed_once_is_only_counted(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow(reason="starts many processes")
-@pytest.mark.parametrize(
-    ("where", "claims"), [("a hit of no block", []), ("a refusal: no_mood", [PLANTED])]
-)
-def test_what_fails_where_that_is_known_is_not_claimed(tmp_path, monkeypatch, where, claims):
-    known = {PLANTED: Expected(PLANTED, "r", "https://x/1", where)}
-    monkeypatch.setattr(expected_failures, "load", lambda *_, **__: known)
+@pytest.mark.parametrize("known", [True, False])
+def test_what_is_known_is_not_claimed(tmp_path, monkeypatch, known):
+    claims = [] if known else [PLANTED]
+    expecting(monkeypatch, entry(PLANTED, goes_on=False), matches=lambda _: known)
     claimed = []
     asked = order(tmp_path, "cache", level="core",
                   claim=lambda name, _: claimed.append(name.split()[-1]) or True)  # fmt: skip
     done = explore_unit(replace(asked, unit=unit_id(FAULT, "cache", 1))).done
     assert claimed == done.shrunk == done.failed == claims
-    assert bool(done.tolerated) is not bool(claims)
+    assert bool(done.tolerated) is bool(done.ended) is known
 
 
 def test_a_unit_that_is_interrupted_says_what_it_has(tmp_path, monkeypatch):
@@ -395,9 +391,9 @@ class Kept:
 def concluded(tmp_path, monkeypatch, tally, *, cut_short):
     """The verdict on a property that is expected to fail and has not."""
     prop = "a_full_stack_refuses"
-    known = {prop: Expected(prop, "why", "https://x/1")}
     monkeypatch.setattr(registry, "SUITES", (stack(),))
-    monkeypatch.setattr(expected_failures, "load", lambda *_, **__: known)
+    log = "corpus/pinned_path_survives_a_reset.json"
+    expecting(monkeypatch, entry(prop, history=log), matches=lambda _: False)
     active = Kept(tmp_path)
     verb._conclude(active, "full", "reference", {"stack": tally}, OwnTargets(), cut_short=cut_short)
     return next(e for e in active.events if getattr(e, "property", "") == prop)
@@ -415,11 +411,6 @@ def test_a_campaign_that_ended_says_that_an_expected_failure_was_not_met(tmp_pat
         "fail",
         "it was expected to fail and did not",
     )
-
-
-def test_a_suite_without_a_history_does_not_miss_expected_failures(tmp_path, monkeypatch):
-    found = concluded(tmp_path, monkeypatch, Tally(), cut_short=False)
-    assert found.verdict == "inconclusive"
 
 
 def test_tallies_that_are_merged_stay_interrupted():

@@ -123,7 +123,7 @@ def _failures(profile: Profile) -> Iterator[str]:
     yield ""
     if not found:
         yield "None."
-    for each in found.values():
+    for each in found:
         yield f"- `{each.property}`: {each.reason} ([upstream]({each.upstream}))"
 
 

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.suites.conformance.suite import conformance
-from kvproof.suites.framework import state_machine
+from kvproof.suites.framework import expected_failures, state_machine
 from kvproof.suites.framework.component_suite import ComponentSuite
+from kvproof.suites.framework.expected_failures import Expected
+from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.property import Property
 
 PROPERTIES = (
@@ -22,6 +24,22 @@ PROPERTIES = (
     ),
     Property("a_full_stack_refuses", ("B4",), "no more items are held than there is room for"),
 )
+
+
+def expecting(monkeypatch, *entries, matches=lambda _: True):
+    """Every target has these known failures, which `matches` recognises."""
+    monkeypatch.setattr(expected_failures, "load", lambda *_, **__: list(entries))
+    monkeypatch.setattr(
+        expected_failures,
+        "known",
+        lambda _, chosen: tuple(
+            Known(each.mechanism, each.property, matches, each.goes_on) for each in chosen
+        ),
+    )
+
+
+def entry(prop, reason="why", **more):
+    return Expected(prop, "by_a_bug", reason, "https://x/1", **more)
 
 
 class StackMachine:

@@ -66,15 +66,15 @@ def test_a_script_runs_alone(path: Path, tmp_path: Path) -> None:
 
 
 def test_expected_failures_may_have_old_names(tmp_path: Path) -> None:
-    entry = '[[expected]]\nproperty = "held_bytes_stay"\nreason = "r"\nupstream = "https://x/1"\n'
-    (tmp_path / "e-1.toml").write_text(entry)
-    found = expected_failures.load("e", "1", names=property_names(), folder=tmp_path)
-    assert [each.property for each in found.values()] == ["leased_bytes_do_not_change"]
-    assert set(found) == {"leased_bytes_do_not_change"}
+    entry = '[[expected]]\nproperty = "held_bytes_stay"\nmechanism = "types_share_keys"\n'
+    entry += 'reason = "r"\nupstream = "https://x/1"\n'
+    (tmp_path / "lmcache-1.toml").write_text(entry)
+    found = expected_failures.load("lmcache", "1", names=property_names(), folder=tmp_path)
+    assert [each.property for each in found] == ["leased_bytes_do_not_change"]
     both = entry + entry.replace("held_bytes_stay", "leased_bytes_do_not_change")
-    (tmp_path / "e-1.toml").write_text(both)
-    with pytest.raises(UsageError, match="two entries for the property 'leased_bytes_do_not"):
-        expected_failures.load("e", "1", names=property_names(), folder=tmp_path)
+    (tmp_path / "lmcache-1.toml").write_text(both)
+    with pytest.raises(UsageError, match="two entries for 'leased_bytes_do_not"):
+        expected_failures.load("lmcache", "1", names=property_names(), folder=tmp_path)
 
 
 def test_a_run_record_has_the_new_names() -> None:

@@ -26,12 +26,14 @@ from kvproof.harness.records.events import (
 )
 from kvproof.reference.cache.cache_manager import NO_HIT, CacheManager
 from kvproof.reference.cache.request_state import Refusal
-from kvproof.suites.framework import expected_failures
+from kvproof.suites.conformance.suite import conformance
+from kvproof.suites.framework import expected_failures, state_machine
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.verdicts import Tally, verdicts
 from kvproof.suites.runner import levels, runner
 from kvproof.suites.runner.levels import property_names
 from kvproof.suites.runner.runner import CORPUS, SuiteRun
+from kvproof.suites.tests.framework.suite_kit import entry, expecting
 from kvproof.suites.tests.framework.suite_kit import explore_target as explore
 
 CORE = levels.properties("core")
@@ -130,7 +132,7 @@ def test_two_versions_of_an_engine_keep_evidence_of_their_own():
 
 
 def test_a_target_that_refuses_everything_as_expected_is_inconclusive(monkeypatch):
-    known = expected_failures.Expected("what_fits_is_admitted", "too small", "https://x/1")
+    known = entry("what_fits_is_admitted", "too small", goes_on=False)
     expecting(monkeypatch, known)
     recorder = judged(RefusesAll, settings(FEW, max_examples=3))
     assert recorder.verdicts()["what_fits_is_admitted"].verdict == "expected_failure"
@@ -186,7 +188,7 @@ def test_nothing_passes_where_failures_ended_the_search_early():
     run = SuiteRun(InProcessHandle("subject", odd(LeaksOnRefusal)), recorder, write=print)
     suite, tally = run.suites[0], Tally()
     run.explore(suite, UNSHRUNK, tally, most=1)
-    told = verdicts("subject", suite, tally, {}, level="core")
+    told = verdicts("subject", suite, tally, [])
     assert {event.verdict for event in told} <= {"fail", "inconclusive", "unsupported"}
     reason = "1 failed before the budget was spent"
     assert sum(event.reason == reason for event in told) > 9
@@ -251,13 +253,11 @@ def test_a_log_whose_last_operation_is_not_possible_is_skipped(off):
 # --- expected failures ---
 
 
-def expecting(monkeypatch, *entries):
-    known = {entry.property: entry for entry in entries}
-    monkeypatch.setattr(expected_failures, "load", lambda *_, **__: known)
+NEVER_FAILED = "corpus/pinned_path_survives_a_reset.json"
 
 
 def test_an_expected_failure_that_does_not_fail_is_a_failure(monkeypatch):
-    known = expected_failures.Expected("usage_adds_up", "why", "https://x/1")
+    known = entry("usage_adds_up", history=NEVER_FAILED)
     expecting(monkeypatch, known)
     recorder = judged(make_target)
     told = recorder.verdicts()["usage_adds_up"]
@@ -267,19 +267,42 @@ def test_an_expected_failure_that_does_not_fail_is_a_failure(monkeypatch):
 
 
 def test_an_expected_failure_of_what_the_profile_does_not_claim_is_a_failure(monkeypatch):
-    known = expected_failures.Expected("pins_hold_the_cached_prefix", "why", "https://x/1")
+    known = entry("pins_hold_the_cached_prefix", history=NEVER_FAILED)
     expecting(monkeypatch, known)
     told = judged(odd(pins=False)).verdicts()["pins_hold_the_cached_prefix"]
     assert told.verdict == "fail"
     assert "expected to fail and did not" in told.reason
 
 
-@pytest.mark.parametrize("limit", [{"level": "full"}, {"rare": True}])
-def test_an_expected_failure_that_a_run_need_not_see_is_not_missed(monkeypatch, limit):
-    known = expected_failures.Expected("usage_adds_up", "why", "https://x/1", **limit)
-    expecting(monkeypatch, known)
+def test_without_a_history_an_expected_failure_that_is_not_met_is_none(monkeypatch):
+    expecting(monkeypatch, entry("usage_adds_up"))
     assert judged(make_target).verdicts()["usage_adds_up"].verdict == "pass"
-    assert known.is_seen("full") == ("rare" not in limit)
+
+
+def test_another_failure_of_the_property_is_a_failure(monkeypatch):
+    expecting(monkeypatch, entry("what_fits_is_admitted"), matches=lambda _: False)
+    recorder = judged(RefusesAll, settings(FEW, max_examples=3))
+    assert recorder.verdicts()["what_fits_is_admitted"].verdict == "fail"
+    assert Exit.FAILURE in recorder.codes()
+
+
+def test_a_history_goes_on_after_a_known_failure(monkeypatch):
+    expecting(monkeypatch, entry("lookup_finds_the_longest_prefix"))
+    suite = conformance(InProcessHandle("x", BlindLookup))
+    known = expected_failures.known("x", expected_failures.load("x", "1"))
+    seen = state_machine.explore(suite._replace(known=known), BUDGETS["debug"])
+    assert (seen.violation, dict(seen.ended)) == (None, {})
+    assert 0 < seen.tolerated["by_a_bug"] <= seen.test_cases
+    ending = tuple(each._replace(goes_on=False) for each in known)
+    ended = state_machine.explore(suite._replace(known=ending), BUDGETS["debug"])
+    assert ended.ended["by_a_bug"] == ended.tolerated["by_a_bug"] > 0
+
+
+@pytest.mark.parametrize(("histories", "far"), [(0, True), (10, False), (90, False), (200, True)])
+def test_a_rate_far_from_the_stored_one_is_reported(histories, far):
+    words = entry("usage_adds_up", rate=4.0).far(histories, 10_000)
+    assert bool(words) is far
+    assert not far or f"in {histories} histories, 40 are usual" in words
 
 
 class BlindLookup(ReferenceTarget):
@@ -289,7 +312,7 @@ class BlindLookup(ReferenceTarget):
 
 @pytest.mark.slow(reason="shrinks failures of whole suites")
 def test_an_expected_failure_that_fails_is_told_with_its_reason_and_hides_nothing_else(monkeypatch):
-    known = expected_failures.Expected("lookup_finds_the_longest_prefix", "no API", "https://x/1")
+    known = entry("lookup_finds_the_longest_prefix", "no API")
     expecting(monkeypatch, known)
     recorder = judged(BlindLookup, BUDGETS["pr"])
     told = recorder.verdicts()["lookup_finds_the_longest_prefix"]
@@ -298,15 +321,20 @@ def test_an_expected_failure_that_fails_is_told_with_its_reason_and_hides_nothin
     assert Exit.FAILURE not in recorder.codes()
 
 
-ENTRY = '[[expected]]\nproperty = "{}"\nreason = "why"\nupstream = "https://x/1"\n'
+ENTRY = """
+[[expected]]
+property = "{}"
+mechanism = "chunk_across_blocks"
+reason = "why"
+upstream = "https://x/1"
+"""
 
 
 def test_entries_are_read_by_engine_and_version(tmp_path):
-    (tmp_path / "e-1.toml").write_text(ENTRY.format("usage_adds_up"))
-    assert set(expected_failures.load("e", "1", folder=tmp_path, names=property_names())) == {
-        "usage_adds_up"
-    }
-    assert expected_failures.load("e", "2", folder=tmp_path, names=property_names()) == {}
+    (tmp_path / "vllm-1.toml").write_text(ENTRY.format("usage_adds_up"))
+    (found,) = expected_failures.load("vllm", "1", folder=tmp_path, names=property_names())
+    assert found.property == "usage_adds_up"
+    assert expected_failures.load("vllm", "2", folder=tmp_path, names=property_names()) == []
 
 
 @pytest.mark.parametrize(
@@ -319,18 +347,23 @@ def test_entries_are_read_by_engine_and_version(tmp_path):
         ("[[expected", "is not a list of expected failures", ""),
         ("# \udcff", "is not a list of expected failures: 'utf-8' codec can't decode", ""),
         (
-            ENTRY.format("usage_adds_up") + 'where = "here"\n' + ENTRY.format("usage_adds_up"),
-            "has two entries for the property 'usage_adds_up'",
+            ENTRY.format("usage_adds_up") + "goes_on = false\n" + ENTRY.format("usage_adds_up"),
+            "has two entries for 'usage_adds_up' by 'chunk_across_blocks'",
             "keep one",
+        ),
+        (
+            ENTRY.format("usage_adds_up").replace("chunk_", "chunks_"),
+            "names the mechanism 'chunks_across_blocks'",
+            "'chunk_across_blocks'",
         ),
     ],
 )
 def test_an_entry_that_could_never_match_is_refused(tmp_path, text, message, hint):
-    (tmp_path / "e-1.toml").write_bytes(text.encode(errors="surrogateescape"))
+    (tmp_path / "vllm-1.toml").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(UsageError) as refused:
-        expected_failures.load("e", "1", folder=tmp_path, names=property_names())
+        expected_failures.load("vllm", "1", folder=tmp_path, names=property_names())
     assert message in str(refused.value)
-    assert "e-1.toml" in str(refused.value)
+    assert "vllm-1.toml" in str(refused.value)
     assert hint in refused.value.hint
 
 
@@ -439,7 +472,7 @@ def test_a_verb_that_raises_breaks_its_property_and_leaves_the_others_open():
 
 @pytest.mark.slow(reason="shrinks failures of whole suites")
 def test_a_verb_that_is_expected_to_raise_hides_nothing_else(monkeypatch):
-    expecting(monkeypatch, expected_failures.Expected(ANSWERS, "cannot evict", "https://x/1"))
+    expecting(monkeypatch, entry(ANSWERS, "cannot evict"))
     recorder = judged(Raises, BUDGETS["pr"])
     told = recorder.verdicts()
     assert told[ANSWERS].verdict == "expected_failure"

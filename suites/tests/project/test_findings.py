@@ -27,6 +27,7 @@ FINDINGS = {
     "lmdeploy_lru_in_whole_seconds": EngineVersion("lmdeploy", "0.18.0"),
     "lmdeploy_decode_reads_behind_the_last_token": EngineVersion("lmdeploy", "0.18.0"),
     "lmdeploy_second_turn_shifts_its_table": EngineVersion("lmdeploy", "0.18.0"),
+    "lmdeploy_waiting_turn_gives_its_blocks_up": EngineVersion("lmdeploy", "0.18.0"),
     "sglang_extra_key_is_an_adapter": EngineVersion("sglang", "0.5.23"),
     "sglang_state_of_another_length": EngineVersion("sglang", "0.5.23"),
     "sglang_refused_admission_evicts": EngineVersion("sglang", "0.5.23"),

@@ -1,0 +1,59 @@
+"""vLLM's known failures in its current release; the pages of the findings have the causes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvproof.harness.contract.target import Group, Request
+from kvproof.harness.oracle.group_layout import Layout
+from kvproof.harness.oracle.longest_hit import HitOracle
+from kvproof.harness.oracle.state import OracleState, RequestState
+from kvproof.suites.mechanisms.failed import Failed
+
+
+def chunk_across_blocks(found: Failed) -> bool:
+    """A hit ends in a chunk that begins inside a block, and its first blocks are null or gone."""
+    state, layout = found.state, found.state.layout
+    if found.has("live"):
+        hit, why, group, block = (
+            found.fact("hit", int), found.fact("why", str),
+            found.fact("group", int), found.fact("block", int),
+        )  # fmt: skip
+    else:  # a look-up
+        request, hit = found.fact("request", Request), found.fact("found", int)
+        if hit <= found.fact("expected", int):
+            return False
+        resident = state.hits.resident(state.prints(request))
+        reason = state.hits.invalid(resident, hit, len(request.tokens) - 1, request.spans)
+        why, group, block = reason or ("", 0, 0)
+    layers = layout.groups[group]
+    begin = layout.visible(group, hit) if why == "chunk" else 0
+    simple = sum(each.kind == "full" for each in layout.groups) >= 1 and len(layout.groups) == 2
+    return (
+        why == "chunk"
+        and simple
+        and layers.size % layers.block_size != 0
+        and begin <= (block + 1) * layers.block_size - 1 < hit
+    )
+
+
+def windows_count_as_drafts(found: Failed) -> bool:
+    """A group of the model that looks like one of its draft model's gives up a unit, as that."""
+    live, hit = found.fact("live", RequestState), found.fact("hit", int)
+    state = found.state
+    twins = _with_twins(state)
+    if twins == state.layout.groups:
+        return False
+    layout = Layout(twins, state.layout.separate)
+    oracle = HitOracle(state.model, layout, state.config, state.profile, state.partial)
+    least = oracle.search(
+        oracle.resident(live.prints), len(live.request.tokens) - 1, live.request.spans, listed=True
+    )
+    return least <= hit < found.fact("expected", int)
+
+
+def _with_twins(state: OracleState) -> tuple[Group, ...]:
+    drafts = [replace(each, draft=False) for each in state.layout.groups if each.draft]
+    return tuple(
+        replace(each, draft=True) if each in drafts else each for each in state.layout.groups
+    )

@@ -1,0 +1,138 @@
+"""Known failures of earlier vLLM releases, each with its upstream fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvproof.harness.contract import operations as ops
+from kvproof.harness.contract.target import (
+    Inspection,
+    Namespace,
+    Refused,
+    Request,
+    Scheduled,
+    Span,
+)
+from kvproof.harness.oracle.shadow_memory import Mismatch
+from kvproof.harness.oracle.state import OracleState, RequestState
+from kvproof.suites.mechanisms.failed import Failed
+
+
+def waiting_counts_as_hit(found: Failed) -> bool:
+    """Matching counts in the statistics: a request that waits is counted whenever it is tried."""
+    operation, answer = found.state.history[-1]
+    before, after = found.fact("before", Inspection), found.fact("found", Inspection)
+    return (
+        isinstance(operation, ops.Admit)
+        and isinstance(answer, Refused)
+        and before.usage == after.usage
+        and before.holders == after.holders
+    )
+
+
+def resumed_hits_count_as_hits(found: Failed) -> bool:
+    """What a preempted request finds again counts as a hit like any other."""
+    resumed = [each for each in _requests(found.state) if each.resumed]
+    return bool(resumed)
+
+
+def uncached_queue_behind_cached(found: Failed) -> bool:
+    """Blocks without a hash go to the end of the free queue, behind cached ones."""
+    if found.has("victims"):
+        return 0 < len(found.fact("victims", tuple)) <= len(found.fact("fresh", tuple))
+    return found.has("dropped", "taken", "free") and len(found.fact("dropped", tuple)) > 0
+
+
+def namespaces_share_names(found: Failed) -> bool:
+    """A salt called like an adapter is that adapter, and an adapter is its name alone."""
+    if found.has("mismatch"):
+        writer = found.fact("mismatch", Mismatch).writer
+        own = found.fact("live", RequestState).request.namespace
+        return writer is not None and _alike(writer.request.namespace, own)
+    request, hit = _hit(found)
+    return any(
+        _alike(other.namespace, request.namespace) and other.tokens[:hit] == request.tokens[:hit]
+        for other in _requests(found.state)
+    )
+
+
+def images_have_no_place(found: Failed) -> bool:
+    """The key names an image but not its place in the block."""
+    if found.has("mismatch"):
+        writer = found.fact("mismatch", Mismatch).writer
+        own = found.fact("live", RequestState).request
+        return writer is not None and _moved(writer.request.spans, own.spans)
+    request, hit = _hit(found)
+    return any(
+        _moved(other.spans, request.spans) and other.tokens[:hit] == request.tokens[:hit]
+        for other in _requests(found.state)
+    )
+
+
+def decoded_blocks_lose_images(found: Failed) -> bool:
+    """A block that decoded tokens fill is keyed with other images than it holds."""
+    live, unit = found.fact("live", RequestState), found.state.layout.unit
+    lost = range(found.fact("hit", int) // unit * unit, found.fact("expected", int))
+    return any(
+        span.start < lost.stop and span.start + span.length >= lost.start
+        for span in live.request.spans
+    )
+
+
+def draft_groups_give_up_more(found: Failed) -> bool:
+    """Beside a draft model a hit loses more than one unit."""
+    return found.state.layout.drafts and found.fact("hit", int) < found.fact("expected", int)
+
+
+def states_lengthen_draft_hits(found: Failed) -> bool:
+    """Beside a draft model a recurrent group lengthens the hit past what the others matched."""
+    return found.state.layout.drafts and bool(found.state.layout.states)
+
+
+def passed_blocks_have_a_hash(found: Failed) -> bool:
+    """A block that a step passes has the hash of its end, though its state is of fewer tokens."""
+    more = found.fact("cached", int) > len(found.fact("idle", frozenset))
+    return more and bool(found.state.layout.states)
+
+
+def first_chunk_admits(found: Failed) -> bool:
+    """A request is admitted if its first chunk fits, also where the rest never will."""
+    operation, answer = found.state.history[-1]
+    return (
+        found.fact("admitted", bool)
+        and isinstance(operation, ops.Admit)
+        and isinstance(answer, Scheduled)
+        and answer.stop < len(operation.request.tokens)
+    )
+
+
+def chunks_keep_their_last_block(found: Failed) -> bool:
+    """The last block of a chunk that is over stays with its request."""
+    return any(group.kind == "chunk" for group in found.state.layout.groups)
+
+
+def _hit(found: Failed) -> tuple[Request, int]:
+    if found.has("live"):
+        return found.fact("live", RequestState).request, found.fact("hit", int)
+    return found.fact("request", Request), found.fact("found", int)
+
+
+def _requests(state: OracleState) -> Iterator[Request]:
+    """Every request of the history, with what it decoded if it still runs."""
+    yield from (live.request for live in state.live.values())
+    for operation, _ in state.history:
+        if isinstance(operation, ops.Admit):
+            yield operation.request
+
+
+def _alike(one: Namespace, other: Namespace) -> bool:
+    return one != other and _names(one) == _names(other)
+
+
+def _names(space: Namespace) -> list[str]:
+    return [name for name in (space.adapter, space.salt) if name is not None]
+
+
+def _moved(one: tuple[Span, ...], other: tuple[Span, ...]) -> bool:
+    contents = {span.content: span.start for span in one}
+    return any(contents.get(span.content, span.start) != span.start for span in other)
