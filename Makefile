@@ -16,7 +16,7 @@ PIP := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,\
 PACKAGES := eval harness kernels reference reports suites
 
 .DELETE_ON_ERROR:
-.PHONY: help install gate bench matrix test test-all check gpu hf parity eval docs attack mutants clean
+.PHONY: help install gate bench matrix test test-all check gpu hf parity eval eval-quick docs attack mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## these lines
@@ -71,12 +71,15 @@ hf: $(VENV)/.hf  ## torch and transformers into .venv: test then runs models too
 parity: $(VENV)/.hf  ## does cache reuse change what real model families compute? a table
 	OMP_NUM_THREADS=1 $(BIN)/python -m examples.parity $(ARGS)
 
-eval: $(VENV)/.eval  ## does reuse cost answers? LongBench v2 through OpenCompass; goes on if killed
+eval: $(VENV)/.eval  ## does reuse cost answers? synthetic LongBench v2 through OpenCompass; goes on if killed
+eval-quick: $(VENV)/.eval  ## the same with 24 short samples, in 3 minutes
+eval-quick: ARGS += --quick
+eval eval-quick:
 	@test -f $(MODEL)/config.json || { \
 	  echo "There is no model in $(MODEL). Any local Hugging Face folder: make eval MODEL=FOLDER" >&2; exit 2; }
 	$(BIN)/kvproof eval install
-	$(BIN)/kvproof eval longbench-v2 --runner opencompass --config eval/configs/probe.toml \
-	  --model $(MODEL) --output runs/eval $(ARGS)
+	$(BIN)/kvproof eval longbench-v2 --runner opencompass --prompts kvproof \
+	  --config eval/configs/probe.toml --model $(MODEL) --output runs/$@ $(ARGS)
 
 docs: $(VENV)/.core  ## the generated tables in docs/
 	$(BIN)/python -m kvproof.suites.tests.documents.write docs

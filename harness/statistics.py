@@ -239,4 +239,38 @@ def _at_most(successes: int, total: int, share: float) -> float:
 
 def smallest_loss(tests: int, alpha: float) -> int:
     """How many answers must be lost, and none won, to be significant among so many tests."""
-    return math.ceil(math.log(2 * tests / alpha, 2))
+    return math.ceil(math.log(tests / alpha, 2))
+
+
+def net_loss_bound(
+    lost: int, won: int, *, right: int, total: int, confidence: float = 0.95
+) -> float:
+    """Upper bound of (lost - won) / right: shares of right answers that are lost, less those won.
+
+    `right` of `total` answers were right before. Two exact bounds share the error: lost at most,
+    won at least. Where none is won, losses have it alone. 1 if nothing was right.
+    """
+    if not right:
+        return 1.0
+    if not won:
+        return clopper_pearson(lost, right, confidence)
+    sure = (1 + confidence) / 2
+    wrong = total - right
+    least = 1 - clopper_pearson(wrong - won, wrong, sure)
+    return min(1.0, clopper_pearson(lost, right, sure) - least * wrong / right)
+
+
+def detectable(count: int, needed: int, power: float = 0.8) -> float:
+    """Smallest share of wrong answers that gives at least `needed` of `count` with this power.
+
+    1 if `count` is too small for any.
+    """
+    if needed > count:
+        return 1.0
+    low, high = 0.0, 1.0
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (
+            (low, middle) if binomial_tail(needed, count, middle) >= power else (middle, high)
+        )
+    return high

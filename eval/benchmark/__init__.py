@@ -1,5 +1,5 @@
 """LongBench v2: data, prompts, truncation, extraction, score.
 
-In: the public data set or samples of our own. Out: prompts and scored answers.
+In: the public data set or synthetic samples. Out: prompts and scored answers.
 Imports `harness.errors`.
 """

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Literal
@@ -38,6 +39,15 @@ DOMAINS = {
 OFFICIAL_SAMPLES = 503
 OFFICIAL_SHA256 = "15d61c22d92c96900b3c4948b6aeea218d3214b676a65df48e7b8555604c7fe2"
 """Of data.json, 465,490,535 bytes, revision 2b48e494f2c7 of THUDM/LongBench-v2 on the hub."""
+
+Kind = Literal["published", "synthetic", "custom"]
+"""The published set, generated samples, or any other file."""
+
+TITLES: dict[Kind, str] = {
+    "published": "LongBench v2",
+    "synthetic": "synthetic samples in the shape of LongBench v2",
+    "custom": "custom data in the shape of LongBench v2",
+}
 
 Text = Annotated[str, Meta(min_length=1)]
 
@@ -73,6 +83,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     difficulty: Difficulty
     length: Length
     answer: Letter
+    row: int
+    """Number of the row in the file."""
     offset: int
     size: int
     """Bytes of the row in the file."""
@@ -84,8 +96,14 @@ class DataFacts(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     sha256: str
     samples: int
+    kind: Kind = "custom"
     notes: tuple[str, ...] = ()
     """Notes for the reader of the figures."""
+
+    @property
+    def title(self) -> str:
+        """Name of the benchmark, which only the published data has without a word before it."""
+        return TITLES[self.kind]
 
 
 _decode = msgspec.json.Decoder(Sample).decode
@@ -97,28 +115,61 @@ class DataSet:
     Raises UsageError, with row and field, if the file cannot be read or a row is not as published.
     """
 
-    def __init__(self, path: Path, *, sha256: str = "", own: str = "") -> None:
-        """`own`: name of a generated file; any other file is compared with the published set."""
-        self.path = path
+    def __init__(
+        self, path: Path, *, sha256: str = "", own: str = "", skip_bad_rows: bool = False
+    ) -> None:
+        """`own`: name of a generated file; any other file is compared with the published set.
+
+        `skip_bad_rows`: leave them out, with a note, where they would be refused.
+        """
+        self.path, self._own, self._skip = path, own, skip_bad_rows
+        self.left_out: dict[int, str] = {}
+        """Rows that are skipped, with the reason."""
         self._file = _opened(path)
         try:
-            self.cards, digest = self._scan()
-            self.facts = _facts(own or path.name, self.cards, digest, own=bool(own))
-            _check_pin(path, digest, sha256)
+            self.marked = self._file.peek(3).startswith(codecs.BOM_UTF8)
+            """The file begins with a byte order mark."""
+            self.cards, self._digest = self._scan()
+            _check_pin(path, self._digest, sha256)
         except BaseException:
             self.close()
             raise
 
+    @property
+    def facts(self) -> DataFacts:
+        """Facts for the record, with a note of every row that is left out."""
+        found = _facts(self._own or self.path.name, self.cards, self._digest, own=bool(self._own))
+        skipped = (f"row {row} is left out: {why}" for row, why in sorted(self.left_out.items()))
+        return msgspec.structs.replace(found, notes=(*found.notes, *skipped))
+
+    def leave_out(self, rows: Mapping[int, str]) -> None:
+        """Skip these rows too, so that they fit another file."""
+        self.left_out = {**rows, **self.left_out}
+        self.cards = tuple(card for card in self.cards if card.row not in rows)
+        self._check_some(self.cards)
+
     def _scan(self) -> tuple[tuple[Card, ...], str]:
         digest, cards, rows = hashlib.sha256(), list[Card](), dict[str, int]()
         for piece in self._pieces(digest):
-            sample = self._sample(piece.number, piece.data)
-            if (first := rows.setdefault(sample.id, piece.number)) != piece.number:
-                raise self._wrong(piece.number, f"_id {sample.id!r} is that of row {first}")
-            cards.append(_card(sample, piece))
-        if not cards:
-            raise UsageError(f"{str(self.path)!r} has no samples", _WHERE)
+            try:
+                cards.append(self._card(piece, rows))
+            except UsageError as error:
+                if not self._skip:
+                    raise
+                self.left_out[piece.number] = str(error).removeprefix(self._where(piece.number))
+        self._check_some(cards)
         return tuple(cards), digest.hexdigest()
+
+    def _card(self, piece: Piece, rows: dict[str, int]) -> Card:
+        sample = self._sample(piece.number, piece.data)
+        if (first := rows.setdefault(sample.id, piece.number)) != piece.number:
+            raise self._wrong(piece.number, f"_id {sample.id!r} is that of row {first}")
+        return _card(sample, piece)
+
+    def _check_some(self, cards: Sequence[Card]) -> None:
+        if not cards:
+            why = next((f"; {each}" for each in self.left_out.values()), "")
+            raise UsageError(f"{str(self.path)!r} has no samples{why}", _WHERE)
 
     def _pieces(self, digest: hashlib._Hash) -> Iterator[Piece]:
         def read(size: int) -> bytes:
@@ -141,12 +192,15 @@ class DataSet:
             raise self._wrong(index, str(error)) from error
 
     def _wrong(self, index: int, what: str) -> UsageError:
-        return UsageError(f"{str(self.path)!r}, row {index}: {what}", _SCHEMA)
+        return UsageError(f"{self._where(index)}{what}", _SCHEMA)
+
+    def _where(self, index: int) -> str:
+        return f"{str(self.path)!r}, row {index}: "
 
     def sample(self, index: int) -> Sample:
         """Read one sample again; thread-safe."""
         card = self.cards[index]
-        return self._sample(index, os.pread(self._file.fileno(), card.size, card.offset))
+        return self._sample(card.row, os.pread(self._file.fileno(), card.size, card.offset))
 
     def close(self) -> None:
         """Close the file."""
@@ -159,10 +213,11 @@ class DataSet:
         self.close()
 
 
-_WHERE = "give the data.json of LongBench v2, or leave --data out for samples of our own"
+_WHERE = "give the data.json of LongBench v2, or leave --data out for synthetic samples"
 _SCHEMA = (
     "a row has the strings _id, domain, sub_domain, question, context, choice_A to choice_D, an "
-    "answer A to D, a difficulty easy or hard, a length short, medium or long"
+    "answer A to D, a difficulty easy or hard, a length short, medium or long; --skip-bad-rows "
+    "leaves such rows out, with a note in the report"
 )
 
 
@@ -181,6 +236,7 @@ def _card(sample: Sample, piece: Piece) -> Card:
         difficulty=sample.difficulty,
         length=sample.length,
         answer=sample.answer,
+        row=piece.number,
         offset=piece.offset,
         size=len(piece.data),
     )
@@ -188,14 +244,13 @@ def _card(sample: Sample, piece: Piece) -> Card:
 
 def _facts(name: str, cards: Sequence[Card], digest: str, *, own: bool) -> DataFacts:
     official = digest == OFFICIAL_SHA256
-    notes = (_OWN,) if own else () if official else tuple(_differences(cards))
-    found = "LongBench v2" if official else name
-    return DataFacts(name=found, sha256=digest, samples=len(cards), notes=notes)
+    kind: Kind = "published" if official else "synthetic" if own else "custom"
+    notes = {"published": (), "synthetic": (_OWN,), "custom": tuple(_differences(cards))}
+    found = TITLES[kind] if official else name
+    return DataFacts(name=found, sha256=digest, samples=len(cards), kind=kind, notes=notes[kind])
 
 
-_OWN = (
-    "samples of our own in the shape of LongBench v2: no figure is comparable with published ones"
-)
+_OWN = "synthetic samples, not LongBench v2: no figure is comparable with published ones"
 
 
 def _differences(cards: Sequence[Card]) -> Iterator[str]:

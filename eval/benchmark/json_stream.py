@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -13,6 +14,8 @@ _LARGEST = 1 << 30
 
 _IN_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 """Up to the closing quote, or to a backslash whose second half is not read yet."""
+
+_MARK = codecs.BOM_UTF8
 
 _STRUCTURE = re.compile(rb'["{}\[\]]')
 _SPACE = re.compile(rb"[ \t\r\n]*+")
@@ -51,6 +54,7 @@ class _Cutter:
         self.start = self.position = self.index = 0
 
     def pieces(self) -> Iterator[Piece]:
+        self.skip_mark()
         array = self.next_byte() == b"["
         if array:
             self.position += 1
@@ -61,6 +65,13 @@ class _Cutter:
             yield Piece(self.index, self.start + begin, data)
             self.index += 1
             self.forget()
+
+    def skip_mark(self) -> None:
+        """A byte order mark, as editors and PowerShell write it, is no content."""
+        while len(self.buffer) < len(_MARK) and self.fill():
+            pass
+        if self.buffer.startswith(_MARK):
+            self.position = len(_MARK)
 
     def more(self, *, array: bool) -> bool:
         """Whether an object begins here, after the comma that an array needs."""

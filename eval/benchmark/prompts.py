@@ -38,6 +38,8 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
     strip: bool = False
     second: str = ""
     """Template of a second turn, with the first answer in the place of the document."""
+    shipped: bool = False
+    """OpenCompass's own."""
 
     def render(self, sample: Sample) -> str:
         """Fill in a sample.
@@ -108,7 +110,19 @@ def opencompass_prompts(config: Path) -> PromptSet:
     for name, field in zip(_NAMES, _OPENCOMPASS_FIELDS, strict=True):
         template = template.replace(f"{{{field}}}", f"${name}$")
     _check(str(config), template, _NAMES)
-    return PromptSet(name=f"OpenCompass {config.stem}", sha256=_digest(found[0]), template=template)
+    return PromptSet(
+        name=f"OpenCompass {config.stem}",
+        sha256=_digest(found[0]),
+        template=template,
+        shipped=True,
+    )
+
+
+def with_fields(template: str) -> str:
+    """Return a template with the placeholders of OpenCompass."""
+    for name, field in zip(_NAMES, _OPENCOMPASS_FIELDS, strict=True):
+        template = template.replace(f"${name}$", f"{{{field}}}")
+    return template
 
 
 _OPENCOMPASS_FIELDS = ("context", "question", "choice_A", "choice_B", "choice_C", "choice_D")

@@ -74,7 +74,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_fiel
     prompt_tokens: int | None
     cached_tokens: int | None
     expected_cached: int | None
-    """Cached tokens of the answer that counts as recomputed; not 0 is a contradiction."""
+    """Cached tokens of the answer that counts as recomputed; half of the prompt contradicts."""
     places: tuple[int, ...]
     """Compared places of the answer, from 0."""
     largest: tuple[float, ...]
@@ -88,7 +88,15 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_fiel
     @property
     def hit(self) -> bool:
         """Half of the prompt or more was cached; a shared header alone is no hit."""
-        return 2 * (self.cached_tokens or 0) >= max(1, self.prompt_tokens or 1)
+        return self._half(self.cached_tokens)
+
+    @property
+    def expected_hit(self) -> bool:
+        """The answer that counts as recomputed was a hit."""
+        return self._half(self.expected_cached)
+
+    def _half(self, cached: int | None) -> bool:
+        return 2 * (cached or 0) >= max(1, self.prompt_tokens or 1)
 
 
 class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="lost", tag_field="record"):

@@ -1,4 +1,4 @@
-"""Components of an OpenCompass run: data set, template, inferencer, model, evaluator.
+"""Components of an OpenCompass run: the model; a data set and inferencer for mixed passes.
 
 Imported in OpenCompass's environment only. Requests, retries, classes and resumption are those of
 `protocol` and `client`; OpenCompass decides the order, keeps predictions and scores.
@@ -7,7 +7,6 @@ Imported in OpenCompass's environment only. Requests, retries, classes and resum
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,12 @@ from typing import Any
 from datasets import Dataset, DatasetDict
 from opencompass.datasets.base import BaseDataset
 from opencompass.models.base_api import BaseAPIModel
-from opencompass.openicl.icl_evaluator import BaseEvaluator
 from opencompass.openicl.icl_inferencer.icl_base_inferencer import BaseInferencer
 from opencompass.openicl.icl_prompt_template import PromptTemplate
 
-from kvproof.eval.benchmark.extract import extract
 from kvproof.eval.opencompass.context import OpenCompassContext, context_of
 from kvproof.eval.run.protocol import Request
 from kvproof.eval.run.records import SampleRecord
-from kvproof.harness.http.chat_completion import Outcome
 
 
 class Samples(BaseDataset):  # type: ignore[misc]  # OpenCompass has no types
@@ -118,7 +114,7 @@ class Api(BaseAPIModel):  # type: ignore[misc]  # OpenCompass has no types
         self._stage = 0
 
     def generate(self, inputs: Sequence[Any], max_out_len: int = 0, **_: object) -> list[str]:
-        """Answer all prompts of a stock data set; each call has one whole set."""
+        """Answer all prompts of a data set; each call has one whole set."""
         del max_out_len  # the job says it too
         texts = [_text(each) for each in inputs]
         records = self.context.ask(self._stage, texts.__getitem__)
@@ -128,43 +124,3 @@ class Api(BaseAPIModel):  # type: ignore[misc]  # OpenCompass has no types
 
 def _text(prompt: Any) -> str:
     return prompt if isinstance(prompt, str) else "".join(turn["prompt"] for turn in prompt)
-
-
-class Evaluator(BaseEvaluator):  # type: ignore[misc]  # OpenCompass has no types
-    """Accuracy by the strict rule, overall and by group, with details of every sample."""
-
-    def score(
-        self,
-        predictions: Sequence[str],
-        references: Sequence[str],
-        test_set: Any,
-        outcome: Sequence[Outcome],
-    ) -> dict[str, Any]:
-        """Return percentages, and a row for each sample."""
-        rows = zip(predictions, references, test_set, outcome, strict=True)
-        details = [_detail(*each) for each in rows]
-        by = _GROUPS if len({each["phase"] for each in details}) > 1 else _GROUPS[1:]
-        groups: dict[str, list[bool]] = defaultdict(list)
-        for each in details:
-            for name in ("accuracy", *(f"accuracy_{each[key]}" for key in by)):
-                groups[name.replace(" ", "_")].append(each["correct"])
-        found = {name: 100 * sum(values) / len(values) for name, values in groups.items()}
-        lost = sum(each["outcome"] != "answered" for each in details)
-        invalid = sum(each["given"] is None for each in details) - lost
-        shares = {"invalid": invalid, "errors": lost}
-        return found | {k: 100 * v / len(details) for k, v in shares.items()} | {"details": details}
-
-
-_GROUPS = ("phase", "difficulty", "length", "domain")
-
-
-def _detail(text: str, answer: str, row: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
-    given = extract(text) if outcome == "answered" else None
-    names = ("_id", *_GROUPS)
-    found = {name: row[name] for name in names}
-    return found | {
-        "outcome": outcome,
-        "given": given,
-        "answer": answer,
-        "correct": given == answer,
-    }

@@ -14,9 +14,8 @@ from pathlib import Path
 from opencompass.utils.text_postprocessors import first_option_postprocess
 
 from kvproof.eval.benchmark.data import LETTERS, DataSet, Letter, Sample
-from kvproof.eval.benchmark.extract import extract
 from kvproof.eval.benchmark.truncate import Prompt, Truncation
-from kvproof.eval.opencompass.job import Message, Warmed, decode, encode, read_job
+from kvproof.eval.opencompass.job import Job, Message, StageDone, decode, encode, read_job
 from kvproof.eval.run.protocol import Questions, Request, RequestLoop, request_fields
 from kvproof.eval.run.records import SampleRecord
 from kvproof.eval.run.server import key_of
@@ -32,10 +31,10 @@ class OpenCompassContext:
         self.one = next(c for c in job.config.configuration if c.name == job.configuration)
         self._texts: dict[Request, Callable[[], str]] = {}
         self.found = _QuestionsOfOpenCompass(
-            DataSet(Path(job.data)),
+            _opened(job.data, job),
             job.prompts,
             Truncation(protocol.tokenizer, protocol.max_prompt_tokens),
-            DataSet(Path(job.shared)) if job.shared else None,
+            _opened(job.shared, job) if job.shared else None,
             lambda request: self._texts[request](),
         )
         self._answers = Path(job.answers).open("ab")  # noqa: SIM115 - open as long as the process
@@ -62,7 +61,6 @@ class OpenCompassContext:
             done={(job.configuration, job.repeat, *request) for request in self.records},
             write=self._write,
             fresh=job.fresh,
-            extract=guessed if job.stock else extract,
         )
 
     def ask(self, stage: int, text: Callable[[int], str]) -> list[SampleRecord]:
@@ -71,8 +69,18 @@ class OpenCompassContext:
         requests = [request for job in jobs for request in job]
         self._texts |= {each: _bound(text, n) for n, each in enumerate(requests)}
         self._asking.stage(jobs)
-        self._send(Warmed(self._asking.warmed))
-        return [self.records[request] for request in requests]
+        answers = [self.records[request] for request in requests]
+        found = StageDone(
+            stage=stage,
+            warmed=self._asking.warmed,
+            edited=sum(text(n) != self._ours(each) for n, each in enumerate(requests)),
+            right=sum(guessed(each.text) == each.expected for each in answers),
+        )
+        self._send(found)
+        return answers
+
+    def _ours(self, request: Request) -> str:
+        return self.job.prompts.render(self.found.sample(request))
 
     def _write(self, record: SampleRecord) -> None:
         self.records[Request(record.phase, record.number)] = record
@@ -86,6 +94,12 @@ class OpenCompassContext:
 
 context_of = cache(OpenCompassContext)
 """Context by the path of the job."""
+
+
+def _opened(path: str, job: Job) -> DataSet:
+    found = DataSet(Path(path), skip_bad_rows=bool(job.left_out))
+    found.leave_out(job.left_out)
+    return found
 
 
 def _bound(text: Callable[[int], str], place: int) -> Callable[[], str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kvproof.eval.benchmark.prompts import PromptSet
+from kvproof.eval.benchmark.prompts import PromptSet, with_fields
 from kvproof.eval.run.config import EvalConfig
 from kvproof.eval.run.protocol import Job as Requests
 from kvproof.eval.run.protocol import stages
@@ -31,9 +31,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     shared: str
     """Other questions about the same documents; empty: choices are rotated."""
     samples: int
+    label: str
+    """Name of the data in the tables of OpenCompass."""
     prompts: PromptSet
-    stock: bool
-    """Data set, prompt, post-processing and evaluator of OpenCompass instead of ours."""
+    left_out: dict[int, str]
+    """Rows of both files that are skipped."""
     earlier: str
     """Records of requests that are done."""
     answers: str
@@ -48,9 +50,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def names(self) -> list[str]:
         """Names of the data sets: one per pass, or one with all passes of a sample."""
         whole = self.config.protocol.order == "samples"
-        return [
-            "LongBenchV2" if whole else f"LongBenchV2_{stage[0][0].phase}" for stage in self.stages
-        ]
+        phases = [stage[0][0].phase for stage in self.stages]
+        return [self.label if whole else f"{self.label}_{phase}" for phase in phases]
+
+    @property
+    def shipped(self) -> bool:
+        """Data set and inferencer are those of OpenCompass.
+
+        It has no order in which all passes of a sample come before the next sample.
+        """
+        return self.config.protocol.order == "passes"
 
     @property
     def abbr(self) -> str:
@@ -58,13 +67,19 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return self.configuration.replace(" ", "_")
 
 
-class Warmed(msgspec.Struct, frozen=True, tag="warmed", tag_field="record"):
-    """Number of prompts that were repeated to warm a cache."""
+class StageDone(msgspec.Struct, frozen=True, kw_only=True, tag="stage", tag_field="record"):
+    """A data set is answered."""
 
-    count: int
+    stage: int
+    warmed: int
+    """Prompts of all data sets so far that were repeated to warm a cache."""
+    edited: int
+    """Prompts in which OpenCompass's template has replaced text of a document."""
+    right: int
+    """Right answers by OpenCompass's rule, to compare with its result."""
 
 
-Message = SampleRecord | Warmed
+Message = SampleRecord | StageDone
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(Message).decode
@@ -76,36 +91,54 @@ def read_job(path: str) -> Job:
 
 
 def written_config(job: Job, path: Path, passes: list[Path]) -> str:
-    """Return a configuration of OpenCompass that is only data, except for the stock data set.
+    """Return the configuration of OpenCompass for a job.
 
-    `path`: file of the job; `passes`: files of each pass, for the stock data set.
+    `path`: file of the job; `passes`: files of each pass, for OpenCompass's data set.
     """
-    datasets = [_dataset(name, str(path), n) for n, name in enumerate(job.names)]
-    lines = ["# Written by kvproof eval.", ""]
-    if job.stock:
-        lines += [
-            "from mmengine.config import read_base",
-            "",
-            "with read_base():",
-            "    from opencompass.configs.datasets.longbenchv2.longbenchv2_gen import (",
-            "        LongBenchv2_datasets as stock,",
-            "    )",
-            "",
-            "datasets = [",
-            *(
-                f"    dict(stock[0], abbr={name!r}, path={str(each)!r}),"
-                for name, each in zip(job.names, passes, strict=True)
-            ),
-            "]",
-        ]
-    else:
-        lines.append(_assigned("datasets", datasets))
-    lines += [
+    count = len(job.names)
+    datasets = _shipped(job, passes) if job.shipped else [_interleaved(job, path)]
+    lines = [
+        "# Written by kvproof eval.",
+        "",
+        *datasets,
         _assigned("models", [_model(job, str(path))]),
-        _assigned("infer", _stage("OpenICLInferTask", len(datasets))),
-        _assigned("eval", _stage("OpenICLEvalTask", len(datasets))),
+        _assigned("infer", _stage("OpenICLInferTask", count)),
+        _assigned("eval", _stage("OpenICLEvalTask", count)),
     ]
     return "\n".join([*lines, ""])
+
+
+def _shipped(job: Job, passes: list[Path]) -> list[str]:
+    """Import data set, inferencer and evaluator; the template only gets another text."""
+    prompt = _assigned("prompt", {} if job.prompts.shipped else _template(job.prompts))
+    return [
+        "from mmengine.config import read_base",
+        "",
+        "with read_base():",
+        "    from opencompass.configs.datasets.longbenchv2.longbenchv2_gen import (",
+        "        LongBenchv2_datasets as shipped,",
+        "    )",
+        "",
+        prompt,
+        "datasets = [",
+        *(
+            f"    dict(shipped[0], abbr={name!r}, path={str(each)!r},\n"
+            "         infer_cfg=dict(shipped[0]['infer_cfg'], **prompt)),"
+            for name, each in zip(job.names, passes, strict=True)
+        ),
+        "]",
+    ]
+
+
+def _template(prompts: PromptSet) -> dict[str, Any]:
+    turn = {"role": "HUMAN", "prompt": with_fields(prompts.template)}
+    kind = "opencompass.openicl.icl_prompt_template.PromptTemplate"
+    return {"prompt_template": {"type": kind, "template": {"round": [turn]}}}
+
+
+def _interleaved(job: Job, path: Path) -> str:
+    """All passes of a sample before the next sample: our data set and inferencer."""
+    return _assigned("datasets", [_dataset(name, str(path), n) for n, name in enumerate(job.names)])
 
 
 def _assigned(name: str, value: Any) -> str:
@@ -125,7 +158,14 @@ def _dataset(name: str, job: str, stage: int) -> dict[str, Any]:
             "retriever": retriever,
             "inferencer": {"type": f"{PARTS}.Inferencer", "stage": stage},
         },
-        "eval_cfg": {"evaluator": {"type": f"{PARTS}.Evaluator"}},
+        "eval_cfg": {
+            "evaluator": {"type": "opencompass.datasets.LongBenchv2Evaluator"},
+            "pred_role": "BOT",
+            "pred_postprocessor": {
+                "type": "opencompass.utils.text_postprocessors.first_option_postprocess",
+                "options": "ABCD",
+            },
+        },
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,28 +17,28 @@ from typing import NamedTuple
 
 import msgspec
 
-from kvproof.eval.benchmark.data import Sample, write_data
+from kvproof.eval.benchmark.data import DataSet, Kind, Sample, write_data
 from kvproof.eval.benchmark.prompts import rotated
 from kvproof.eval.opencompass.environment import OpenCompass
-from kvproof.eval.opencompass.job import Job, Message, Warmed, decode, encode, written_config
-from kvproof.eval.run.protocol import Questions, Request
+from kvproof.eval.opencompass.job import Job, Message, StageDone, decode, encode, written_config
+from kvproof.eval.run.protocol import Request
 from kvproof.eval.run.records import SampleRecord, Scored
 from kvproof.eval.run.runner import ConfigurationRun
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.supervised import Supervised
 from kvproof.harness.redaction import redacted_bytes
 
-NAME = "OpenCompass"
-STOCK = "OpenCompass, its stock configuration"
-
-GUESSED = "OpenCompass, first option"
-"""Its rule for answers: without a match it takes the first capital letter A to D of a text."""
-
-STOCK_NOTE = (
-    "stock configuration of OpenCompass: its prompt is neither the official 0-shot prompt nor the "
-    "official chain of thought, and its rule for answers guesses; no figure is comparable with the "
-    "leaderboard"
+PROMPT_NOTE = (
+    "prompt of OpenCompass, neither the official 0-shot prompt nor the official chain of thought: "
+    "no figure is comparable with the leaderboard"
 )
+
+LABELS: dict[Kind, str] = {
+    "published": "LongBenchV2",
+    "synthetic": "synthetic",
+    "custom": "custom",
+}
+"""Names of data sets in the tables of OpenCompass."""
 
 _MAIN = str(Path(__file__).with_name("worker_main.py"))
 
@@ -65,14 +65,13 @@ class Runner:
 
     place: OpenCompass
     folder: Path
-    stock: bool = False
 
     def __call__(self, turn: ConfigurationRun) -> int:
         """See `Runner` of `run`. Raises Died, or UsageError if OpenCompass fails."""
         name = turn.configuration.name.replace(" ", "_")
         at = _At(self.folder.absolute() / f"{name}-{turn.repeat}")
         earlier = [*turn.earlier, *_taken_over(at, turn)]
-        job = _prepared(at, turn, earlier, stock=self.stock)
+        job = _prepared(at, turn, earlier)
         follower = _Follower(at.answers, turn, earlier)
         with _started(self.place, at) as process:
             while process.code is None:
@@ -80,7 +79,7 @@ class Runner:
                 time.sleep(_POLL)
         follower.read()
         _check(at, process.code)
-        for each in _scored(at, job, follower.right):
+        for each in _scored(at, job, follower):
             turn.write(each)
         return follower.warmed
 
@@ -116,9 +115,7 @@ class _At(NamedTuple):
         return self.folder / "log.txt"
 
 
-def _prepared(
-    at: _At, turn: ConfigurationRun, earlier: Sequence[SampleRecord], *, stock: bool
-) -> Job:
+def _prepared(at: _At, turn: ConfigurationRun, earlier: Sequence[SampleRecord]) -> Job:
     at.folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(at.work, ignore_errors=True)
     at.work.mkdir()
@@ -134,13 +131,14 @@ def _prepared(
         data=str(found.data.path.absolute()),
         shared=str(found.shared.path.absolute()) if found.shared else "",
         samples=len(found.data.cards),
+        label=LABELS[found.data.facts.kind],
         prompts=found.prompts,
-        stock=stock,
+        left_out=found.data.left_out,
         earlier=str(at.earlier),
         answers=str(at.answers),
     )
     at.job.write_bytes(redacted_bytes(msgspec.json.encode(job)))
-    passes = list(_passes(at, turn, job)) if stock else []
+    passes = list(_passes(at, turn)) if job.shipped else []
     at.config.write_text(written_config(job, at.job, passes), encoding="utf-8")
     return job
 
@@ -160,28 +158,33 @@ def _taken_over(at: _At, turn: ConfigurationRun) -> Iterator[SampleRecord]:
     at.answers.unlink(missing_ok=True)
 
 
-def _passes(at: _At, turn: ConfigurationRun, job: Job) -> Iterator[Path]:
-    if turn.config.protocol.order == "samples":
-        raise UsageError(
-            "the stock configuration of OpenCompass asks one whole pass after the other",
-            'order = "passes", or --runner opencompass',
-        )
+def _passes(at: _At, turn: ConfigurationRun) -> Iterator[Path]:
+    """Files of all passes; OpenCompass reads neither bad rows nor a byte order mark."""
+    found = turn.material
+    data = _clean(found.data, at.folder / "data.json")
     for phase in turn.config.protocol.phases:
         if phase != "shared":
-            yield Path(job.data)
-        elif job.shared:
-            yield Path(job.shared)
+            yield data
+        elif found.shared:
+            yield _clean(found.shared, at.folder / "shared.json")
         else:
-            yield write_data(at.folder / "rotated.json", _rotated(turn.material))
+            rows = (rotated(each) for each in _samples(found.data))
+            yield write_data(at.folder / "rotated.json", rows)
 
 
-def _rotated(found: Questions) -> Iterator[Sample]:
-    return (rotated(found.data.sample(n)) for n in range(len(found.data.cards)))
+def _clean(data: DataSet, copy: Path) -> Path:
+    if data.left_out or data.marked:
+        return write_data(copy, _samples(data))
+    return data.path.absolute()
+
+
+def _samples(data: DataSet) -> Iterator[Sample]:
+    return (data.sample(number) for number in range(len(data.cards)))
 
 
 def _started(place: OpenCompass, at: _At) -> Supervised:
     """Start OpenCompass; it ends with this process."""
-    arguments = [str(at.config), "-w", str(at.work), "--debug", "--dump-eval-details", "True"]
+    arguments = [str(at.config), "-w", str(at.work), "--debug", "--dump-eval-details", "False"]
     environment = _OFFLINE | {"HF_DATASETS_CACHE": str(at.work / "cache")}
     line = [str(place.python), "-I", _MAIN, *arguments]
     return Supervised(line, at.log, environment=environment, folder=at.work)
@@ -193,14 +196,15 @@ class _Follower:
     def __init__(self, path: Path, turn: ConfigurationRun, earlier: Sequence[SampleRecord]) -> None:
         self._path, self._turn, self._offset, self.warmed = path, turn, 0, 0
         self.right = {Request(e.phase, e.number): e.correct for e in earlier}
-        """Whether a request's answer is right, by the records."""
+        """Whether a request's answer is right, by the strict rule."""
+        self.stages: dict[int, StageDone] = {}
 
     def read(self) -> None:
         """Read new records. Raises Died if the server is gone; later answers are ignored."""
         found, self._offset = _lines(self._path, self._offset)
         for record in found:
-            if isinstance(record, Warmed):
-                self.warmed = record.count
+            if isinstance(record, StageDone):
+                self.warmed, self.stages[record.stage] = record.warmed, record
                 continue
             if record.outcome == "dropped":
                 self._turn.server.check()
@@ -227,22 +231,40 @@ def _check(at: _At, code: int) -> None:
     )
 
 
-def _scored(at: _At, job: Job, right: Mapping[Request, bool]) -> Iterator[Scored]:
-    """Return the scores of each data set. Raises UsageError if they contradict our records."""
-    for name, stage in zip(job.names, job.stages, strict=True):
-        found = next(at.work.glob(f"*/results/{job.abbr}/{name}.json"), None)
-        if found is None:
-            raise UsageError(
-                f"OpenCompass ended without a result for {name} of {job.configuration!r}",
-                f"its log is {str(at.log)!r}",
-            )
-        metrics = msgspec.json.decode(found.read_bytes())
-        metrics.pop("details", None)
-        ours = [right[request] for requests in stage for request in requests]
-        if abs(metrics["accuracy"] - 100 * sum(ours) / len(ours)) > _ROUNDING:
+def _scored(at: _At, job: Job, found: _Follower) -> Iterator[Scored]:
+    """Return the scores of each data set.
+
+    Raises UsageError if OpenCompass has scored other answers than the recorded ones.
+    """
+    for number, (name, stage) in enumerate(zip(job.names, job.stages, strict=True)):
+        done, metrics = found.stages.get(number), _metrics(at, job, name)
+        requests = [request for each in stage for request in each]
+        share = 100 * done.right / len(requests) if done else -1.0
+        if done is None or abs(metrics["accuracy"] - share) > _ROUNDING:
+            counted = f"{done.right} of {len(requests)}" if done else "none"
             raise UsageError(
                 f"OpenCompass finds {metrics['accuracy']:.2f} % of {name} right in "
-                f"{job.configuration!r}, the records {sum(ours)} of {len(ours)}",
+                f"{job.configuration!r}, the records by the same rule {counted}",
                 f"its files are in {str(at.folder)!r}; please report this with both",
             )
-        yield Scored(configuration=job.configuration, repeat=job.repeat, data=name, metrics=metrics)
+        yield Scored(
+            configuration=job.configuration,
+            repeat=job.repeat,
+            data=name,
+            metrics=metrics,
+            right=sum(found.right[each] for each in requests),
+            total=len(requests),
+            edited=done.edited,
+        )
+
+
+def _metrics(at: _At, job: Job, name: str) -> dict[str, float]:
+    found = next(at.work.glob(f"*/results/{job.abbr}/{name}.json"), None)
+    if found is None:
+        raise UsageError(
+            f"OpenCompass ended without a result for {name} of {job.configuration!r}",
+            f"its log is {str(at.log)!r}",
+        )
+    metrics: dict[str, float] = msgspec.json.decode(found.read_bytes())
+    metrics.pop("details", None)
+    return metrics

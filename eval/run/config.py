@@ -29,6 +29,8 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A whole pass before the next one, or all passes of a sample before the next sample. If the
     documents together exceed the cache, only the latter ever hits."""
     concurrency: Positive = 1
+    control_concurrency: Positive = 4
+    """Of the control, so that its requests have other company in the batch."""
     repeats: Positive = 1
     """Repeats of all passes, each on a fresh server or an emptied cache."""
     temperature: Annotated[float, Meta(ge=0)] = 0.0
@@ -60,12 +62,29 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     arithmetic depends on the end of a hit."""
     alpha: Annotated[float, Meta(gt=0, lt=0.5)] = 0.05
     """Probability of one false alarm in the whole table."""
+    margin: Annotated[float, Meta(gt=0, lt=1)] = 0.1
+    """Share of right answers, or with `texts` of texts, whose loss a pass must exclude."""
+    noise: Annotated[float, Meta(ge=0, lt=0.5)] = 0.02
+    """Share of samples that may flip by near ties although the control repeats itself."""
     min_hits: Share = 0.9
     """Share of samples of a warm or shared pass that must hit."""
     min_cached: Share = 0.5
     """Share of a prompt's tokens that makes a hit; a shared header alone is none."""
     max_errors: Share = 0.0
     """Largest share of samples without an answer for a verdict."""
+
+
+class Synthetic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Synthetic samples, where no data is given."""
+
+    samples: Positive = 48
+    max_tokens: Annotated[int, Meta(ge=2000)] = 8000
+    """Of the longest document."""
+    seed: int = 0
+
+
+QUICK = Synthetic(samples=24, max_tokens=2000)
+"""Samples of a quick run."""
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,6 +128,7 @@ class EvalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Hash of the only data that the file allows."""
     protocol: Protocol = field(default_factory=Protocol)
     judge: Judge = field(default_factory=Judge)
+    synthetic: Synthetic = field(default_factory=Synthetic)
     server: Server = field(default_factory=Server)
     configuration: Annotated[tuple[Configuration, ...], Meta(min_length=2)]
 
@@ -222,14 +242,18 @@ def check_servers(config: EvalConfig) -> None:
             command(config, each, port=0)
 
 
+def own_command() -> Path:
+    """Path of this environment's kvproof."""
+    return Path(sys.executable).with_name("kvproof")
+
+
 _HOLE = re.compile(r"\{(\w+)\}")
 
 
 def command(config: EvalConfig, one: Configuration, *, port: int) -> list[str]:
     """Fill in the launch command. Raises UsageError for an unknown name."""
-    here = Path(sys.executable)
     given: dict[str, Setting] = {**one.settings, "port": port}
-    given |= {"python": str(here), "kvproof": str(here.with_name("kvproof"))}
+    given |= {"python": sys.executable, "kvproof": str(own_command())}
     if config.model:
         given["model"] = config.model
 

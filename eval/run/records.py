@@ -43,6 +43,8 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     truncation: str
     extraction: str
     model: str
+    weights: str = ""
+    """Digest of the weights; empty if they are not on this machine."""
     temperature: float
     max_tokens: int
     sampling: dict[str, Any]
@@ -119,6 +121,9 @@ class ServerRecord(msgspec.Struct, frozen=True, kw_only=True, tag="server", tag_
     """Empty for a running server."""
     fresh: bool
     """Just started, or with an emptied cache."""
+    engine: str = ""
+    """Owner of its models, for example vllm; empty if not reported."""
+    version: str = ""
 
 
 def asked_as(given: str, server: ServerRecord) -> str:
@@ -155,6 +160,11 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored", tag_field=
     data: str
     """Its name in the tables of OpenCompass."""
     metrics: dict[str, float]
+    right: int = 0
+    """Right answers of the same requests by the strict rule."""
+    total: int = 0
+    edited: int = 0
+    """Prompts in which OpenCompass's template has replaced text of a document."""
 
 
 Record = SampleRecord | ServerRecord | ServerDied | Finished | Scored

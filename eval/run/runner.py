@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
 from kvproof.eval.benchmark.data import DataSet
 from kvproof.eval.benchmark.extract import RULE
 from kvproof.eval.benchmark.prompts import PromptSet, own_prompts
 from kvproof.eval.benchmark.truncate import Truncation
 from kvproof.eval.run.config import Configuration, EvalConfig
-from kvproof.eval.run.generator import VERSION, write_generated
+from kvproof.eval.run.generator import VERSION, GeneratorOptions, write_generated
 from kvproof.eval.run.protocol import ROTATED, Questions, RequestLoop, request_fields
 from kvproof.eval.run.records import (
     Conditions,
@@ -31,6 +34,7 @@ from kvproof.eval.run.records import (
     samples_of,
 )
 from kvproof.eval.run.server import Serving, key_of, serving
+from kvproof.eval.run.weights import weights_digest
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.chat_client import ChatClient
 from kvproof.harness.isolation.supervised import Died
@@ -64,6 +68,7 @@ class Sources(NamedTuple):
 
     data: Path | None = None
     shared: Path | None = None
+    skip_bad_rows: bool = False
     prompts: PromptSet | None = None
 
 
@@ -77,20 +82,25 @@ def material(config: EvalConfig, sources: Sources, own: Path) -> Iterator[Questi
                 f"--shared {str(shared)!r} without --data",
                 "its questions are about those documents",
             )
-        data, shared = write_generated(own)
-        name = f"generator {VERSION}"
+        chosen = msgspec.structs.asdict(config.synthetic)
+        data, shared = write_generated(own, GeneratorOptions(**chosen))
+        name = f"synthetic samples, generator {VERSION}"
     prompts = sources.prompts or own_prompts()
     truncation = Truncation(config.protocol.tokenizer, config.protocol.max_prompt_tokens)
-    with DataSet(data, sha256=config.data_sha256, own=name) as first:
+    skip = sources.skip_bad_rows
+    with DataSet(data, sha256=config.data_sha256, own=name, skip_bad_rows=skip) as first:
         if shared is None:
             yield Questions(first, prompts, truncation)
             return
-        with DataSet(shared) as second:
+        with DataSet(shared, own=name, skip_bad_rows=skip) as second:
             _check_shared(first, second)
             yield Questions(first, prompts, truncation, second)
 
 
 def _check_shared(first: DataSet, second: DataSet) -> None:
+    bad = {**first.left_out, **{row: f"--shared: {why}" for row, why in second.left_out.items()}}
+    first.leave_out(bad)
+    second.leave_out(bad)
     if len(first.cards) != len(second.cards):
         raise UsageError(
             f"{len(second.cards)} further questions for {len(first.cards)} samples", _ALIKE
@@ -116,6 +126,7 @@ def conditions(
         truncation=found.truncation.rule,
         extraction=extraction,
         model=config.model,
+        weights=weights_digest(config.model),
         temperature=protocol.temperature,
         max_tokens=protocol.max_tokens,
         sampling=protocol.sampling,
@@ -183,13 +194,23 @@ def _turn(plan: _Plan, outlet: RunSink, models: set[str]) -> None:
         outlet.write(record)
         counted = _Counted(outlet, plan.one.name, len(have), total)
         turn = ConfigurationRun(
-            plan.config, plan.one, plan.repeat, server, model, plan.found, done(have),
+            _company(plan), plan.one, plan.repeat, server, model, plan.found, done(have),
             have, counted.write,
         )  # fmt: skip
         warmed = plan.runner(turn)
     seconds = round(time.monotonic() - begun, 3)
     name, repeat = plan.one.name, plan.repeat
     outlet.write(Finished(configuration=name, repeat=repeat, seconds=seconds, warmed=warmed))
+
+
+def _company(plan: _Plan) -> EvalConfig:
+    """Return the settings with the control's own concurrency."""
+    if not plan.one.control:
+        return plan.config
+    protocol = plan.config.protocol
+    return replace(
+        plan.config, protocol=replace(protocol, concurrency=protocol.control_concurrency)
+    )
 
 
 def _server_record(plan: _Plan, server: Serving) -> ServerRecord:
@@ -200,6 +221,8 @@ def _server_record(plan: _Plan, server: Serving) -> ServerRecord:
         models=server.models,
         command=server.command,
         fresh=server.fresh,
+        engine=server.engine,
+        version=server.version,
     )
 
 

@@ -7,12 +7,19 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from kvproof.eval.run.config import Configuration, EvalConfig, Server, command
+from kvproof.eval.run.config import (
+    Configuration,
+    EvalConfig,
+    Server,
+    command,
+    own_command,
+)
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.client import HttpClient
 from kvproof.harness.isolation.supervised import Supervised
@@ -33,6 +40,8 @@ class Serving(NamedTuple):
     fresh: bool
     check: Callable[[], None]
     """Raises Died if it was started here and has ended."""
+    engine: str = ""
+    version: str = ""
 
 
 @contextmanager
@@ -57,7 +66,8 @@ def serving(config: EvalConfig, one: Configuration, log: Path) -> Iterator[Servi
             f"configuration {one.name!r}: the server {server.base_url} does not answer: {error}",
             "start it, or correct base_url, health or reset",
         ) from error
-    yield Serving(server.base_url, models, (), bool(server.reset), lambda: None)
+    engine, version = root.described()
+    yield Serving(server.base_url, models, (), bool(server.reset), lambda: None, engine, version)
 
 
 class _Root:
@@ -65,6 +75,7 @@ class _Root:
 
     def __init__(self, url: str, health: str, key: str) -> None:
         self.client, self._health, self._url = HttpClient(url, key=key, timeout=10.0), health, url
+        self._engine = ""
 
     def models(self) -> tuple[str, ...]:
         """Names of its models, if reported. Raises OSError while it is not ready.
@@ -73,8 +84,22 @@ class _Root:
         """
         found = _json(self.client.get(self._health))
         listed = found.get("data") if isinstance(found, dict) else None
-        names = [_name(each) for each in listed] if isinstance(listed, list) else []
+        models = listed if isinstance(listed, list) else []
+        self._engine = next((owner for each in models if (owner := _text(each, "owned_by"))), "")
+        names = [_text(each, "id") for each in models]
         return tuple(name for name in names if name)
+
+    def described(self) -> tuple[str, str]:
+        """Name and version of the engine, as far as it reports them; call `models` before."""
+        for path in _VERSIONS:
+            with suppress(OSError):
+                if found := _text(_json(self.client.get(path)), "version"):
+                    return self._engine, found
+        return self._engine, ""
+
+
+_VERSIONS = ("/version", "/get_server_info")
+"""Paths of vLLM and SGLang."""
 
 
 def _json(data: bytes) -> Any:
@@ -83,8 +108,9 @@ def _json(data: bytes) -> Any:
     return None
 
 
-def _name(entry: Any) -> str:
-    return str(entry.get("id", "")) if isinstance(entry, dict) else ""
+def _text(entry: Any, name: str) -> str:
+    found = entry.get(name) if isinstance(entry, dict) else None
+    return found if isinstance(found, str) else ""
 
 
 def key_of(server: Server) -> str:
@@ -111,7 +137,12 @@ def _started(config: EvalConfig, one: Configuration, log: Path) -> Iterator[Serv
         with Supervised(line, log, environment=server.environment) as process:
             models = process.until(root.models, server.ready_within)
             check = partial(process.check, _PATIENCE)
-            yield Serving(url, models, tuple(line), fresh=True, check=check)
+            engine, version = root.described()
+            if Path(line[0]) == own_command():
+                version = version or metadata.version("kvproof")
+            yield Serving(
+                url, models, tuple(line), fresh=True, check=check, engine=engine, version=version
+            )
     finally:
         _hide_in(log)
 

@@ -2,9 +2,11 @@
 
 The first configuration runs twice; the difference of its two runs is the engine's own noise. Every
 other configuration is compared with the first, pass by pass, on pairs of the same sample: does
-accuracy fall (exact McNemar test), and do more answers, or texts, flip than in the control pair
-(exact sign test of the samples that flipped in only one of both)? Holm's method keeps the
-probability of one false alarm in the whole table below alpha.
+accuracy fall (exact McNemar test, one-sided), and do more answers, or texts, flip than in the
+control pair and than near ties explain? The warm and the shared pass are judged together too, by
+sample. Holm's method keeps the probability of one false alarm in the whole table below alpha.
+
+A row without a finding passes only if it excludes a loss beyond the margin with 95 % confidence.
 """
 
 from __future__ import annotations
@@ -17,7 +19,17 @@ from msgspec.structs import replace
 
 from kvproof.eval.run.config import Configuration, EvalConfig, Judge
 from kvproof.eval.run.records import Conditions, Phase, SampleRecord
-from kvproof.eval.verdict.pairs import Row, Sides, Verdict, make_row, more_flips, one_each
+from kvproof.eval.verdict.pairs import (
+    Row,
+    RowPhase,
+    Sides,
+    Verdict,
+    make_row,
+    more_flips,
+    one_each,
+    together,
+)
+from kvproof.eval.verdict.power import count_tests
 from kvproof.harness.errors import UsageError
 from kvproof.harness.statistics import holm, smallest_loss
 from kvproof.reports.values.text import plural
@@ -49,9 +61,9 @@ def compare(config: EvalConfig, samples: Sequence[SampleRecord], expected: int) 
         by.setdefault((each.configuration, each.phase), []).append(each)
     made = list(_rows(config, by, expected * config.protocol.repeats))
     judged = [row for row in made if not row.control]
-    tests = len(judged) * (1 if config.judge.rule == "accuracy" else 2)
+    tests = count_tests(config)
     alpha = config.judge.alpha
-    loss = smallest_loss(max(tests, 1), alpha)
+    loss = smallest_loss(tests, alpha)
     adjusted = {id(row): new for row, new in zip(judged, _adjusted(judged, config), strict=True)}
     rows = [adjusted.get(id(row), row) for row in made]
     final = tuple(_judged(row, config, by, loss) for row in rows)
@@ -61,13 +73,25 @@ def compare(config: EvalConfig, samples: Sequence[SampleRecord], expected: int) 
 def _rows(config: EvalConfig, by: By, expected: int) -> Iterator[Row]:
     base = config.baseline.name
     for one in [config.control, *config.others]:
+        made: dict[Phase, Sides] = {}
+        missing: dict[Phase, int] = {}
         for phase in config.protocol.phases:
             names = (base, one.name, config.control.name)
             first, second, again = (by.get((name, phase), []) for name in names)
             sides = Sides(one_each(first), one_each(second), one_each(again))
-            row = make_row(sides, one, phase, base)
-            p = 1.0 if one.control else more_flips(sides, texts=config.judge.rule == "texts")
-            yield replace(row, p_flips=p, missing=expected - min(len(first), len(second)))
+            made[phase] = sides
+            missing[phase] = expected - min(len(first), len(second))
+            yield replace(_row(config, one, phase, sides), missing=missing[phase])
+        if "shared" in made and "warm" in made and not one.control:
+            row = _row(config, one, "hits", together(made["warm"], made["shared"]))
+            yield replace(row, missing=max(missing["warm"], missing["shared"]))
+
+
+def _row(config: EvalConfig, one: Configuration, phase: RowPhase, sides: Sides) -> Row:
+    judge, row = config.judge, make_row(sides, one, phase, config.baseline.name)
+    texts = judge.rule == "texts"
+    p = 1.0 if one.control else more_flips(sides, texts=texts, noise=judge.noise)
+    return replace(row, p_flips=p)
 
 
 def _adjusted(rows: Sequence[Row], config: EvalConfig) -> list[Row]:
@@ -98,7 +122,7 @@ def _failures(row: Row, judge: Judge) -> Iterator[str]:
     if judge.rule != "accuracy" and row.adjusted_flips <= judge.alpha:
         count = row.texts if judge.rule == "texts" else row.answers
         yield (
-            f"{count} {judge.rule} flipped, more than in the control pair, "
+            f"{count} {judge.rule} flipped, more than in the control pair and by near ties, "
             f"p = {row.adjusted_flips:.2g} over the table"
         )
 
@@ -110,13 +134,34 @@ def _doubts(row: Row, config: EvalConfig, by: By, loss: int) -> Iterator[str]:
     if row.control:
         if row.p_accuracy <= judge.alpha:
             yield f"the same configuration twice differs: {row.lost} lost, {row.won} won"
-    elif row.right_before < loss and judge.rule != "texts":
-        yield f"{row.right_before} right answers before, and a loss is noticed from {loss} on"
+    else:
+        yield from _open(row, judge, loss)
     names = {each.name: each for each in config.configuration}
     for name in (row.before, row.after):
-        side = by.get((name, row.phase), [])
-        if side:
+        side = by.get((name, row.phase), []) if row.phase != "hits" else []
+        if row.phase != "hits" and side:
             yield from side_doubts(names[name], row.phase, side, judge)
+
+
+def _open(row: Row, judge: Judge, loss: int) -> Iterator[str]:
+    """Why no finding is no evidence for a correct cache."""
+    if row.constant_text if judge.rule == "texts" else row.constant:
+        yield f"{row.before} always answers the same, so that nothing depends on the cache"
+    if judge.rule == "texts":
+        if row.flipped > judge.margin:
+            yield (
+                f"up to {row.flipped:.1%} of texts may flip, and the margin is {judge.margin:.1%}"
+            )
+        return
+    if not row.right_before:
+        yield "no right answer before, so that none can be lost"
+    elif row.right_before < loss:
+        yield f"{row.right_before} right answers before, and a loss is noticed from {loss} on"
+    elif row.bound > judge.margin:
+        yield (
+            f"up to {row.bound:.1%} of right answers may be lost, and the margin is "
+            f"{judge.margin:.1%}"
+        )
 
 
 def side_doubts(
@@ -144,14 +189,25 @@ def side_doubts(
 def check_comparable(first: Conditions, second: Conditions) -> None:
     """Refuse runs with different requests. Raises UsageError with both values."""
     one, other = (_flat(msgspec.to_builtins(each)) for each in (first, second))
+    known = bool(first.weights and second.weights)
+    if known and first.weights != second.weights:
+        raise UsageError(
+            f"the runs have other weights: {first.weights} of {first.model!r} and "
+            f"{second.weights} of {second.model!r}",
+            "a cache is judged on equal weights; run both on one model folder",
+        )
     for name in sorted(one.keys() | other.keys()):
-        if name.startswith(("data.name", "data.notes", "runner")):
+        if name.startswith(_DESCRIPTIONS) or (known and name == "model"):
             continue
         if one.get(name) != other.get(name):
             raise UsageError(
                 f"the runs differ in {name}: {one.get(name)!r} and {other.get(name)!r}",
                 "only runs with the same data, prompts, sampling and truncation can be compared",
             )
+
+
+_DESCRIPTIONS = ("data.name", "data.kind", "data.notes", "runner", "weights")
+"""Conditions that may differ in two comparable runs; weights are compared before."""
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

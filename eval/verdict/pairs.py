@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from kvproof.eval.run.config import Configuration
 from kvproof.eval.run.records import Phase, SampleRecord
-from kvproof.harness.statistics import at_least, clopper_pearson, mcnemar
+from kvproof.harness.statistics import (
+    at_least,
+    binomial_tail,
+    clopper_pearson,
+    mcnemar,
+    net_loss_bound,
+)
 
 Verdict = Literal["pass", "inconclusive", "fail"]
+
+RowPhase = Phase | Literal["hits"]
+"""`hits`: the warm and the shared pass together, by sample."""
 
 
 class Flip(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +41,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     before: str
     after: str
-    phase: Phase
+    phase: RowPhase
     control: bool
     """Both are the same configuration."""
     pairs: int
@@ -52,12 +61,23 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     adjusted_accuracy: float = 1.0
     adjusted_flips: float = 1.0
     bound: float = 1.0
-    """With 95 % confidence, a smaller share of right answers is lost."""
+    """With 95 % confidence, a smaller share of right answers is lost, less those won."""
+    flipped: float = 1.0
+    """With 95 % confidence, a smaller share of texts flips."""
+    constant: bool = False
+    """The first configuration gives one letter to questions with several right ones."""
+    constant_text: bool = False
+    """It gives one text to different prompts."""
     logprob: float | None = None
     """Largest difference of a token's log-probability, over pairs with the same text."""
     verdict: Verdict = "pass"
     reasons: tuple[str, ...] = ()
     flips: tuple[Flip, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The pass in a word; `both`: warm and shared together."""
+        return "both" if self.phase == "hits" else self.phase
 
 
 class Sides(NamedTuple):
@@ -84,8 +104,11 @@ def _most_frequent(records: Sequence[SampleRecord]) -> SampleRecord:
     return next(each for each in records if each.given == answer)
 
 
-def make_row(sides: Sides, one: Configuration, phase: Phase, base: str) -> Row:
-    """Count the flips of one pass."""
+def make_row(sides: Sides, one: Configuration, phase: RowPhase, base: str) -> Row:
+    """Count the flips of one pass.
+
+    p is one-sided where a loss is looked for, and two-sided for the control.
+    """
     both = [key for key in sides.before if key in sides.after]
     pairs = [(sides.before[key], sides.after[key]) for key in both]
     lost = sum(a.correct and not b.correct for a, b in pairs)
@@ -103,9 +126,12 @@ def make_row(sides: Sides, one: Configuration, phase: Phase, base: str) -> Row:
         answers=sum(_answers_differ(a, b) for a, b in pairs),
         lost=lost,
         won=won,
-        p_accuracy=mcnemar(lost, won),
+        p_accuracy=mcnemar(lost, won) if one.control else at_least(lost, lost + won),
         p_flips=1.0,
-        bound=clopper_pearson(lost, right) if right else 1.0,
+        bound=net_loss_bound(lost, won, right=right, total=len(pairs)),
+        flipped=clopper_pearson(sum(_texts_differ(a, b) for a, b in pairs), len(pairs)),
+        constant=_constant({a.given for a, _ in pairs}, {a.expected for a, _ in pairs}),
+        constant_text=_constant({a.text for a, _ in pairs}, {a.prompt_sha256 for a, _ in pairs}),
         logprob=_logprob(pairs),
         flips=tuple(flip for a, b in pairs if (flip := _flip(a, b))),
     )
@@ -130,17 +156,61 @@ def _answers_differ(a: SampleRecord, b: SampleRecord) -> bool:
     return a.given != b.given
 
 
-def more_flips(sides: Sides, *, texts: bool) -> float:
-    """Whether more samples flip than in the control pair, among samples of all three runs."""
+def _constant(given: set[str], questions: set[str]) -> bool:
+    return len(given) == 1 < len(questions)
+
+
+def together(first: Sides, second: Sides) -> Sides:
+    """Two passes as one, by the number of the sample.
+
+    A sample is lost, won or flipped as in the pass where it changed; where it is lost in one and
+    won in the other, as in the first.
+    """
+    return Sides(*_strongest(first, second))
+
+
+def _strongest(first: Sides, second: Sides) -> Iterator[dict[str, SampleRecord]]:
+    by = [[{each.number: each for each in side.values()} for side in sides]
+          for sides in (first, second)]  # fmt: skip
+    chosen = {}
+    for number in by[0][0].keys() | by[1][0].keys():
+        chosen[number] = max((0, 1), key=lambda turn: (_change(by[turn], number), -turn))
+    for place in range(3):
+        yield {
+            str(number): by[turn][place][number]
+            for number, turn in sorted(chosen.items())
+            if number in by[turn][place]
+        }
+
+
+def _change(sides: Sequence[dict[int, SampleRecord]], number: int) -> int:
+    """How much a sample changes: 3 lost, 2 won or another answer, 1 another text."""
+    before, after = (side.get(number) for side in sides[:2])
+    if before is None or after is None:
+        return -1
+    if before.correct and not after.correct:
+        return 3
+    return 2 * _answers_differ(before, after) or int(_texts_differ(before, after))
+
+
+def more_flips(sides: Sides, *, texts: bool, noise: float) -> float:
+    """Probability of so many flips if they are noise, among samples of all three runs.
+
+    Noise is what flips in the control pair (exact sign test), and a share `noise` of samples that
+    may flip although the control repeats itself.
+    """
     differ = _texts_differ if texts else _answers_differ
-    here = there = 0
+    here = there = both = total = 0
     for key, before in sides.before.items():
         if key in sides.after and key in sides.control:
+            total += 1
             flipped = differ(before, sides.after[key])
-            noise = differ(before, sides.control[key])
-            here += flipped and not noise
-            there += noise and not flipped
-    return at_least(here, here + there)
+            again = differ(before, sides.control[key])
+            here += flipped and not again
+            there += again and not flipped
+            both += flipped and again
+    beyond = binomial_tail(here, total, noise)
+    return max(beyond, at_least(here, here + there)) if there or both else beyond
 
 
 def _flip(a: SampleRecord, b: SampleRecord) -> Flip | None:

@@ -56,12 +56,14 @@ def findings(summary: Summary) -> Iterator[str]:
 def _finding(row: Row, reason: str) -> str:
     """A finding about one side appears once for all rows of that side."""
     alone = reason.startswith((f"{row.before}: ", f"{row.after}: "))
-    return clean(f"{row.phase}, {reason}" if alone else f"{row.after}, {row.phase}: {reason}")
+    return clean(f"{row.title}, {reason}" if alone else f"{row.after}, {row.title}: {reason}")
 
 
 def flips(summary: Summary, most: int | None = None) -> Iterator[tuple[str, str]]:
     """Title and ids of all flips, for each row of the comparison."""
     for row in summary.comparison.rows:
+        if row.phase == "hits":
+            continue  # those of both passes
         for kind in ("lost", "won", "answer", "text"):
             found = [each for each in row.flips if each.kind == kind]
             if not found:
@@ -73,7 +75,7 @@ def flips(summary: Summary, most: int | None = None) -> Iterator[tuple[str, str]
             if len(shown) < len(found):
                 shown.append(f"and {len(found) - len(shown)} more")
             title = {"answer": "other wrong answer", "text": "only the text"}.get(kind, kind)
-            yield f"{row.after}, {row.phase}, {title}", ", ".join(shown)
+            yield f"{row.after}, {row.title}, {title}", ", ".join(shown)
 
 
 def sentence(summary: Summary) -> str:
@@ -85,7 +87,18 @@ def sentence(summary: Summary) -> str:
     order = f"order {asked.order}, {asked.concurrency} at once, {plural(asked.repeats, 'repeat')}"
     cut_by = "" if asked.truncation == "none" else f"; {clean(asked.truncation)}"
     by = "" if asked.runner == "kvproof" else f"; asked by {clean(asked.runner)}"
-    return f"{data} ({asked.data.sha256[:12]}); {prompt}; {sampling}; {order}{cut_by}{by}"
+    subject = f"{_subject(summary)}; " if summary.measured else ""
+    return f"{subject}{data} ({asked.data.sha256[:12]}); {prompt}; {sampling}; {order}{cut_by}{by}"
+
+
+def _subject(summary: Summary) -> str:
+    """Model, weights and engines."""
+    weights = summary.conditions.weights
+    models = dict.fromkeys(each.model for each in summary.measured if each.model)
+    engines = dict.fromkeys(f"{e.engine} {e.version}".strip() for e in summary.measured)
+    named = ", ".join(models) or "model without a name"
+    known = f"weights {weights[:12]}" if weights else "weights not known"
+    return clean(f"{named} ({known}) on {', '.join(filter(None, engines)) or 'an engine'}")
 
 
 def print_summary(summary: Summary, console: Console) -> None:
@@ -127,7 +140,11 @@ def verdict_sentence(summary: Summary) -> str:
     judged = [row for row in summary.comparison.rows if not row.control]
     if summary.exit is Exit.PASS:
         bound = max(row.bound for row in judged)
-        sure = f"; at most {percent(bound)} of right answers lost" if bound < 1 else ""
+        if all(row.right_before for row in judged):
+            sure = f"; with 95 % confidence fewer than {percent(bound)} of right answers are lost"
+        else:
+            texts = max(row.flipped for row in judged)
+            sure = f"; with 95 % confidence fewer than {percent(texts)} of texts change"
         return f"no difference beyond the control pair{sure}"
     if summary.exit is Exit.INCONCLUSIVE:
         return "the comparison does not show what it is meant to show"
@@ -142,7 +159,12 @@ _DOES = ("does", "do")
 
 def markdown(summary: Summary) -> str:
     """The report as Markdown."""
-    lines = ["# LongBench v2", "", f"**{summary.verdict}**: {verdict_sentence(summary)}", ""]
+    lines = [
+        f"# {_heading(summary)}",
+        "",
+        f"**{summary.verdict}**: {verdict_sentence(summary)}",
+        "",
+    ]
     lines += [f"- {_escaped(finding)}" for finding in findings(summary)]
     lines += ["", _escaped(sentence(summary)), ""]
     lines += [f"- {_escaped(clean(note))}" for note in summary.conditions.data.notes]
@@ -153,6 +175,11 @@ def markdown(summary: Summary) -> str:
         lines += ["", table.note] if table.note else []
     found = [f"- {_escaped(title)}: {_escaped(ids)}" for title, ids in flips(summary)]
     return "\n".join([*lines, *(["", "## Flips", "", *found] if found else []), ""])
+
+
+def _heading(summary: Summary) -> str:
+    title = summary.conditions.data.title
+    return title[0].upper() + title[1:]
 
 
 def _line(cells: list[str] | tuple[str, ...]) -> str:

@@ -18,6 +18,7 @@ from kvproof.eval.run.records import (
     models_of,
 )
 from kvproof.eval.verdict.compare import Comparison, check_comparable, compare
+from kvproof.eval.verdict.measured import Measured, measured, renamed
 from kvproof.eval.verdict.score import Score, score
 from kvproof.harness.errors import Exit, UsageError, worst
 
@@ -37,6 +38,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     torn: int
     scored: tuple[Scored, ...] = ()
     """Scores of OpenCompass, if it was the client."""
+    measured: tuple[Measured, ...] = ()
+    """Servers of the configurations, in their order."""
 
     @property
     def exit(self) -> Exit:
@@ -85,6 +88,7 @@ def summarise(run: EvalRun) -> Summary:
         deaths=tuple(_deaths(run, config, found, samples)),
         torn=run.torn,
         scored=_last([each for each in run.records if isinstance(each, Scored)]),
+        measured=measured(config, run.records),
     )
 
 
@@ -130,19 +134,21 @@ def across(before: EvalRun, after: EvalRun) -> Summary:
     config, found = restored(before)
     other, asked = restored(after)
     check_comparable(found, asked)
-    if not found.model:
+    if not found.model and not (found.weights and asked.weights):
         _check_models(models_of("", before.records), models_of("", after.records))
     base = (config.baseline, config.control)
     kept = {each.name for each in base}
-    renamed = {each.name: f"{after.directory.name} {each.name}" for each in other.configuration}
-    news = [replace(each, name=renamed[each.name], control=False) for each in other.configuration]
+    names = {each.name: f"{after.directory.name} {each.name}" for each in other.configuration}
+    news = [replace(each, name=names[each.name], control=False) for each in other.configuration]
     joined = replace(config, configuration=(*base, *news))
     samples = [each for each in before.samples if each.configuration in kept]
     samples += [
-        replace(each, configuration=renamed[each.configuration])
+        replace(each, configuration=names[each.configuration])
         for each in after.samples
-        if each.configuration in renamed
+        if each.configuration in names
     ]
+    servers = [e for e in measured(config, before.records) if e.configuration in kept]
+    servers += renamed(measured(other, after.records), names)
     return Summary(
         directory="",
         conditions=found,
@@ -150,6 +156,7 @@ def across(before: EvalRun, after: EvalRun) -> Summary:
         comparison=compare(joined, samples, found.data.samples),
         deaths=(),
         torn=before.torn + after.torn,
+        measured=tuple(servers),
     )
 
 

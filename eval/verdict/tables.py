@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kvproof.eval.run.records import Scored
+from kvproof.eval.verdict.measured import condition_rows, server_rows
 from kvproof.eval.verdict.pairs import Row
 from kvproof.eval.verdict.score import Accuracy, Score
 from kvproof.eval.verdict.summary import Summary
@@ -25,27 +26,43 @@ class Table(NamedTuple):
 def tables(summary: Summary) -> list[Table]:
     """Figures, groups and comparison, the same in every format."""
     found = [_scores(summary), _groups(summary), _comparison(summary)]
-    return [*found, _opencompass(summary)] if summary.scored else found
+    second = [_opencompass(summary)] if summary.scored else []
+    return [*found, *second, _conditions(summary), _servers(summary)]
+
+
+def _conditions(summary: Summary) -> Table:
+    rows = condition_rows(summary.conditions)
+    return Table("What was measured", ("condition", "value"), rows, 2)
+
+
+def _servers(summary: Summary) -> Table:
+    head = ("configuration", "engine", "version", "prefix cache", "model", "command or address")
+    return Table("Servers", head, server_rows(summary.measured), len(head))
 
 
 def _opencompass(summary: Summary) -> Table:
-    head = ("configuration", "data set", *(_said(name) for name in _METRICS))
+    head = ("configuration", "data set", "strict rule", "OpenCompass",
+            *(name.removeprefix("accuracy_") for name in _METRICS), "prompts changed")  # fmt: skip
     rows = tuple(
-        (each.configuration, each.data, *(_metric(each, name) for name in _METRICS))
+        (
+            each.configuration,
+            each.data,
+            f"{100 * each.right / each.total:.1f}" if each.total else "-",
+            *(_metric(each, name) for name in ("accuracy", *_METRICS)),
+            str(each.edited),
+        )
         for each in summary.scored
     )
-    note = "As in its own tables; its predictions and details are in opencompass/ of the run."
-    return Table("What OpenCompass says, in percent", head, rows, 2, note)
+    note = (
+        "Right answers in percent. Strict rule: ours, the official one, which decides. "
+        "OpenCompass: its own evaluator on the same texts, which takes the first capital letter "
+        "A to D where no rule matches; its tables are in opencompass/ of the run. Prompts "
+        "changed: its template replaced text of a document that looks like a field."
+    )
+    return Table("OpenCompass's evaluator beside ours", head, rows, 2, note)
 
 
-_METRICS = (
-    "accuracy", "accuracy_easy", "accuracy_hard", "accuracy_short", "accuracy_medium",
-    "accuracy_long",
-)  # fmt: skip
-
-
-def _said(metric: str) -> str:
-    return metric.removeprefix("accuracy_")
+_METRICS = ("accuracy_easy", "accuracy_hard", "accuracy_short", "accuracy_medium", "accuracy_long")
 
 
 def _metric(each: Scored, name: str) -> str:
@@ -111,8 +128,9 @@ def brief_comparison(summary: Summary) -> Table:
             "p flips", "verdict")  # fmt: skip
     rows = tuple(_brief_row(row) for row in found.rows)
     note = (
-        "Pairs of the same sample: texts and answers that differ, right ones lost and won. p: "
-        "exact McNemar test; whether more flips than in the control pair (-); Holm over "
+        "Pairs of the same sample: texts and answers that differ, right ones lost and won. Both: "
+        "warm and shared by sample. p: "
+        "exact McNemar test, one-sided; whether more flips than in the control pair (-); Holm over "
         f"{plural(found.tests, 'test')}. A loss is noticed from {found.smallest_loss} answers on."
     )
     return Table("Comparison", head, rows, 2, note)
@@ -153,11 +171,13 @@ def _comparison(summary: Summary) -> Table:
     head = (f"{before} and", "pass", "pairs", "texts", "answers", "lost", "won", "p accuracy",
             "p flips", "lost at most", "log-prob.", "verdict")  # fmt: skip
     note = (
-        "Pairs of the same sample: texts and answers that differ; right ones lost and won. p of "
-        "the accuracy: exact McNemar test; p of the flips: more flips than in the control pair; "
-        f"Holm over {plural(found.tests, 'test')}, one false alarm below {found.alpha:g}. "
-        "Lost at most: 95 % bound of the share of right answers. Log-prob.: largest difference of "
-        f"a token where texts agree. A loss is noticed from {found.smallest_loss} answers on."
+        "Pairs of the same sample: texts and answers that differ; right ones lost and won. Both: "
+        "the warm and the shared pass together, by sample. p of "
+        "the accuracy: exact McNemar test, one-sided; p of the flips: more flips than in the "
+        f"control pair; Holm over {plural(found.tests, 'test')}, one false alarm below "
+        f"{found.alpha:g}. Lost at most: 95 % bound of the share of right answers, less those "
+        "won. Log-prob.: largest difference of a token where texts agree. A loss is noticed from "
+        f"{found.smallest_loss} answers on."
     )
     return Table("Comparison", head, tuple(_row(row) for row in found.rows), 2, note)
 
@@ -166,7 +186,7 @@ def _row(row: Row) -> tuple[str, ...]:
     noise = "control" if row.control else ""
     return (
         row.after,
-        row.phase,
+        row.title,
         str(row.pairs),
         str(row.texts),
         str(row.answers),

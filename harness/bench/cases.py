@@ -18,8 +18,10 @@ from kvproof.harness.statistics import median_of_ratios
 
 DEFAULT_CASES = ("no_eviction", "eviction", "python-lists")
 """`python-lists` is `no_eviction` with prompts as plain Python lists, for the reference only."""
-CASES = (*DEFAULT_CASES, "match")
-"""`match` is the lookup alone of one long cached prompt, for any workload."""
+CASES = (*DEFAULT_CASES, "index", "match")
+"""`match` is the lookup alone of one long cached prompt, for any workload. `index` is `no_eviction`
+with an engine's index alone, where its `make_cycle` offers that; the reference serves whole cycles.
+"""
 EVICTION_PROMPTS = 64
 """Prompts of mean length that the pool of the case `eviction` holds."""
 TRACE_CAPACITIES = (1_000, 10_000, 50_000, 100_000)
@@ -70,6 +72,8 @@ class Case(NamedTuple):
     requests: int
     tokens: int
     note: str = ""
+    states: int = 0
+    """Blocks among them for recurrent states; a pool of their own where pools are apart."""
 
 
 def plan(
@@ -88,17 +92,22 @@ def plan(
     if roomy := _no_eviction(
         workload, kept, block_size, wide.blocks(_longest(workload, block_size), 1), max_blocks
     ):
-        planned = [roomy._replace(name=name) for name in cases if name in _ROOMY]
+        states = wide.states(roomy.requests + 1)
+        planned = [roomy._replace(name=name, states=states) for name in cases if name in _ROOMY]
     pool = eviction_pool(workload, block_size, groups)
     if "eviction" in cases and kept[-1] >= pool:
-        planned.append(Case("eviction", block_size, pool, workload.requests, workload.tokens))
+        states = wide.states(EVICTION_PROMPTS)
+        planned.append(
+            Case("eviction", block_size, pool, workload.requests, workload.tokens, states=states)
+        )
     if "match" in cases:
         room = 2 * wide.blocks(-(-MATCH_TOKENS // block_size), 1) + 1
-        planned.append(Case("match", block_size, room, LOOKUPS, LOOKUPS * MATCH_TOKENS))
+        tokens = LOOKUPS * MATCH_TOKENS
+        planned.append(Case("match", block_size, room, LOOKUPS, tokens, states=wide.states(2)))
     return planned
 
 
-_ROOMY = ("no_eviction", "python-lists")
+_ROOMY = ("no_eviction", "python-lists", "index")
 
 
 def eviction_pool(workload: Workload, block_size: int, groups: str = "") -> int:

@@ -59,7 +59,11 @@ class Widths(NamedTuple):
 
     def blocks(self, units: int, requests: int) -> int:
         """Blocks that `units` and all states of `requests` fill."""
-        return units * self.attention + requests * _STATES * self.state
+        return units * self.attention + self.states(requests)
+
+    def states(self, requests: int) -> int:
+        """Blocks that all states of `requests` fill."""
+        return requests * _STATES * self.state
 
 
 def widths(groups: tuple[Group, ...]) -> Widths:

@@ -71,7 +71,8 @@ def run(arguments: dict[str, Any]) -> dict[str, Any]:
     """One repetition of a workload.
 
     Arguments: factory, workload, block_size, num_blocks; optional requests (a limit), groups,
-    variant. Result: requests, tokens, hit_tokens, cpu_seconds, wall_seconds, p50_us, p99_us,
+    states (blocks of them), variant, index (the index alone delivers no blocks). Result: requests,
+    tokens, hit_tokens, cpu_seconds, wall_seconds, p50_us, p99_us,
     harness_share, cached_blocks, and `problem`, not empty if a side did not deliver its blocks. A
     short workload is repeated; its result is the pass of median CPU time.
     """
@@ -90,7 +91,7 @@ def run(arguments: dict[str, Any]) -> dict[str, Any]:
         "requests": workload.requests,
         "tokens": workload.tokens,
         **measured,
-        "problem": _problem(workload, config, measured),
+        "problem": "" if arguments.get("index") else _problem(workload, config, measured),
     }
 
 
@@ -184,8 +185,11 @@ def _warm_up(make_cycle: MakeCycle, workload: Workload, config: TargetConfig, va
     Returns the reason why the target cannot be measured, else nothing.
     """
     longest = -(-int(workload.lengths.max()) // config.block_size)
-    blocks = 2 * widths(config.groups).blocks(longest, 1) + 2
-    cycle, why = made(make_cycle, replace(config, num_blocks=blocks), variant)
+    wide = widths(config.groups)
+    warming = replace(
+        config, num_blocks=2 * wide.blocks(longest, 1) + 2, state_rows=2 * wide.states(1)
+    )
+    cycle, why = made(make_cycle, warming, variant)
     if cycle is None:
         return why
     for first, prompts in _prepared(cycle, workload):
@@ -240,7 +244,9 @@ def growth(arguments: dict[str, Any]) -> dict[str, Any]:
     if make_cycle is None:
         return unsupported(arguments["factory"])
     config, samples = _config(arguments), arguments.get("samples", 64)
-    cycle, why = made(make_cycle, config, "")
+    wide = widths(config.groups)
+    tried = replace(config, num_blocks=wide.blocks(2, 1) + 1, state_rows=wide.states(1))
+    cycle, why = made(make_cycle, tried, "")
     if cycle is None:
         return {"unsupported": why}
     points = []
@@ -283,9 +289,11 @@ def _samples(
 def _fill_and_probe(
     make_cycle: MakeCycle, config: TargetConfig, fill: int, probes: list[NDArray[np.int32]]
 ) -> list[float]:
-    per_prompt = widths(config.groups).blocks(-(-_LENGTH // config.block_size), 1)
+    wide = widths(config.groups)
+    per_prompt = wide.blocks(-(-_LENGTH // config.block_size), 1)
+    states = wide.states(len(probes) + 2 + fill // per_prompt)
     num_blocks = fill + (len(probes) + 2) * per_prompt + 1
-    cycle = make_cycle(replace(config, num_blocks=num_blocks), "")
+    cycle = make_cycle(replace(config, num_blocks=num_blocks, state_rows=states), "")
     native = [cycle.prepare(probe.data) for probe in probes]
     _serve(cycle, 0, native[:_FIRST], [])
     noise = max(1, (fill - cycle.cached_blocks()) // per_prompt)
@@ -339,7 +347,10 @@ def made(make_cycle: MakeCycle, config: TargetConfig, variant: str) -> tuple[Cyc
 def _config(arguments: dict[str, Any]) -> TargetConfig:
     block_size = arguments["block_size"]
     groups = groups_of(arguments.get("groups", ""), block_size)
-    return TargetConfig(arguments.get("num_blocks", 2), block_size, groups=groups)
+    states = arguments.get("states", 0)
+    return TargetConfig(
+        arguments.get("num_blocks", 2), block_size, groups=groups, state_rows=states
+    )
 
 
 def _workload(arguments: dict[str, Any]) -> Workload:

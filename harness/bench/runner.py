@@ -27,7 +27,7 @@ from kvproof.harness.bench.cases import (
     roomy_pool,
     summarize,
 )
-from kvproof.harness.bench.groups import groups_of
+from kvproof.harness.bench.groups import groups_of, widths
 from kvproof.harness.bench.lookup_job import MATCHED
 from kvproof.harness.bench.workloads import Workload, load_workload
 from kvproof.harness.contract.profile import Profile
@@ -56,6 +56,7 @@ EXPLAINED = {
 
 _OWN = "kvproof."
 _MATCH = "lookup_job:run"
+_INDEX = "index"
 _TOKEN_BYTES = 4
 _START, _PER_TOKEN, _PER_BLOCK = 120.0, 4e-6, 4e-5
 """Seconds after which a job counts as hung: about ten times what the slowest engine needs."""
@@ -264,7 +265,8 @@ class _Bench:
             num_blocks=case.num_blocks,
             requests=case.requests,
             groups=self.options.groups,
-            variant=_VARIANTS.get(case.name, "") if runner.name == self.reference else "",
+            states=case.states,
+            **self._variant(runner, case),
         )
         if result is None:
             return None
@@ -279,10 +281,17 @@ class _Bench:
             **{name: result[name] for name in _SAMPLE_FIELDS},
         )
 
+    def _variant(self, runner: Runner, case: Case) -> dict[str, Any]:
+        if runner.name == self.reference:
+            return {"variant": _VARIANTS.get(case.name, "")}
+        alone = case.name == _INDEX
+        return {"variant": _INDEX if alone else "", "index": alone}
+
     def _memory(self, block_size: int) -> dict[str, float]:
         requests = max(1, int((self.workload.lengths.cumsum() <= self.options.memory_tokens).sum()))
         head = self.workload.head(requests)
         pool = roomy_pool(head, block_size, self.options.groups)
+        states = widths(groups_of(self.options.groups, block_size)).states(requests + 1)
         found = {}
         for runner in list(self.runners):
             self.progress(f"bench: block {block_size}, memory: {runner.name}")
@@ -295,6 +304,7 @@ class _Bench:
                 num_blocks=pool,
                 requests=requests,
                 groups=self.options.groups,
+                states=states,
             )
             if result:
                 found[runner.name] = result["bytes_per_block"]
@@ -376,10 +386,10 @@ class _Bench:
             self._lost(runner, error)
             return None
         if why := result.get("unsupported"):
-            if job != _MATCH:
+            alone = "match " if job == _MATCH else f"{_INDEX} " if arguments.get("index") else ""
+            if not alone:
                 self.runners.remove(runner)
-            case = "match " if job == _MATCH else ""
-            self.write(Skipped(part=f"bench {case}of {runner.name}", reason=why))
+            self.write(Skipped(part=f"bench {alone}of {runner.name}", reason=why))
             return None
         if why := result.get("problem"):
             self._lost(runner, TargetDied("garbage", why))

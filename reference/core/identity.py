@@ -86,6 +86,17 @@ _INTEGERS = frozenset(order + letter for order in _NATIVE for letter in "iIlL")
 
 
 def _pack(tokens: list[int] | tuple[int, ...]) -> bytes:
+    """Unsigned first: CPython converts lists to them 2.5 times as fast as to signed ints."""
+    try:
+        data = array("I", tokens).tobytes()
+    except (OverflowError, TypeError):
+        return _pack_signed(tokens)
+    if tokens and np.frombuffer(data, np.int32).min() < 0:  # an id from 2**31 on
+        return _pack_signed(tokens)
+    return data
+
+
+def _pack_signed(tokens: list[int] | tuple[int, ...]) -> bytes:
     try:
         return array("i", tokens).tobytes()
     except (OverflowError, TypeError) as error:

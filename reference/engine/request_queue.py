@@ -131,7 +131,7 @@ class ScheduledRequest:
         """Describe a step for the model; its tables follow when the whole step is decided."""
         return Work(
             request_id=self.id,
-            tokens=(*self.tokens, *drafts),
+            tokens=self._known_tokens(drafts),
             namespace=self.prompt.namespace,
             spans=self.prompt.spans,
             weights=self.weights,
@@ -144,6 +144,12 @@ class ScheduledRequest:
             propose=propose,
             copies=answer.copies,
         )
+
+    def _known_tokens(self, drafts: tuple[int, ...]) -> tuple[int, ...]:
+        """Return all tokens known; a long prompt is not copied for each of its steps."""
+        if len(self.tokens) == len(self.prompt.tokens) and not drafts:
+            return self.prompt.tokens
+        return (*self.tokens, *drafts)
 
     def start(self, work: Work, step: int) -> None:
         """A step computes it."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from operator import mul
+
+import numpy as np
 
 from kvproof.reference.core.attention_groups import GroupConfig, first_visible
 from kvproof.reference.core.block_pool import Ids
 from kvproof.reference.model.interface import Work
-from kvproof.reference.model.symbolic_memory import POISON, SymbolicMemory
+from kvproof.reference.model.symbolic_memory import POISON, SymbolicMemory, Words
 
 MASK = 2**64 - 1
 
@@ -28,9 +28,12 @@ def digest(*fields: str | int | None) -> int:
     return int.from_bytes(blake2b(repr(fields).encode(), digest_size=8).digest(), "little")
 
 
-def total(entries: Sequence[int], first: int) -> int:
-    """Sum up entries of positions from `first` on; the same ones in another order differ."""
-    return sum(map(mul, entries, range(2 * first + 1, 2 * (first + len(entries)) + 1, 2)))
+def total(entries: Words, first: int) -> int:
+    """Sum up entries of positions from `first` on, modulo 2^64; another order is another sum."""
+    if not len(entries):
+        return 0
+    last = 2 * (first + len(entries))
+    return int(np.dot(entries, np.arange(2 * first + 1, last, 2, dtype=np.uint64)))
 
 
 class Attention:
@@ -38,40 +41,48 @@ class Attention:
 
     def __init__(self, memory: SymbolicMemory, index: int, group: GroupConfig, work: Work) -> None:
         self._group, self._low = group, first_visible(group, work.start)
-        self._base, self._read = self._low, work.start - self._low
+        self._base, read = self._low, work.start - self._low
         slots = memory.slots(index, work.tables[index], self._low, work.stop)
-        self._slots, self._memory, self._all = slots, memory, group.kind == "full"
-        self._entries = memory.read(slots[: self._read])
-        self._seen = total(self._entries, self._low)
+        self._memory, self._all = memory, group.kind == "full"
+        self._old_slots, self._new_slots = slots[:read], slots[read:]
+        self._old = memory.words(self._old_slots)
+        """Entries that were read, as an array: a long prompt reads them in every step."""
+        self._new: list[int] = []
+        self._seen = total(self._old, self._low)
 
     def at(self, position: int, hidden: int) -> int:
         """Append the entry of `position`; returns what the layer passes on."""
         if not self._all:
             self._forget(first_visible(self._group, position))
         entry = mix(hidden, self._seen)
-        self._entries.append(entry)
-        self._seen += entry * (2 * position + 1)
+        self._new.append(entry)
+        self._seen = (self._seen + entry * (2 * position + 1)) & MASK
         return mix(entry, self._seen)
 
     def _forget(self, first: int) -> None:
-        gone = self._entries[self._low - self._base : first - self._base]
-        self._seen -= total(gone, self._low)
+        for position in range(self._low, first):
+            self._seen = (self._seen - self._entry(position) * (2 * position + 1)) & MASK
         self._low = first
+
+    def _entry(self, position: int) -> int:
+        place = position - self._base
+        if place < len(self._old):
+            return int(self._old[place])
+        return self._new[place - len(self._old)]
 
     def store(self) -> None:
         """Write the new entries."""
-        new = self._entries[self._read :]
-        self._memory.write(self._slots[self._read :][: len(new)], new)
+        self._memory.write(self._new_slots[: len(self._new)], self._new)
 
     def store_again(self, *, intact: bool) -> None:
         """Write them once more, or poison if what they were made of is gone."""
         if not intact:
-            self._entries[self._read :] = [POISON] * (len(self._entries) - self._read)
+            self._new = [POISON] * len(self._new)
         self.store()
 
     def changed(self) -> bool:
         """Return whether the slots read have changed."""
-        return self._memory.read(self._slots[: self._read]) != self._entries[: self._read]
+        return not np.array_equal(self._memory.words(self._old_slots), self._old)
 
 
 class Recurrence:

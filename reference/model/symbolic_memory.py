@@ -48,11 +48,13 @@ class SymbolicMemory:
     def slots(self, group: int, table: Table, start: int, stop: int) -> Slots:
         """Return the words of positions [start, stop); `table` holds kernel-block ids (K2)."""
         size = self._groups[group].kernel_size
-        positions = np.arange(start, stop, dtype=np.int64)
-        index = positions // size
-        if start < stop and index[-1] >= len(table):
+        first, last = start // size, -(-stop // size)
+        if start < stop and last > len(table):
             raise WrongAddress(f"a table of {len(table)} pages of {size} cannot hold {stop} tokens")
-        return table[index] * self._page_words(self._groups[group]) + positions % size
+        pages = table[first:last].astype(np.int64) * self._page_words(self._groups[group])
+        words = np.add.outer(pages, np.arange(size)).reshape(-1)
+        slots: Slots = words[start - first * size :][: stop - start]
+        return slots
 
     def _page_words(self, group: GroupConfig) -> int:
         return self._unit // group.kernel_ratio
@@ -61,6 +63,10 @@ class SymbolicMemory:
         """Return the words in `slots`."""
         words: list[int] = self._words[slots].tolist()
         return words
+
+    def words(self, slots: Slots) -> Words:
+        """Return a copy of the words in `slots`."""
+        return self._words[slots]
 
     def write(self, slots: Slots, words: Sequence[int]) -> None:
         """Write one word to each slot. Raises WrongAddress for the null block (B1)."""

@@ -74,7 +74,9 @@ _IMPORTS = {
     },
     "0.5.23": {
         "managers.mm_utils": "pad_mm_tokens",
-        "mem_cache.base_prefix_cache": "InitLoadBackParams",
+        "mem_cache.base_prefix_cache": (
+            "EvictParams InitLoadBackParams InsertParams MatchPrefixParams"
+        ),
         "mem_cache.l2_transfer": "L2TransferEngine",
         "mem_cache.memory_pool": "MHATokenToKVPool",
         "mem_cache.pool_host.base": "host_memory_budget_scope",
@@ -83,6 +85,7 @@ _IMPORTS = {
         "managers.cache_controller": "LayerDoneCounter",
         "mem_cache.allocation": "alloc_for_decode alloc_for_extend",
         "mem_cache.common": "checkpoint_kv_cache",
+        "mem_cache.radix_cache": "RadixKey",
         "mem_cache.unified_cache.components": "ComponentType",
         "mem_cache.unified_radix_cache": "UnifiedRadixCache",
         "runtime_context": "get_memory get_server_args",

@@ -24,12 +24,15 @@ def shares(config: TargetConfig) -> tuple[int, int]:
     return (pages - pages // 2, pages // 2) if window(config) else (pages, 0)
 
 
-def new_cache(config: TargetConfig) -> Any:
-    """Build a cache; page 0, SGLang's own sink for padding, is the null block."""
+def new_cache(config: TargetConfig, table: tuple[int, int] = (MOST_REQUESTS, 0)) -> Any:
+    """Build a cache; page 0, SGLang's own sink for padding, is the null block.
+
+    `table`: rows of the table from requests to slots, and most tokens of a request (0: the pool's).
+    """
     names, page = engine(), config.block_size
     publish(page)
     grid(page)
-    rows = _rows(config)
+    rows = _rows(config, *table)
     parameters = names.CacheInitParams(
         disable=not config.prefix_caching,
         req_to_token_pool=rows,
@@ -43,14 +46,14 @@ def new_cache(config: TargetConfig) -> Any:
     return cache
 
 
-def _rows(config: TargetConfig) -> Any:
+def _rows(config: TargetConfig, requests: int, most: int) -> Any:
     """The request-to-slot table, with state slots if there are states."""
     names, page = engine(), config.block_size
-    length = (shares(config)[0] + 1) * page
+    length = most or (shares(config)[0] + 1) * page
     if not config.state_rows:
-        return names.ReqToTokenPool(MOST_REQUESTS, length, "cpu", enable_memory_saver=False)
+        return names.ReqToTokenPool(requests, length, "cpu", enable_memory_saver=False)
     return names.HybridReqToTokenPool(
-        size=MOST_REQUESTS,
+        size=requests,
         mamba_size=config.state_rows - 1,
         mamba_spec_state_size=1,
         max_context_len=length,

@@ -49,6 +49,7 @@ from kvproof.harness.adapters.refusals import (
 )
 from kvproof.harness.adapters.sglang.api import check_drift, drift, engine
 from kvproof.harness.adapters.sglang.calls import batch, calls
+from kvproof.harness.adapters.sglang.cycle import make_cycle
 from kvproof.harness.adapters.sglang.host import Host
 from kvproof.harness.adapters.sglang.pools import new_cache, shares
 from kvproof.harness.adapters.sglang.profile import UNSUPPORTED, profile
@@ -67,7 +68,7 @@ from kvproof.harness.contract.target import (
     TargetConfig,
 )
 
-__all__ = ["SglangTarget", "differences", "make_target"]
+__all__ = ["SglangTarget", "differences", "make_cycle", "make_target"]
 
 
 class SglangTarget:

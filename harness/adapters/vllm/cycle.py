@@ -91,4 +91,6 @@ def make_cycle(config: TargetConfig, variant: str = "") -> Cycle:
         raise UnsupportedVerb("make_cycle", "the calls are those of vLLM 0.33.0")
     if any(group.state_blocks > 1 for group in config.groups):
         raise UnsupportedVerb("make_cycle with several blocks a state", "a state fills one block")
+    if variant == "index":
+        raise UnsupportedVerb("the index alone", "the index is part of the block pool")
     return (_Groups if config.groups else _OneGroup)(config, variant or "sha256")

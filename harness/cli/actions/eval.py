@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kvproof.eval.benchmark.prompts import PromptSet, opencompass_prompts, read_prompts
 from kvproof.eval.opencompass import environment
 from kvproof.eval.opencompass import runner as opencompass
-from kvproof.eval.run.config import EvalConfig, check_servers, read_config, with_urls
+from kvproof.eval.run.config import QUICK, EvalConfig, check_servers, read_config, with_urls
 from kvproof.eval.run.generator import GeneratorOptions, write_generated
 from kvproof.eval.run.protocol import Questions
 from kvproof.eval.run.records import Conditions, EvalRun, Record, Writer, read_eval
-from kvproof.eval.run.runner import Progress as Shown
 from kvproof.eval.run.runner import Runner, RunSink, Sources, conditions, evaluate, material
+from kvproof.eval.verdict.power import power
 from kvproof.eval.verdict.report import print_summary, render, write_reports
 from kvproof.eval.verdict.summary import Summary, across, stored
 from kvproof.harness.cli.output import print_text, standard_output
+from kvproof.harness.cli.progress import progress
 from kvproof.harness.cli.runs import link_latest, new_directory, new_manifest
 from kvproof.harness.errors import UsageError
 from kvproof.harness.redaction import redacted_tree
@@ -43,6 +43,8 @@ def longbench_v2(
     model: str,
     url: Sequence[str] | None,
     output: Path | None,
+    quick: bool = False,
+    skip_bad_rows: bool = False,
 ) -> int:
     """Run the same questions on every configuration and compare; returns the exit code.
 
@@ -50,23 +52,37 @@ def longbench_v2(
     """
     asked = with_urls(read_config(config), _urls(url))
     asked = replace(asked, model=model or asked.model)
+    if quick:
+        _check_quick(data)
+        asked = replace(asked, synthetic=QUICK)
     check_servers(asked)
     directory = output or new_directory("eval")
     client = chosen(runner, directory)
-    sources = Sources(data, shared, prompts_of(prompts, cot=cot, stock=runner == "stock"))
+    chosen_prompts = prompts_of(prompts, cot=cot, shipped=runner != "kvproof")
+    sources = Sources(data, shared, skip_bad_rows, chosen_prompts)
     console = standard_output()
     with material(asked, sources, directory / "data") as found:
         kept = redacted_tree(stored(asked, conditions_of(asked, found, runner)))
         earlier = _earlier(directory, kept)
+        for line in power(asked, found.data.facts.samples):
+            console.print(line, markup=False, highlight=False)
         writer = Writer(directory, new_manifest("eval", directory, kept))
-        with closing(writer), _shown(console) as progress:
-            outlet = RunSink(writer.write, progress, directory / "servers")
+        with closing(writer), progress(console) as shown:
+            outlet = RunSink(writer.write, shown, directory / "servers")
             try:
                 evaluate(asked, found, outlet, earlier=earlier, runner=client)
             except (KeyboardInterrupt, UsageError):
                 _resumable(console, directory)
                 raise
     return publish(directory, console).exit
+
+
+def _check_quick(data: Path | None) -> None:
+    if data is not None:
+        raise UsageError(
+            f"--quick generates its own samples, and --data {str(data)!r} names others",
+            "leave one of them out",
+        )
 
 
 def install() -> None:
@@ -95,18 +111,25 @@ def chosen(runner: RunnerName, directory: Path) -> Runner | None:
     if runner == "kvproof":
         return None
     folder = directory / "opencompass"
-    return opencompass.Runner(environment.require(), folder, stock=runner == "stock")
+    return opencompass.Runner(environment.require(), folder)
 
 
-def prompts_of(given: Path | None, *, cot: bool, stock: bool) -> PromptSet | None:
-    """Return the prompts to use; None for our own. Raises UsageError."""
-    if stock or given == Path("opencompass"):
-        if cot or (stock and given not in (None, Path("opencompass"))):
+_OWN, _SHIPPED = Path("kvproof"), Path("opencompass")
+"""Words for --prompts."""
+
+
+def prompts_of(given: Path | None, *, cot: bool, shipped: bool) -> PromptSet | None:
+    """Return the prompts to use; None for our own. Raises UsageError.
+
+    `shipped`: OpenCompass's by default.
+    """
+    if given == _SHIPPED or (given is None and shipped):
+        if cot:
             raise UsageError(
-                "OpenCompass has one prompt of its own", "leave --prompts and --cot out"
+                "OpenCompass has no chain of thought", "leave --cot out, or give other --prompts"
             )
         return opencompass_prompts(environment.require().prompts)
-    if given is None:
+    if given is None or given == _OWN:
         if cot:
             raise UsageError("--cot without --prompts", "give a checkout of THUDM/LongBench")
         return None
@@ -114,14 +137,11 @@ def prompts_of(given: Path | None, *, cot: bool, stock: bool) -> PromptSet | Non
 
 
 def conditions_of(asked: EvalConfig, found: Questions, runner: RunnerName) -> Conditions:
-    """Return the conditions of the run; the stock configuration reports its own."""
-    if runner == "kvproof":
-        return conditions(asked, found)
-    if runner == "opencompass":
-        return conditions(asked, found, runner=opencompass.NAME)
-    made = conditions(asked, found, runner=opencompass.STOCK, extraction=opencompass.GUESSED)
-    notes = (*made.data.notes, opencompass.STOCK_NOTE)
-    return replace(made, data=replace(made.data, notes=notes))
+    """Return the conditions of the run, with a note about OpenCompass's prompt."""
+    name = "kvproof" if runner == "kvproof" else str(environment.OpenCompass())
+    made = conditions(asked, found, runner=name)
+    notes = (opencompass.PROMPT_NOTE,) if found.prompts.shipped else ()
+    return replace(made, data=replace(made.data, notes=(*made.data.notes, *notes)))
 
 
 def publish(directory: Path, console: Console) -> Summary:
@@ -191,21 +211,3 @@ def _resumable(console: Console, directory: Path) -> None:
         markup=False,
         soft_wrap=True,
     )
-
-
-@contextmanager
-def _shown(console: Console) -> Iterator[Shown]:
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
-               TimeRemainingColumn())  # fmt: skip
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
-        task = bars.add_task("starting", total=None)
-        last = ""
-
-        def show(text: str, done: int, total: int) -> None:
-            nonlocal last
-            bars.update(task, description=text, completed=done, total=total)
-            if not console.is_terminal and text != last:
-                console.print(f"{text} ({done} of {total})", highlight=False, markup=False)
-            last = text
-
-        yield show

@@ -28,6 +28,8 @@ def longbench_v2(
     model: str = "",
     url: Urls = None,
     output: Path | None = None,
+    quick: Annotated[bool, Parameter(negative="")] = False,
+    skip_bad_rows: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Ask every configuration the same questions, cold and from the cache, and compare.
 
@@ -36,24 +38,28 @@ def longbench_v2(
     config
         TOML file of configurations; ready-made ones are in eval/configs.
     data
-        The data.json of LongBench v2, or JSON Lines with its fields; 48 samples of our own by
-        default.
+        The data.json of LongBench v2, or JSON Lines with its fields; 48 synthetic samples
+        by default.
     shared
         One more question about each document of --data; its choices rotated by default.
     prompts
-        A checkout of THUDM/LongBench, whose 0-shot prompt is used instead of our own, or the word
-        opencompass for the one that comes with OpenCompass.
+        A checkout of THUDM/LongBench, whose 0-shot prompt is used, or a word: kvproof for our own
+        prompt, opencompass for that of OpenCompass. Default: the runner's.
     cot
         The checkout's chain of thought, in two turns.
     runner
-        kvproof: its own runner; opencompass: with our data set, prompt and strict rule; stock:
-        OpenCompass with its own ones. The latter two need kvproof eval install.
+        kvproof: its own client; opencompass: data set, template, inferencer and evaluator of
+        OpenCompass, after kvproof eval install; stock: its name until 0.13.
     model
         Name in requests and launch commands; the server's own by default.
     url
         A running server instead of a launch command, for example "off=http://127.0.0.1:8000/v1".
     output
         Directory of the run's records and reports; the same command resumes it.
+    quick
+        24 short synthetic samples instead of 48: 3 minutes with the probe model.
+    skip_bad_rows
+        Leave out rows of --data that are not as published, with a note in the report.
 
     """
     from kvproof.harness.cli.actions import eval as action
@@ -68,6 +74,8 @@ def longbench_v2(
         model=model,
         url=url,
         output=output,
+        quick=quick,
+        skip_bad_rows=skip_bad_rows,
     )
 
 
@@ -188,7 +196,7 @@ def compare(before: Path, after: Path, /, *, output: Path | None = None) -> int:
 def generate(
     directory: Path, /, *, samples: int = 48, max_tokens: int = 8000, seed: int = 0
 ) -> None:
-    """Write samples of our own, data.json and shared.json, to a directory.
+    """Write synthetic samples, data.json and shared.json, to a directory.
 
     Parameters
     ----------

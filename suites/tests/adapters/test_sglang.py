@@ -33,6 +33,7 @@ pytestmark = pytest.mark.slow(reason="runs an installed engine")
 
 VERSIONS = ("0.5.15", "0.5.23")
 DRIFT = "kvproof.suites.tests.adapters.adapter_jobs:sglang_drift"
+CYCLE = "kvproof.suites.tests.adapters.worker_fakes:engine_cycle"
 SIZE = 4
 
 
@@ -399,3 +400,48 @@ def test_what_was_evicted_before_an_equal_block_was_cached_is_no_mistake(handle:
     session.apply(ops.Finish("a"))
     session.apply(ops.Admit(Request("b", (0, 0, 0, 0, 0)), compute=1))
     session.apply(ops.Extend("b"))
+
+
+CYCLES = [
+    ((), 0, [1, 2, 3, 4]),
+    ((("full", 4), ("window", 4, 6)), 0, [[1, 2, 3, 4], [1, 2, 3, 4]]),
+    ((("full", 4), ("state", 4)), 6, [[1, 2, 3, 4], [1]]),
+]
+
+
+@pytest.mark.parametrize(("groups", "states", "table"), CYCLES)
+def test_a_cycle_serves_requests_alone(
+    handle: Handle, groups: object, states: int, table: object
+) -> None:
+    if handle.profile.version == "0.5.15":
+        pytest.skip("the calls of its cycle are those of 0.5.23")
+    arguments = {
+        "engine": "sglang",
+        "config": {"num_blocks": 32, "block_size": 4, "groups": groups, "state_rows": states},
+        "variant": "",
+        "prompts": [list(range(13)), list(range(13)), [9] * 6],
+    }
+    found = handle.run_job(
+        "kvproof.suites.tests.adapters.worker_fakes:engine_cycle", arguments, timeout=60
+    )
+    hits = [hit for hit, _, _ in found["answers"]]
+    assert hits == [0, 12, 0]
+    assert found["answers"][0][1] == table
+    assert [len(freed) for _, _, freed in found["answers"]] == [4, 4, 2]
+    assert found["cached"] == 4
+
+
+def test_the_index_alone_hits_whole_pages(handle: Handle) -> None:
+    if handle.profile.version == "0.5.15":
+        pytest.skip("the calls of its cycle are those of 0.5.23")
+    arguments = {
+        "engine": "sglang",
+        "config": {"num_blocks": 8, "block_size": 4},
+        "variant": "index",
+        "prompts": [list(range(13)), list(range(13)), [*range(8), *[9] * 8], [7] * 24],
+    }
+    found = handle.run_job(
+        "kvproof.suites.tests.adapters.worker_fakes:engine_cycle", arguments, timeout=60
+    )
+    assert found["answers"] == [[0, [], []], [12, [], []], [8, [], []], [0, [], []]]
+    assert found["cached"] <= 7

@@ -315,11 +315,12 @@ def test_equal_operations_give_equal_states(create: Callable[..., Target]) -> No
 @pytest.mark.parametrize("variant", ["", "sha256_cbor", "xxhash"])
 def test_a_cycle_serves_requests_alone(handle: Handle, variant: str) -> None:
     arguments = {
+        "engine": "vllm",
         "config": {"num_blocks": 32, "block_size": 4},
         "variant": variant,
         "prompts": [list(range(13)), list(range(13)), [9] * 6],
     }
-    found = handle.run_job(f"{FAKES}:vllm_cycle", arguments, timeout=60)
+    found = handle.run_job(f"{FAKES}:engine_cycle", arguments, timeout=60)
     assert found == {
         "answers": [
             [0, [1, 2, 3, 4], [1, 2, 3, 4]],
@@ -332,6 +333,6 @@ def test_a_cycle_serves_requests_alone(handle: Handle, variant: str) -> None:
 
 def test_a_cycle_says_which_request_does_not_fit(handle: Handle) -> None:
     config = {"num_blocks": 3, "block_size": 4}
-    arguments = {"config": config, "variant": "", "prompts": [list(range(13))]}
+    arguments = {"engine": "vllm", "config": config, "variant": "", "prompts": [list(range(13))]}
     with pytest.raises(TargetDied, match="request 0 of 13 tokens does not fit"):
-        handle.run_job(f"{FAKES}:vllm_cycle", arguments, timeout=60)
+        handle.run_job(f"{FAKES}:engine_cycle", arguments, timeout=60)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from array import array
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import (
     Evicted,
+    Group,
     Inspection,
     Refused,
     Released,
@@ -167,13 +171,14 @@ def sleep(arguments: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def vllm_cycle(arguments: dict[str, Any]) -> dict[str, Any]:
+def engine_cycle(arguments: dict[str, Any]) -> dict[str, Any]:
     """Serve prompts one after the other; answers of each, and the number of cached blocks."""
-    from array import array
-
-    from kvproof.harness.adapters.vllm.target import make_cycle
-
-    cycle = make_cycle(TargetConfig(**arguments["config"]), arguments["variant"])
+    target = importlib.import_module(f"kvproof.harness.adapters.{arguments['engine']}.target")
+    cycle = target.make_cycle(_with_groups(**arguments["config"]), arguments["variant"])
     prompts = [cycle.prepare(memoryview(array("i", tokens))) for tokens in arguments["prompts"]]
     answers = [cycle.run(index, prompt) for index, prompt in enumerate(prompts)]
     return {"answers": answers, "cached": cycle.cached_blocks()}
+
+
+def _with_groups(groups: Sequence[Sequence[Any]] = (), **rest: Any) -> TargetConfig:
+    return TargetConfig(**rest, groups=tuple(Group(*each) for each in groups))

@@ -18,12 +18,14 @@ from kvproof.harness.statistics import (
     binomial_tail,
     centre_of_ratios,
     clopper_pearson,
+    detectable,
     fisher,
     geometric_mean,
     holm,
     mann_whitney,
     mcnemar,
     median_of_ratios,
+    net_loss_bound,
     normal_p,
     ratio_of_medians,
     smallest_loss,
@@ -118,7 +120,39 @@ def test_upper_bound_of_more_samples_than_a_float_can_count_ways():
 @pytest.mark.parametrize("tests", [1, 2, 6, 12])
 def test_the_smallest_loss_is_the_first_that_is_significant(tests: int) -> None:
     loss = smallest_loss(tests, 0.05)
-    assert mcnemar(loss, 0) * tests <= 0.05 < mcnemar(loss - 1, 0) * tests
+    assert at_least(loss, loss) * tests <= 0.05 < at_least(loss - 1, loss - 1) * tests
+
+
+@pytest.mark.parametrize(("right", "total"), [(47, 48), (10, 24), (20, 48)])
+@pytest.mark.parametrize("chances", [(0.02, 0.0), (0.02, 0.02), (0.2, 0.1), (0.1, 0.4)])
+def test_the_bound_of_the_net_loss_holds_as_often_as_stated(
+    right: int, total: int, chances: tuple[float, float]
+) -> None:
+    """By all outcomes: lost of the right ones, won of the others."""
+    lost, won = ([math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
+                 for n, p in zip((right, total - right), chances, strict=True))  # fmt: skip
+    true = chances[0] - chances[1] * (total - right) / right
+    covered = sum(
+        a * b
+        for x, a in enumerate(lost)
+        for y, b in enumerate(won)
+        if net_loss_bound(x, y, right=right, total=total) >= true
+    )
+    assert covered >= 0.95
+
+
+def test_a_net_loss_without_wins_is_that_of_one_share() -> None:
+    assert net_loss_bound(3, 0, right=40, total=48) == clopper_pearson(3, 40)
+    assert net_loss_bound(0, 0, right=0, total=48) == 1.0
+    balanced = net_loss_bound(15, 15, right=200, total=503)
+    assert 0 < balanced < clopper_pearson(15, 200)
+
+
+@pytest.mark.parametrize(("count", "needed"), [(24, 8), (503, 8), (48, 3)])
+def test_what_is_detectable_has_the_power_that_is_stated(count: int, needed: int) -> None:
+    share = detectable(count, needed)
+    assert binomial_tail(needed, count, share) == pytest.approx(0.8, abs=1e-6)
+    assert detectable(needed - 1, needed) == 1.0
 
 
 def test_p_is_that_of_all_orders_of_the_samples():

@@ -55,8 +55,24 @@ class Cycle:
         return len(self.known)
 
 def make_cycle(config, variant):
+    if variant == "index":
+        from kvproof.harness.errors import UnsupportedVerb
+        raise UnsupportedVerb("make_cycle", "no index of its own")
     return Cycle(config, variant)
 '''
+
+INDEXED = (
+    TOY
+    + """
+class Indexed(Cycle):
+    def run(self, index, prompt):
+        hit, ids, freed = super().run(index, prompt)
+        return (hit, (), ()) if self.variant == "index" else (hit, ids, freed)
+
+def make_cycle(config, variant):
+    return Indexed(config, variant)
+"""
+)
 
 MUTE = (
     TOY
@@ -89,7 +105,7 @@ def make_cycle(config, variant):
 
 @pytest.fixture
 def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    sources = {"toy": TOY, "mute": MUTE, "slowing": SLOWING, "bare": ""}
+    sources = {"toy": TOY, "mute": MUTE, "slowing": SLOWING, "indexed": INDEXED, "bare": ""}
     for name, source in sources.items():
         (tmp_path / f"kvproof_test_{name}.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)

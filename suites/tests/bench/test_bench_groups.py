@@ -172,6 +172,20 @@ def test_a_target_without_lookup_is_left_out_of_match_only() -> None:
     assert [s.case for s in only(BenchSummary, events)] == ["no_eviction"]
 
 
+@pytest.mark.usefixtures("toys")
+def test_the_index_alone_delivers_no_blocks_and_is_a_case_of_its_own() -> None:
+    options = BenchOptions(
+        block_sizes=(64,), repetitions=1, cases=("index", "no_eviction"), growth_sizes=(),
+        checked_tokens=0,
+    )  # fmt: skip
+    events = events_of(FakeRunner("indexed", "indexed"), FakeRunner("toy"), options=options)
+    (skipped,) = only(Skipped, events)
+    assert skipped.part == "bench index of toy"
+    assert "no index of its own" in skipped.reason
+    found = sorted((s.target, s.case) for s in only(BenchSummary, events))
+    assert found == [("indexed", "index"), ("indexed", "no_eviction"), ("toy", "no_eviction")]
+
+
 def test_a_report_tells_groups_in_the_title_and_keeps_them_apart() -> None:
     events = [
         BenchSummary(

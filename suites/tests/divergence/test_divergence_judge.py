@@ -113,7 +113,7 @@ def doubts(found: list[Record], **options: Any) -> str:
 
 def test_without_evidence_it_is_inconclusive() -> None:
     noise = normal(1e-3)
-    assert "only 0 of 120 answers were hits" in doubts(records(noise, cached_tokens=0))
+    assert "only 0 of 120 prompts hit" in doubts(records(noise, cached_tokens=0))
     assert "does not report" in doubts(records(noise, cached_tokens=None))
     assert "not 1.0%" in doubts(records(noise), detect=0.01)
     assert "the noise hides" in doubts(records(normal(0.5)))
@@ -122,7 +122,7 @@ def test_without_evidence_it_is_inconclusive() -> None:
     zero = records(lambda _, size: np.zeros(size), normal(1e-3))
     assert "repeat bit for bit" in doubts(zero)
     stale = records(noise)
-    stale += [measured("off", 0, np.zeros(1), control=True, phase="again")]
+    stale += [measured("off", 0, np.zeros(1), control=True, phase="again", expected_cached=190)]
     assert "does not recompute" in doubts(stale)
     other = [*records(noise), served("on", "judged", model="other")]
     assert "different models" in doubts(other)

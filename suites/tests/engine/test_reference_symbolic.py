@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from array import array
 from itertools import pairwise
 
@@ -13,8 +14,11 @@ from kvproof.reference.cache.request_state import StateUse
 from kvproof.reference.core.attention_groups import GroupConfig
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.identity import DEFAULT_NAMESPACE, Namespace, Span
+from kvproof.reference.engine.engine import Engine
+from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.model.interface import Place, Work
 from kvproof.reference.model.symbolic import BROKEN, SymbolicModel
+from kvproof.reference.model.symbolic_layers import total
 from kvproof.reference.model.symbolic_memory import POISON, SymbolicMemory, WrongAddress
 from kvproof.suites.reference.engine.expected_tokens import Direct
 from kvproof.suites.tests.engine.test_reference_scheduler import make_engine
@@ -262,3 +266,23 @@ def test_engines_under_pressure_answer_like_one_request_alone(groups, pool):
         engine = make_engine(34, groups, budget=11, steps=steps, drafts=drafts, state_pool=pool)
         assert engine.generate(prompts, max_new_tokens=9) == alone
         assert engine.cache.usage().held == 0
+
+
+def test_sums_wrap_like_those_of_words():
+    entries = np.array([2**64 - 1, 3, 2**63], np.uint64)
+    by_hand = (2**64 - 1) * 11 + 3 * 13 + 2**63 * 15
+    assert total(entries, 5) == by_hand % 2**64
+    assert total(entries[:0], 5) == 0
+
+
+@pytest.mark.slow(reason="prompts of 40,000 and 320,000 tokens")
+def test_a_long_prompt_takes_as_long_as_its_tokens():
+    def seconds(count: int) -> float:
+        config = CacheConfig(count // 64 + 2, 64)
+        engine = Engine(EngineConfig(config, 1024), SymbolicModel(config))
+        before = time.process_time()
+        engine.generate([range(count)], max_new_tokens=1)
+        return time.process_time() - before
+
+    seconds(1000)
+    assert seconds(320_000) < 20 * seconds(40_000)  # 8 times the tokens; all pairs would be 64

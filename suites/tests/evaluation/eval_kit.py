@@ -33,7 +33,7 @@ def configured(
     """Off, off again, on; at these addresses in turn."""
     off, again, on = (Server(base_url=url, reset="/reset") for url in urls)
     return EvalConfig(
-        protocol=protocol or Protocol(retries=0, timeout=20.0),
+        protocol=protocol or Protocol(retries=0, timeout=20.0, control_concurrency=1),
         judge=judge or Judge(),
         configuration=(
             configuration("off", prefix_cache=False, server=off),

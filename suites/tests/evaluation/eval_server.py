@@ -46,6 +46,8 @@ class Script:
     """`true`, `none`, or what is said to be cached."""
     stream: bool = True
     models: tuple[str, ...] = ("reader",)
+    engine: dict[str, str] = field(default_factory=dict)
+    """Owner and version that the server reports."""
     health: str = "OK"
     """What /health says, with 200."""
     dies_at: int = -1
@@ -106,8 +108,11 @@ class Handler(server.Handler):
         if time.monotonic() - self.server.begun < script.late:
             self.send(503, b"loading")
         elif self.path == "/v1/models":
-            listed = [{"id": name, "object": "model"} for name in script.models]
+            owner = {"owned_by": each} if (each := script.engine.get("owner")) else {}
+            listed = [{"id": name, "object": "model", **owner} for name in script.models]
             self.send_json(200, {"object": "list", "data": listed})
+        elif self.path == "/version" and script.engine:
+            self.send_json(200, {"version": script.engine["version"]})
         elif self.path == "/long":
             self.send(200, b"x" * 1000)
         elif self.path == "/health":

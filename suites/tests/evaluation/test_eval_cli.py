@@ -30,6 +30,9 @@ CONFIG = """
 [protocol]
 retries = 0
 timeout = 20
+control_concurrency = 1
+[judge]
+margin = 0.25
 [server]
 reset = "/reset"
 [[configuration]]
@@ -75,7 +78,7 @@ def test_equal_configurations_pass_and_leave_all_reports(tmp_path: Path) -> None
     assert " PASS  no difference beyond the control pair" in done.out
     assert max(map(len, done.out.splitlines())) <= 80
     found = json.loads((tmp_path / "run" / "comparison.json").read_text())
-    assert [row["verdict"] for row in found["comparison"]["rows"]] == ["pass"] * 6
+    assert [row["verdict"] for row in found["comparison"]["rows"]] == ["pass"] * 7
     assert len(read_eval(tmp_path / "run").samples) == ALL
     text = (tmp_path / "run" / "report.md").read_text()
     assert "| on | warm | 12/12 | 100.0 % | 75.8 to 100.0 | 0 | 0 | 12/12 |" in text

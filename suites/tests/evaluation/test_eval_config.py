@@ -129,6 +129,8 @@ def test_running_servers_take_the_place_of_commands(tmp_path: Path) -> None:
 def test_there_are_ready_made_files() -> None:
     assert [path.stem for path in READY_MADE] == [
         "checkpoints",
+        "divergence",
+        "divergence_faults",
         "faults",
         "kernel_block",
         "prefix_cache",
@@ -146,7 +148,7 @@ def test_ready_made_files_start_commands_that_exist(path: Path) -> None:
     for each in found.configuration:
         line = command(EvalConfig(model="m", server=found.server,
                                   configuration=found.configuration), each, port=9)  # fmt: skip
-        if path.stem == "faults":
+        if path.stem.endswith("faults"):
             assert line[1:3] == ["-m", "kvproof.suites.faults.eval_server"]
             assert line[3] in FAULTS
             line = ["kvproof", *line[4:]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import io
 import json
@@ -60,6 +61,33 @@ def test_offsets_lead_back_to_the_bytes() -> None:
     source = io.BytesIO(whole)
     for piece in objects(lambda _: source.read(5)):
         assert whole[piece.offset : piece.offset + len(piece.data)] == piece.data
+
+
+@pytest.mark.parametrize("size", [1, 2, 64])
+def test_a_byte_order_mark_is_no_content(size: int) -> None:
+    text = b'[{"a": 1}]'
+    assert in_chunks(codecs.BOM_UTF8 + text, size) == [b'{"a": 1}']
+    source = io.BytesIO(codecs.BOM_UTF8 + text)
+    assert next(objects(lambda _: source.read(size))).offset == 4
+
+
+def test_bad_rows_are_left_out_on_request_and_named(tmp_path: Path) -> None:
+    rows = [row(0), row(1, answer="E"), row(2), row(2), {"_id": 7}, row(5)]
+    path = written(tmp_path / "data.json", rows)
+    with pytest.raises(UsageError, match="row 1: ") as caught:
+        DataSet(path)
+    assert "--skip-bad-rows" in caught.value.hint
+    with DataSet(path, skip_bad_rows=True) as data:
+        assert [card.row for card in data.cards] == [0, 2, 5]
+        assert [data.sample(n).id for n in range(3)] == [rows[n]["_id"] for n in (0, 2, 5)]
+        assert sorted(data.left_out) == [1, 3, 4]
+        notes = [note for note in data.facts.notes if "left out" in note]
+        assert notes[0] == "row 1 is left out: Invalid enum value 'E' - at `$.answer`"
+        assert notes[1].endswith("is that of row 2")
+        data.leave_out({0: "why"})
+        assert [card.row for card in data.cards] == [2, 5]
+        with pytest.raises(UsageError, match="has no samples; "):
+            data.leave_out(dict.fromkeys((2, 5), "why"))
 
 
 @pytest.mark.parametrize("text", [b"[]", b" [ ] ", b"", b"  \n"])

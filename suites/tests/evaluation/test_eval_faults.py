@@ -46,7 +46,7 @@ def test_planted_faults_flip_texts_and_a_correct_cache_flips_none(tmp_path: Path
     )
     config = EvalConfig(
         protocol=Protocol(max_tokens=4, retries=0),
-        judge=Judge(rule="texts"),
+        judge=Judge(rule="texts", margin=0.25),
         configuration=(off, again, launched("on"), *(launched(name, name) for name in VISIBLE)),
     )
     kept = run_small(tmp_path, config)

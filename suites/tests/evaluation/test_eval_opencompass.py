@@ -1,7 +1,8 @@
-"""OpenCompass is really run: requests, classes, resumption and scores are ours, tables are its."""
+"""OpenCompass is really run: its data set, template, inferencer and evaluator, our requests."""
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections import Counter
@@ -73,8 +74,8 @@ def session(folder: Path, script: dict[str, Any] | None = None, **protocol: Any)
         yield Session(server, material, **protocol)
 
 
-def runner(folder: Path, *, stock: bool = False) -> Runner:
-    return Runner(OpenCompass(), folder / "opencompass", stock=stock)
+def runner(folder: Path) -> Runner:
+    return Runner(OpenCompass(), folder / "opencompass")
 
 
 FAULTS = {1: "500", 3: "400", 5: "empty", 7: "slow", 9: "drop", 10: "cut", 11: "garbage",
@@ -92,29 +93,19 @@ def test_every_fault_is_one_sample_of_its_class_and_opencompass_scores_the_rest(
     with session(tmp_path / "direct", {"faults": FAULTS}) as plain:
         direct(plain.turn())
         assert asked == plain.server.prompts
-        predictions_hold_no_document(tmp_path, plain.material.data)
     found = [(e.phase, e.number, e.outcome, e.answer, e.usage) for e in through.samples]
     assert found == [(e.phase, e.number, e.outcome, e.answer, e.usage) for e in plain.samples]
     assert len(found) == 3 * COUNT
     lost = Counter(e.outcome for e in through.samples if e.outcome != "answered")
     assert lost == CLASSES
-    cold = next(e for e in through.scored if e.data == "LongBenchV2_cold")
-    assert cold.metrics["errors"] == pytest.approx(100 * 7 / COUNT)
+    cold, warm, _ = through.scored
+    assert (cold.data, cold.right, cold.total) == ("custom_cold", COUNT - 7, COUNT)
     assert cold.metrics["accuracy"] == pytest.approx(100 * (COUNT - 7) / COUNT)
-    warm = next(e for e in through.scored if e.data == "LongBenchV2_warm")
-    assert warm.metrics["invalid"] == pytest.approx(100 / COUNT)
+    assert warm.right == COUNT - 2  # a chatty answer has no letter by the strict rule, one failed
+    assert list((tmp_path / "opencompass" / "on-0" / "work").glob("*/summary/*.csv"))
 
 
-def predictions_hold_no_document(folder: Path, data: DataSet) -> None:
-    work = folder / "opencompass" / "on-0" / "work"
-    text = next(work.glob("*/predictions/on/LongBenchV2_cold.json")).read_text()
-    assert data.sample(0).context[:200] not in text
-    details = json.loads(next(work.glob("*/results/on/LongBenchV2_cold.json")).read_text())
-    assert [row["_id"] for row in details["details"]] == [[card.id] for card in data.cards]
-    assert list(work.glob("*/summary/*.csv"))
-
-
-ORDERS = {"passes": {f"LongBenchV2_{name}" for name in PHASES}, "samples": {"LongBenchV2"}}
+ORDERS = {"passes": {f"custom_{name}" for name in PHASES}, "samples": {"custom"}}
 
 
 @installed
@@ -147,24 +138,46 @@ def test_a_killed_run_goes_on_and_loses_nothing(
 
 
 @installed
-def test_the_stock_configuration_asks_its_own_prompt_and_guesses(tmp_path: Path) -> None:
-    with session(tmp_path, {"faults": {2: "chatty", 4: "400"}}) as through:
+def test_its_own_prompt_is_asked_and_its_evaluator_is_a_second_opinion(tmp_path: Path) -> None:
+    script = {2: "chatty", 4: "400"}
+    with session(tmp_path, {"faults": script}, phases=("cold", "shared")) as through:
         through.material = Questions(
             through.material.data,
             opencompass_prompts(OpenCompass().prompts),
             through.material.truncation,
         )
-        runner(tmp_path, stock=True)(through.turn())
+        runner(tmp_path)(through.turn())
         sent = through.server.prompts
     assert sent[0].startswith("Please read the following text and answer the questions below.")
     assert "step by step" in sent[0]
     chatty = through.samples[2]
     assert chatty.text == "I think it is B, or A."
-    assert chatty.answer is not None  # the strict rule finds none
+    assert chatty.answer is None  # OpenCompass guesses a letter
     assert (through.samples[4].outcome, through.samples[4].answer) == ("refused", None)
-    right = sum(each.correct for each in through.samples[:COUNT])
-    assert through.scored[0].metrics["accuracy"] == pytest.approx(100 * right / COUNT)
-    assert all(each.correct for each in through.samples[2 * COUNT :])  # choices rotated
+    guessed = chatty.expected == "A"  # its rule takes the A of "or A."
+    found = through.scored[0]
+    assert (found.right, found.edited) == (COUNT - 2, 0)
+    assert found.metrics["accuracy"] == pytest.approx(100 * (COUNT - 2 + guessed) / COUNT)
+    assert all(each.correct for each in through.samples[COUNT:])  # choices rotated
+
+
+@installed
+def test_bad_rows_a_mark_and_fields_in_documents_pass_through_opencompass(tmp_path: Path) -> None:
+    with session(tmp_path, phases=("cold",)) as through:
+        rows = json.loads(through.material.data.path.read_text())
+        rows[3]["answer"] = "E"
+        rows[5]["context"] += " the field {choice_A} of a template"
+        path = tmp_path / "marked.json"
+        path.write_bytes(codecs.BOM_UTF8 + json.dumps(rows).encode())
+        with DataSet(path, skip_bad_rows=True) as data:
+            material = through.material
+            through.material = Questions(data, material.prompts, material.truncation)
+            runner(tmp_path)(through.turn())
+    assert [each.id for each in through.samples] == [
+        row["_id"] for number, row in enumerate(rows) if number != 3
+    ]
+    found = through.scored[0]
+    assert (found.right, found.total, found.edited) == (COUNT - 1, COUNT - 1, 1)
 
 
 RESULTS = "t/results/on"
@@ -188,10 +201,10 @@ def stub(folder: Path, script: str) -> Runner:
     [
         ("echo first; echo cannot do it; exit 1", "ended with code 1:\nfirst\ncannot do it"),
         ("kill -9 $$", "ended with code 137"),
-        ("exit 0", "ended without a result for LongBenchV2_cold of 'on'"),
+        ("exit 0", "ended without a result for custom_cold of 'on'"),
         (
-            f"mkdir -p {RESULTS}; echo '{{\"accuracy\": 50.0}}' > {RESULTS}/LongBenchV2_cold.json",
-            "finds 50.00 % of LongBenchV2_cold right in 'on', the records 12 of 12",
+            f"mkdir -p {RESULTS}; echo '{{\"accuracy\": 50.0}}' > {RESULTS}/custom_cold.json",
+            "finds 50.00 % of custom_cold right in 'on', the records by the same rule none",
         ),
     ],
 )
@@ -237,16 +250,18 @@ def test_what_was_answered_and_not_read_is_taken_over(tmp_path: Path) -> None:
     assert not (tmp_path / "answers.jsonl").exists()
 
 
-def test_the_written_configuration_is_data_alone(tmp_path: Path) -> None:
+def test_the_configuration_of_mixed_passes_is_data_alone(tmp_path: Path) -> None:
     from kvproof.eval.opencompass.runner import _At, _prepared
 
-    with session(tmp_path) as through:
-        job = _prepared(_At(tmp_path / "on-0"), through.turn(), [], stock=False)
+    with session(tmp_path, order="samples") as through:
+        job = _prepared(_At(tmp_path / "on-0"), through.turn(), [])
     found: dict[str, Any] = {}
     exec(written_config(job, tmp_path / "job.json", []), found)
     assert [each["abbr"] for each in found["datasets"]] == job.names
     assert found["models"][0]["abbr"] == "on"
-    assert found["infer"]["partitioner"]["n"] == 3  # one task, so that passes follow each other
+    assert found["infer"]["partitioner"]["n"] == 1
+    evaluator = found["datasets"][0]["eval_cfg"]["evaluator"]["type"]
+    assert evaluator == "opencompass.datasets.LongBenchv2Evaluator"
 
 
 def test_without_its_environment_the_command_that_builds_it_is_named(
