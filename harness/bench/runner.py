@@ -174,6 +174,7 @@ class _Bench:
     """Samples measured before an interruption, by `_turn`."""
     runners: list[Runner] = field(default_factory=list)
     """Those that are alive and can be measured."""
+    skipped: set[str] = field(default_factory=set)
     reference: str = ""
     peer: str = ""
 
@@ -230,6 +231,12 @@ class _Bench:
             )
             for point in result["points"] if result else []:
                 self.write(GrowthPoint(target=runner.name, block_size=block_size, **point))
+
+    def _skip(self, part: str, reason: str) -> None:
+        """Write it once, not in each repetition."""
+        if part not in self.skipped:
+            self.skipped.add(part)
+            self.write(Skipped(part=part, reason=reason))
 
     def _skip_case(self, name: str, block_size: int) -> None:
         pool = eviction_pool(self.workload, block_size, self.options.groups)
@@ -389,7 +396,7 @@ class _Bench:
             alone = "match " if job == _MATCH else f"{_INDEX} " if arguments.get("index") else ""
             if not alone:
                 self.runners.remove(runner)
-            self.write(Skipped(part=f"bench {alone}of {runner.name}", reason=why))
+            self._skip(f"bench {alone}of {runner.name}", why)
             return None
         if why := result.get("problem"):
             self._lost(runner, TargetDied("garbage", why))

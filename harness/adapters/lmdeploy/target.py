@@ -33,6 +33,7 @@ from kvproof.harness.adapters.lmdeploy.api import (
     expander,
     new_scheduler,
 )
+from kvproof.harness.adapters.lmdeploy.cycle import make_cycle
 from kvproof.harness.adapters.lmdeploy.profile import UNSUPPORTED, profile
 from kvproof.harness.adapters.lmdeploy.releases import (
     Checkpoints,
@@ -60,7 +61,7 @@ from kvproof.harness.contract.target import (
     TargetConfig,
 )
 
-__all__ = ["LmdeployTarget", "differences", "make_target"]
+__all__ = ["LmdeployTarget", "differences", "make_cycle", "make_target"]
 
 
 class _Step(NamedTuple):

@@ -393,3 +393,19 @@ def test_blocks_without_expert_rows_are_not_hit(handle: Handle, target: Target) 
     assert target.experts("a") == (None,) * 12
     assert admit(target, prompt("b", 13)).hit == 0
     assert admit(target, prompt("c", 13)).hit == 12
+
+
+def test_a_cycle_serves_requests_alone(handle: Handle) -> None:
+    arguments = {
+        "engine": "lmdeploy",
+        "config": {"num_blocks": 32, "block_size": 4},
+        "variant": "",
+        "prompts": [list(range(13)), list(range(13)), [9] * 6],
+    }
+    cycle = "kvproof.suites.tests.adapters.worker_fakes:engine_cycle"
+    found = handle.run_job(cycle, arguments, timeout=60)
+    assert [hit for hit, _, _ in found["answers"]] == [0, 12, 0]
+    assert [len(table) for _, table, _ in found["answers"]] == [4, 4, 2]
+    assert all(len(table) == len(freed) for _, table, freed in found["answers"])
+    assert found["answers"][0][1][:3] == found["answers"][1][1][:3]
+    assert found["cached"] == 4
