@@ -46,6 +46,7 @@ class Answer(NamedTuple):
     """A whole answer."""
 
     text: str
+    """All that was generated, the reasoning first."""
     finish: str = ""
     tokens: tuple[Token, ...] = ()
     """Empty if the server returns no log-probabilities."""
@@ -57,6 +58,10 @@ class Answer(NamedTuple):
     """Prompt tokens found in the cache; None: not reported."""
     odd: str = ""
     """Invalid value in the place of the cached count."""
+    content: str = ""
+    """Of a chat: the text without the reasoning."""
+    seconds: float = 0.0
+    """From the request to the whole answer."""
 
     @property
     def summary(self) -> str:
@@ -116,7 +121,8 @@ def _body(data: bytes) -> Any:
 def _read(body: Any) -> Answer:
     (choice,), usage = body["choices"], body.get("usage") or {}
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-    text = _said(choice["message"]) if "message" in choice else choice["text"]
+    message = choice.get("message")
+    text = choice["text"] if message is None else _generated(message)
     if not isinstance(text, str | None):
         raise TypeError(text)
     return Answer(
@@ -127,13 +133,14 @@ def _read(body: Any) -> Answer:
         prompt=whole(usage.get("prompt_tokens")) or 0,
         cached=whole(cached),
         odd="" if cached is None or whole(cached) is not None else f"{cached!r}"[:_MOST],
+        content=str((message or {}).get("content") or ""),
     )
 
 
-def _said(message: Any) -> Any:
-    """Return the text, or the reasoning: a short answer may be all reasoning."""
-    names = ("content", "reasoning_content", "reasoning")
-    return next((message[name] for name in names if message.get(name)), "")
+def _generated(message: Any) -> Any:
+    """Return the reasoning and the text: a short answer may be all reasoning."""
+    reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
+    return reasoning + (message.get("content") or "")
 
 
 def whole(value: object) -> int | None:

@@ -54,6 +54,12 @@ answers_of_found_prompts_are_the_same | H1
     A prompt that is found is answered as when it was computed.
 answers_after_shared_prefixes_are_the_same | H1 T1
     A prompt whose beginning is found is answered as without the cache.
+deep_hits_are_answered_as_computed | H1 T1
+    Prompts of every depth are found, and answered as when they were computed.
+hits_differ_no_more_than_recomputes | H1 C7
+    Over all checks, answers change no more often after hits than computed again.
+hits_save_time | V1 T1
+    What counts as cached is not computed again: a hit answers sooner than a miss.
 salts_are_separate | H1 H2
     A prompt is never found under another cache_salt.
 images_are_separate | M1
@@ -75,5 +81,6 @@ nothing_is_held_afterwards | B2 B7
 """In the order of the reports."""
 (
     ANSWERED, POSSIBLE, LAST, WITHIN, BLOCKS, MONOTONE, FOUND, STEADY, AGAIN,
-    PARTLY, SALTS, IMAGES, CONVERSATION, CANCELS, DUPLICATES, NEIGHBOURS, METRICS, REST,
+    PARTLY, DEEP, POOLED, CLAIMED, SALTS, IMAGES, CONVERSATION, CANCELS, DUPLICATES, NEIGHBOURS,
+    METRICS, REST,
 ) = ALL  # fmt: skip

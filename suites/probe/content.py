@@ -72,8 +72,13 @@ def _messages(turn: Turn) -> list[dict[str, Any]]:
     if turn.image:
         parts = [{"type": "image_url", "image_url": {"url": _url(turn.image)}}]
         parts.append({"type": "text", "text": text})
-    said = [{"role": "assistant", "content": turn.answer.text}] if turn.answer else []
+    said = [{"role": "assistant", "content": _of_chat(turn.answer)}] if turn.answer else []
     return [{"role": "user", "content": parts}, *said]
+
+
+def _of_chat(answer: Answer) -> str:
+    """Return what a client sends back: without the reasoning, unless there is nothing else."""
+    return answer.content or answer.text
 
 
 def _url(data: bytes) -> str:

@@ -24,6 +24,8 @@ _NEUTRAL = 4
 """Prompts that are sent under two salts."""
 _CONFIRMED = 8
 """New trials after a changed answer."""
+_LONG, _FEW = 4_000, 4
+"""Tokens of a prompt from which fewer trials confirm: 4 of 4, beside none of 16, are enough."""
 
 
 class Check(NamedTuple):
@@ -58,6 +60,13 @@ class ParityChecker:
         self.context, self._progress = context, progress
         self._tolerance = tolerance
         self._controls = _Done()
+        self.hits: list[Pair] = []
+        """Answers after hits, of all checks."""
+
+    @property
+    def control_pairs(self) -> Sequence[Pair]:
+        """Prompts that were computed twice."""
+        return self._controls.pairs
 
     @property
     def allowed(self) -> float:
@@ -146,6 +155,8 @@ class ParityChecker:
             done.void.append(str(why))
             return None
         done.pairs += trial.pairs
+        if done is not self._controls:
+            self.hits += [each for each in trial.pairs if self.context.asker.found(each.reused)]
         done.made += trial.made + len(trial.pairs)
         done.situations.update(trial.situations)
         done.history = log[begun:]
@@ -170,7 +181,7 @@ class ParityChecker:
     def _confirmed(self, check: Check, case: int, first: Pair, done: _Done) -> Verdict:
         """Repeat a trial with new prompts: the first one was selected for its difference."""
         history, before = done.history, len(done.pairs)
-        for _ in range(_CONFIRMED):
+        for _ in range(_FEW if case >= _LONG else _CONFIRMED):
             self._one(check.run, case, done)
         pairs = [each for each in done.pairs[before:] if each.label == first.label]
         changed = [each for each in pairs if difference(each, allowed=self.allowed)]

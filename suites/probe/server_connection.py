@@ -108,12 +108,14 @@ class ServerConnection:
         self.budget.take()
         data = msgspec.json.encode(body)
         timeout = self.budget.share(self._timeout)
+        begun = time.perf_counter()
         try:
             answer = self._guarded(lambda: read_answer(self._exchange("POST", path, data, timeout)))
         except NoAnswer as why:
             trouble = _refusal(why) if optional else why
             self._keep(Sent(path, body, None, trouble))
             raise trouble from None
+        answer = answer._replace(seconds=time.perf_counter() - begun)
         return self._keep(Sent(path, body, answer, None)), answer
 
     def leave(self, path: str, body: dict[str, Any], *, after: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 
 from kvproof.suites.framework.property import Property
@@ -11,8 +11,10 @@ from kvproof.suites.probe import check as about
 from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.asker import Asker, Question
 from kvproof.suites.probe.check import Outcome, Verdict
+from kvproof.suites.probe.claims import judge_claims
 from kvproof.suites.probe.content import HEAD, Turn, fresh, image
 from kvproof.suites.probe.counts import judge_counts
+from kvproof.suites.probe.depths import USUAL, deep, fitting, reached, words
 from kvproof.suites.probe.facts import Facts
 from kvproof.suites.probe.metrics import Figures
 from kvproof.suites.probe.metrics_idle import (
@@ -22,6 +24,7 @@ from kvproof.suites.probe.metrics_idle import (
     judge_rest,
 )
 from kvproof.suites.probe.parity import Check, ParityChecker
+from kvproof.suites.probe.pooled import Pool
 from kvproof.suites.probe.server_connection import (
     BudgetExhausted,
     ServerConnection,
@@ -47,6 +50,8 @@ _FIRST = 165
 """Words of the first prompt that is sent twice."""
 _TRIES = 3
 """Attempts to estimate the sizes, if a request fails on the way."""
+_TIMED = 1.0
+"""Seconds of the longest prompts whose times are measured: there are dozens."""
 _LOST = 3
 """Lost connections in the whole probe that are no accident."""
 
@@ -62,6 +67,8 @@ class Session:
     """Callback for progress messages."""
     reference: Asker | None = None
     """Another server of the same model, without prefix caching."""
+    depths: tuple[int, ...] = ()
+    """Tokens of long prompts that were asked for; none: USUAL, as far as they fit."""
     gone: str = ""
     """Why the server does not answer any more."""
 
@@ -138,9 +145,47 @@ class Session:
         for each in self._checks():
             lacking = self._lacking(each.about, judge.context)
             yield Verdict(each.about, *lacking) if lacking else judge.judge(each)
+        deepest = yield from self._deep(judge)
+        yield judge_claims(judge.context, words(self.asker, deepest), self.progress)
+        yield Pool(
+            judge.context,
+            judge.hits,
+            judge.control_pairs,
+            allowed=judge.allowed,
+            length=self._lengths()[-1],
+            progress=self.progress,
+        ).verdict()
         self.progress("resources after the last request")
         finish_with_one(self.asker)
         yield judge_rest(self.asker, self._before, self._begun)
+
+    def _deep(self, judge: ParityChecker) -> Generator[Verdict, None, int]:
+        """Judge long prompts; returns the depth at which times are measured."""
+        wanted = self.depths or fitting(self.asker, USUAL)
+        fits = fitting(self.asker, wanted)
+        shallow = max(2 * self._lengths()[-1], 4 * HEAD)
+        if not wanted:
+            why = f"the server takes {self.facts.longest:,} tokens, less than {USUAL[0]:,}"
+            yield Verdict(about.DEEP, "unsupported", why)
+            return min(shallow, self.facts.longest // 2)
+        required = tuple(reached(each) for each in wanted)
+        verdict = judge.judge(Check(about.DEEP, deep, fits, required))
+        found = [each for each in wanted if verdict.situations[reached(each)]]
+        short = [each for each in wanted if each not in fits]
+        notes = [
+            f"hits reached a depth of {max(found):,} tokens" if found else "no depth was reached"
+        ]
+        if short:
+            notes.append(f"the server takes {self.facts.longest:,} tokens, not {short[0]:,}")
+        verdict.reason = "; ".join(filter(None, (verdict.reason, *notes)))
+        yield verdict
+        return max([each for each in found if self._seconds(each) <= _TIMED] or [shallow])
+
+    def _seconds(self, depth: int) -> float:
+        """Return how long a prompt of this depth took that was computed."""
+        length = words(self.asker, depth)
+        times = [s.answer.seconds for s in self.asker.seen if s.question.unshared == length]
+        return min(times, default=0.0)
 
     def _salts(self, judge: ParityChecker) -> Verdict:
         if not self.facts.salts:

@@ -18,6 +18,7 @@ from kvproof.harness.records.events import Skipped, TargetFailed
 from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.asker import Asker
 from kvproof.suites.probe.check import ANSWERED, Verdict
+from kvproof.suites.probe.depths import read_depths
 from kvproof.suites.probe.events import exercised, property_verdict, started
 from kvproof.suites.probe.evidence import failure
 from kvproof.suites.probe.facts import Facts
@@ -37,6 +38,7 @@ def probe(
     model: str,
     against: str,
     api_key: str,
+    depths: str,
     max_requests: int,
     max_time: str,
     timeout: str,
@@ -48,17 +50,19 @@ def probe(
         raise UsageError(f"--max-requests {max_requests} must be at least 1", "for example 1000")
     if tolerance < 0:
         raise UsageError(f"--tolerance {tolerance:g} must not be negative", "for example 0.2")
+    deep = read_depths(depths)
     address, console = _address(url), standard_output()
     budget = Budget(requests=max_requests, seconds=seconds(max_time))
 
     def line_to(where: str) -> ServerConnection:
         return ServerConnection(HttpClient(where, key=api_key), budget, timeout=seconds(timeout))
 
-    asked = _Asked(address, line_to(address), model, tolerance, console)
+    asked = _Asked(address, line_to(address), model, tolerance, console, deep)
     if against:
         asked = asked._replace(against=_address(against), reference=line_to(_address(against)))
     config = {
-        "url": address, "model": model, "against": asked.against, "max_requests": max_requests,
+        "url": address, "model": model, "against": asked.against, "depths": list(deep),
+        "max_requests": max_requests,
         "max_time": budget.seconds, "timeout": seconds(timeout), "tolerance": tolerance,
     }  # fmt: skip
     with run_directory("probe", config=config, output=output, console=console) as active:
@@ -72,6 +76,7 @@ class _Asked(NamedTuple):
     model: str
     tolerance: float
     console: Console
+    depths: tuple[int, ...] = ()
     against: str = ""
     reference: ServerConnection | None = None
 
@@ -101,7 +106,9 @@ def _run(active: ActiveRun, asked: _Asked) -> None:
     show("what the server takes")
     try:
         facts = survey(line, url=asked.url, model=asked.model)
-        session = Session(line, facts, asked.tolerance, show, _reference(asked, facts))
+        session = Session(
+            line, facts, asked.tolerance, show, _reference(asked, facts), asked.depths
+        )
         session.measure()
     except (NoAnswer, BudgetExhausted, ServerUnreachable) as why:
         _write(active, _unanswered(line, why), asked)

@@ -18,7 +18,8 @@ def probe(
     against: str = "",
     api_key: Annotated[str, Parameter(env_var=KEY, show_env_var=True)] = "",
     api_key_file: Path | None = None,
-    max_requests: int = 1000,
+    depths: str = "",
+    max_requests: int = 1500,
     max_time: str = "10m",
     timeout: str = "60s",
     tolerance: float = 0.2,
@@ -38,6 +39,8 @@ def probe(
         Bearer token; from the variable or a file, never in the command.
     api_key_file
         File with the token in its first line.
+    depths
+        Lengths of long prompts in tokens, for example 1k,8k,32k,128k; 1k and 4k by default.
     max_requests
         Most requests that it completes or cancels.
     max_time
@@ -58,6 +61,7 @@ def probe(
         model=model,
         against=against,
         api_key=read_secret("--api-key-file", api_key_file) or api_key,
+        depths=depths,
         max_requests=max_requests,
         max_time=max_time,
         timeout=timeout,

@@ -36,6 +36,18 @@ class Script:
     """Answers are empty."""
     stale: bool = False
     """After a hit, another answer."""
+    stale_every: int = 1
+    """Which hits of a stale server are wrong: one in so many."""
+    stale_from: int = 0
+    """Only hits of at least so many tokens are wrong."""
+    longest: int = 4096
+    """Tokens of a prompt, as the list of models has it; longer ones are refused."""
+    token_seconds: float = 0.0
+    """For each token that is computed."""
+    recomputes: bool = False
+    """Hits are told, and computed all the same."""
+    reasons: bool = False
+    """Chats are answered with a reasoning, and after that always with the same word."""
     jitter: float = 0.0
     """Log-probabilities after a hit differ by that much."""
     tie: float = 1.0
@@ -64,7 +76,7 @@ class Server(server.Server):
     def __init__(self, script: Script) -> None:
         super().__init__(Handler)
         self.script = script
-        self.count = self.hit_tokens = self.query_tokens = 0
+        self.count = self.hit_tokens = self.query_tokens = self.hits = 0
 
     def find(self, tokens: list[Any], salt: str) -> int:
         """Tokens of the longest cached prefix; the whole prompt is cached from now on."""
@@ -74,6 +86,7 @@ class Server(server.Server):
         with self.lock:
             self.query_tokens += len(tokens)
             self.hit_tokens += found
+            self.hits += bool(found)
         return found
 
 
@@ -89,7 +102,7 @@ class Handler(server.Handler):
         if 0 <= script.dies_at < self.server.count:
             self.close_connection = True
         elif self.path == "/v1/models" and self.allowed():
-            listed = [{"id": "scripted", "owned_by": script.owner, "max_model_len": 4096}]
+            listed = [{"id": "scripted", "owned_by": script.owner, "max_model_len": script.longest}]
             self.send_json(script.models_status, {"data": listed})
         elif self.path == "/openapi.json":
             fields = {} if script.salts == "undocumented" else {"cache_salt": {}}
@@ -139,12 +152,14 @@ class Handler(server.Handler):
 
     def complete(self, body: dict[str, Any], number: int) -> None:
         script, tokens = self.server.script, self.tokens(body)
-        if tokens is None:
-            self.send_json(400, {"error": {"message": "not in this form"}})
+        if tokens is None or len(tokens) + body["max_tokens"] > script.longest:
+            why = "not in this form" if tokens is None else "longer than the model"
+            self.send_json(400, {"error": {"message": why}})
             return
         salt = "" if script.salts == "ignored" else body.get("cache_salt", "")
         cached = self.server.find(tokens, salt)
-        wrong = (cached and script.stale) or (script.noisy and number % script.noisy == 0)
+        time.sleep(script.token_seconds * (len(tokens) - (0 if script.recomputes else cached)))
+        wrong = self.stale(cached) or (script.noisy and number % script.noisy == 0)
         seed = digest((tokens, number if wrong else 0))
         said = [self.token(seed, place, cached) for place in range(body["max_tokens"])]
         said = [] if script.mute else said
@@ -157,6 +172,12 @@ class Handler(server.Handler):
             counts["prompt_tokens_details"] = {"cached_tokens": told}
         choice = self.choice(body, said)
         self.send_json(200, {"choices": [choice], **({"usage": counts} if script.usage else {})})
+
+    def stale(self, cached: int) -> bool:
+        """Whether this hit is one of the wrong ones, which are as if drawn by lot."""
+        script, number = self.server.script, self.server.hits
+        lot = int(digest(("lot", number))[:8], 16) % script.stale_every
+        return script.stale and cached >= max(1, script.stale_from) and lot == 0
 
     def token(self, seed: str, place: int, cached: int) -> list[tuple[str, float]]:
         """The two likeliest tokens in a place."""
@@ -173,8 +194,11 @@ class Handler(server.Handler):
     def choice(self, body: dict[str, Any], said: list[list[tuple[str, float]]]) -> dict[str, Any]:
         text = "".join(top[0][0] for top in said)
         choice: dict[str, Any] = {"index": 0, "finish_reason": "length"}
-        chat = "messages" in body
-        choice |= {"message": {"content": text}} if chat else {"text": text}
+        chat, script = "messages" in body, self.server.script
+        said_in_chat = {"content": text}
+        if script.reasons:
+            said_in_chat = {"reasoning_content": text, "content": "Yes."}
+        choice |= {"message": said_in_chat} if chat else {"text": text}
         if body.get("logprobs") is None or not self.server.script.logprobs:
             return choice
         if chat:

@@ -10,10 +10,10 @@ import pytest
 from kvproof.harness.records.events import Skipped, TargetFailed, TargetStarted
 from kvproof.suites.probe import check
 from kvproof.suites.tests.cli.cli_kit import here, refused
-from kvproof.suites.tests.probe.probe_url_kit import Probed, probed
+from kvproof.suites.tests.probe.probe_url_kit import JUDGED, Probed, probed
 from kvproof.suites.tests.probe.probe_url_server import scripted, vllm_metrics
 
-ALL = {each.name for each in check.ALL}
+ALL = JUDGED
 BARE = {check.IMAGES.name, check.METRICS.name, check.REST.name}
 """What the scripted server has not: images, and /metrics unless it is asked for."""
 COUNTS = {
@@ -26,7 +26,7 @@ PARITY = {
     each.name
     for each in (
         check.AGAIN, check.PARTLY, check.CONVERSATION, check.CANCELS, check.DUPLICATES,
-        check.NEIGHBOURS,
+        check.NEIGHBOURS, check.DEEP, check.POOLED,
     )
 }  # fmt: skip
 
@@ -263,7 +263,7 @@ def test_a_server_that_goes_away_has_crashed(tmp_path: Path) -> None:
     found = probing(tmp_path, dies_at=60)
     assert found.done.code == 1
     assert any(isinstance(event, TargetFailed) for event in found.run.events)
-    assert set(found.verdicts) == ALL
+    assert set(found.verdicts) == ALL | {check.CLAIMED.name}
 
 
 def test_a_server_that_hangs_up_has_not_crashed_and_fails(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_the_budget_of_requests_is_kept(tmp_path: Path) -> None:
         found = probed(server.url, tmp_path, "--max-requests", "90")
         assert server.count == 90
     assert found.done.code == 3
-    assert set(found.verdicts) == ALL
+    assert set(found.verdicts) == ALL | {check.CLAIMED.name}
     assert "--max-requests" in found.verdicts[check.NEIGHBOURS.name].reason
 
 

@@ -13,11 +13,11 @@ pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
 from examples.stress.http.process import Server, serving
 from kvproof.suites.probe import check
-from kvproof.suites.tests.probe.probe_url_kit import SYMBOLIC, faulty, probed
+from kvproof.suites.tests.probe.probe_url_kit import JUDGED, SYMBOLIC, faulty, probed
 
 pytestmark = pytest.mark.slow(reason="finds planted faults by exploration")
 
-ALL = {each.name for each in check.ALL}
+ALL = JUDGED
 NEED_ANOTHER = {check.PARTLY.name, check.CONVERSATION.name}
 """The symbolic model's answers depend on the salt, so that only another server tells them anew."""
 
