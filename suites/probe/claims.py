@@ -27,6 +27,8 @@ LOOKS = (12, 24, 48)
 """Rounds after which is judged, each time with a third of ALPHA."""
 _LONGER = 2
 """How much longer a miss takes at least than a short prompt, or nothing can be measured."""
+_LOST = 4
+"""Rounds that may miss the cache."""
 _LATE = 30.0
 """Seconds of a round, after which no more rounds than the first look follow."""
 SITUATION = "hit and miss timed"
@@ -55,8 +57,9 @@ def judge_claims(context: TrialContext, length: int, progress: Callable[[str], N
     shown: list[Sent] = []
     lost = 0
     for look in LOOKS:
-        while len(rounds) < look and lost <= look:
-            progress(f"time of hits, round {len(rounds) + 1}")
+        while len(rounds) < look and lost <= _LOST:
+            if not len(rounds) % LOOKS[0]:
+                progress(f"time of hits, round {len(rounds) + 1}")
             begun = len(asker.line.log)
             found = _round(context, length)
             lost += found is None

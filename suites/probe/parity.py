@@ -61,7 +61,7 @@ class ParityChecker:
         self._tolerance = tolerance
         self._controls = _Done()
         self.hits: list[Pair] = []
-        """Answers after hits, of all checks."""
+        """Answers after hits, of all checks that have not failed by themselves."""
 
     @property
     def control_pairs(self) -> Sequence[Pair]:
@@ -133,7 +133,13 @@ class ParityChecker:
     def judge(self, check: Check) -> Verdict:
         """Run a check's trials. Raises BudgetExhausted, ServerUnreachable."""
         self._progress(check.about.name.replace("_", " "))
-        done = _Done(situations=Counter(dict.fromkeys(check.required, 0)))
+        done, before = _Done(situations=Counter(dict.fromkeys(check.required, 0))), len(self.hits)
+        verdict = self._judge(check, done)
+        if verdict.outcome == "fail":
+            del self.hits[before:]
+        return verdict
+
+    def _judge(self, check: Check, done: _Done) -> Verdict:
         for case in check.cases:
             trial = self._one(check.run, case, done)
             if trial is None:

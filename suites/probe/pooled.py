@@ -20,7 +20,7 @@ from kvproof.suites.probe.answers import Answer, NoAnswer
 from kvproof.suites.probe.asker import Question, new_salt
 from kvproof.suites.probe.check import POOLED, Outcome, Verdict
 from kvproof.suites.probe.compare import ALPHA, NEAR_TIES, Pair, difference
-from kvproof.suites.probe.content import Turn, fresh
+from kvproof.suites.probe.content import HEAD, Turn, fresh, other
 from kvproof.suites.probe.counts import why_uncounted
 from kvproof.suites.probe.depths import words
 from kvproof.suites.probe.server_connection import BudgetExhausted, Sent
@@ -35,6 +35,10 @@ _MOST = 90
 _HIT_SHARE = 0.95
 """Changed answers that follow a hit, if hits are to blame."""
 _GIVEN_UP = 0.01
+_IN_VAIN = 40
+"""Prompts without any changed answer, after which no more are sent."""
+_FORKS = ("shared", "common", "half", "turn")
+"""In labels of prompts of which the beginning was found."""
 _KEPT = 40
 """Requests left for the checks that follow."""
 _TEXTS = 100
@@ -48,6 +52,14 @@ def _shuffled() -> list[tuple[bool, int]]:
              for count in (1,) * (most // 2) + (2,) * (most // 4)]  # fmt: skip
     secrets.SystemRandom().shuffle(parts)
     return parts
+
+
+class _Suspect(NamedTuple):
+    """A kind of prompt whose answers changed after hits."""
+
+    words: int
+    forks: bool
+    """Only its beginning is found."""
 
 
 class Decided(NamedTuple):
@@ -156,12 +168,15 @@ class Pool:
     # --- the decision ---
 
     def _decide(self) -> Verdict:
-        lengths = self._suspected()
+        suspects = self._suspected()
         failed, budget = 0, self._context.asker.line.budget
         for number in range(_MOST):
-            self._progress(f"which answers change, prompt {number + 1}")
+            if not number % 10:
+                self._progress(f"which answers change, prompt {number + 1}")
+            if number == _IN_VAIN and self._decided.evidence == 1:
+                break
             try:
-                self._one_prompt(lengths[number % len(lengths)])
+                self._one_prompt(suspects[number % len(suspects)])
             except (NoAnswer, TrialInvalid) as why:
                 self._void, failed = str(why), failed + 1
             except BudgetExhausted as why:
@@ -176,13 +191,42 @@ class Pool:
                 break
         return self._undecided(self._void)
 
-    def _suspected(self) -> list[int]:
-        """Return the words of the prompts whose answers changed: a fault may need a length."""
+    def _suspected(self) -> list[_Suspect]:
+        """Return what the changed answers have in common: a fault may need a length, or a fork."""
         asker = self._context.asker
-        tokens = {pair.plain.prompt for pair in self._changed if pair.plain.prompt}
-        return [words(asker, each) for each in sorted(tokens)] or [self._length]
+        return sorted({
+            _Suspect(
+                words(asker, pair.plain.prompt) if pair.plain.prompt else self._length,
+                self._context.anew and any(word in pair.label for word in _FORKS),
+            )
+            for pair in self._changed
+        })  # fmt: skip
 
-    def _one_prompt(self, length: int) -> None:
+    def _one_prompt(self, suspect: _Suspect) -> None:
+        if suspect.forks:
+            self._one_fork(suspect.words)
+        else:
+            self._one_repeated(suspect.words)
+
+    def _one_fork(self, length: int) -> None:
+        """Send a prompt that shares all but its end with one before; once, for then it is known."""
+        asker, begun = self._context.asker, len(self._context.asker.line.log)
+        base = fresh(max(HEAD, length))
+        first = Question((Turn(base),), self._context.salt(), unshared=len(base))
+        asker.ask(first)
+        end = other(base[-4])
+        question = first._replace(turns=(Turn(base[:-4] + end),), unshared=len(end))
+        turns = [asker.ask, *[self._context.plain] * 3]
+        secrets.SystemRandom().shuffle(turns)
+        answers = [(ask == asker.ask, ask(question)) for ask in turns]
+        reused = next(answer for hit, answer in answers if hit)
+        if not asker.found(reused):
+            raise TrialInvalid("the beginning of a prompt was not found")
+        plain, *anew = [answer for hit, answer in answers if not hit]
+        again = [self._differs(plain, each) for each in anew]
+        self._decided = self._decided.with_prompt([self._differs(plain, reused, begun)], again)
+
+    def _one_repeated(self, length: int) -> None:
         """Send a prompt, then what is compared with it in random order, a part two at once."""
         asker = self._context.asker
         question, begun = self._new(length), len(asker.line.log)

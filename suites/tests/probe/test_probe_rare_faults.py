@@ -95,7 +95,7 @@ def test_few_changed_answers_after_hits_decide() -> None:
 
 def test_faults_of_deep_hits_are_found(tmp_path: Path) -> None:
     found = probing(tmp_path, stale=True, stale_from=1025)
-    assert found.named("fail") == {check.DEEP.name, check.POOLED.name}
+    assert found.named("fail") == {check.DEEP.name}
     assert "an answer changed (4,000 tokens again)" in found.verdicts[check.DEEP.name].reason
     assert check.DEEP.name in found.failures
 
