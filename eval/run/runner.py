@@ -84,7 +84,7 @@ def material(config: EvalConfig, sources: Sources, own: Path) -> Iterator[Questi
             )
         chosen = msgspec.structs.asdict(config.synthetic)
         data, shared = write_generated(own, GeneratorOptions(**chosen))
-        name = f"synthetic samples, generator {VERSION}"
+        name = f"synthetic data, generator {VERSION}"
     prompts = sources.prompts or own_prompts()
     truncation = Truncation(config.protocol.tokenizer, config.protocol.max_prompt_tokens)
     skip = sources.skip_bad_rows

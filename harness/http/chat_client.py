@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -91,7 +91,11 @@ class ChatClient:
 
     def ask(self, prompt: str, **fields: Any) -> Reply:
         """Send one user message. `fields` go before common ones. Never raises for a server."""
-        body = self._body(prompt, fields)
+        return self.chat([{"role": "user", "content": prompt}], **fields)
+
+    def chat(self, messages: Sequence[Mapping[str, str]], **fields: Any) -> Reply:
+        """Send a whole conversation, as `ask`."""
+        body = self._body(messages, fields)
         faults: list[str] = []
         for attempt in range(1, self._retries + 2):
             begun = time.monotonic()
@@ -107,8 +111,8 @@ class ChatClient:
             return reply._replace(tries=attempt, faults=(*faults,))
         raise AssertionError("the last try returns")
 
-    def _body(self, prompt: str, fields: Mapping[str, Any]) -> bytes:
-        body = {**self._fields, **fields, "messages": [{"role": "user", "content": prompt}]}
+    def _body(self, messages: Sequence[Mapping[str, str]], fields: Mapping[str, Any]) -> bytes:
+        body = {**self._fields, **fields, "messages": messages}
         if self._stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return msgspec.json.encode(body)

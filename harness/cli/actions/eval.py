@@ -20,6 +20,13 @@ from kvproof.eval.run.generator import GeneratorOptions, write_generated
 from kvproof.eval.run.protocol import Questions
 from kvproof.eval.run.records import Conditions, EvalRun, Record, Writer, read_eval
 from kvproof.eval.run.runner import Runner, RunSink, Sources, conditions, evaluate, material
+from kvproof.eval.run.weights import weights_digest
+from kvproof.eval.scbench import records as scbench_records
+from kvproof.eval.scbench import report as scbench_report
+from kvproof.eval.scbench.data import Task, read_sessions
+from kvproof.eval.scbench.miniature import miniature
+from kvproof.eval.scbench.protocol import Plan, run
+from kvproof.eval.scbench.records import Mode, Options
 from kvproof.eval.verdict.power import power
 from kvproof.eval.verdict.report import print_summary, render, write_reports
 from kvproof.eval.verdict.summary import Summary, across, stored
@@ -83,6 +90,48 @@ def _check_quick(data: Path | None) -> None:
             f"--quick generates its own samples, and --data {str(data)!r} names others",
             "leave one of them out",
         )
+
+
+def scbench(
+    *,
+    config: Path,
+    data: Path | None,
+    tasks: Sequence[Task],
+    modes: Sequence[Mode],
+    sessions: int,
+    margin: float,
+    model: str,
+    url: Sequence[str] | None,
+    output: Path | None,
+) -> int:
+    """Run SCBench, or its miniature, and judge; returns the exit code. Raises UsageError."""
+    asked = with_urls(read_config(config), _urls(url))
+    asked = replace(asked, model=model or asked.model)
+    check_servers(asked)
+    if sessions < 1 or not 0 < margin < 1:
+        raise UsageError(
+            f"{sessions} sessions and a margin of {margin:g} cannot be run",
+            "for example --sessions 16 --margin 0.1",
+        )
+    found = read_sessions(data, tasks, most=sessions) if data else miniature(tasks, sessions)
+    options = Options(
+        tasks=tuple(tasks), modes=tuple(modes), sessions=sessions, data=str(data or ""),
+        margin=margin, config=asked, weights=weights_digest(asked.model),
+    )  # fmt: skip
+    directory, console = output or new_directory("eval"), standard_output()
+    kept = redacted_tree(scbench_records.stored(options))
+    writer = scbench_records.Writer(directory, new_manifest("eval", directory, kept))
+    with closing(writer), progress(console) as shown:
+        run(Plan(asked, found, options.modes, writer.write, shown, directory / "servers"))
+    return publish_scbench(directory).exit
+
+
+def publish_scbench(directory: Path) -> scbench_report.Summary:
+    """Render a run of SCBench, print the summary, and link `runs/latest` to it."""
+    summary = scbench_report.render(scbench_records.read_scbench(directory))
+    scbench_report.print_summary(summary, standard_output())
+    link_latest(directory)
+    return summary
 
 
 def install() -> None:

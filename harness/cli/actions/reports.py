@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvproof.eval.divergence.records import is_divergence
+from kvproof.eval.scbench.records import is_scbench
 from kvproof.harness.analysis.merge import files_of
 from kvproof.harness.analysis.merge import merge as merge_runs
 from kvproof.harness.analysis.sides import run_directories
@@ -21,6 +22,8 @@ def render_again(directory: Path, formats: Sequence[str]) -> None:
     """Render the reports of a run from its records. Raises UsageError."""
     if is_divergence(directory):
         divergence.publish(directory, standard_output())
+    elif is_scbench(directory):
+        evaluation.publish_scbench(directory)
     elif evaluation.is_eval(directory):
         evaluation.publish(directory, standard_output())
     else:

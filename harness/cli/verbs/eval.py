@@ -11,6 +11,9 @@ eval_app = App(
     name="eval", help="Run LongBench v2 on two or more configurations of an engine, paired."
 )
 
+SEVERAL = Parameter(consume_multiple=True, negative="")
+ScbenchTask = Literal["kv", "prefix_suffix", "vt", "choice_eng"]
+ScbenchMode = Literal["turns", "requests"]
 Urls = Annotated[
     list[str] | None, Parameter(("--url", "--urls"), consume_multiple=True, negative="")
 ]
@@ -161,6 +164,66 @@ def divergence(
             detect=detect,
             exact=exact,
         ),
+        output=output,
+    )
+
+
+@eval_app.command
+def scbench(
+    *,
+    config: Path,
+    data: Path | None = None,
+    tasks: Annotated[
+        list[ScbenchTask] | None, Parameter(consume_multiple=True, negative="")
+    ] = None,
+    modes: Annotated[
+        list[ScbenchMode] | None, Parameter(consume_multiple=True, negative="")
+    ] = None,
+    sessions: int = 16,
+    margin: float = 0.1,
+    model: str = "",
+    url: Urls = None,
+    output: Path | None = None,
+) -> int:
+    """Ask several turns and requests about shared contexts, from the cache and recomputed.
+
+    Parameters
+    ----------
+    config
+        TOML file of configurations, for example eval/configs/scbench.toml; the first one
+        recomputes.
+    data
+        Folder with the files of microsoft/SCBench; a generated miniature by default.
+    tasks
+        kv, prefix_suffix, vt, choice_eng; all by default.
+    modes
+        turns: one conversation with the server's own answers; requests: separate requests about one
+        context; both by default.
+    sessions
+        Contexts of each task.
+    margin
+        Largest share of right answers, or with the rule texts of texts, whose loss a pass allows.
+    model
+        Name in requests and launch commands; the server's own by default.
+    url
+        A running server instead of a launch command, for example "off=http://127.0.0.1:8000/v1".
+    output
+        Directory of the run's records and reports.
+
+    """
+    from kvproof.eval.scbench.data import TASKS
+    from kvproof.eval.scbench.records import MODES
+    from kvproof.harness.cli.actions import eval as action
+
+    return action.scbench(
+        config=config,
+        data=data,
+        tasks=tasks or TASKS,
+        modes=modes or MODES,
+        sessions=sessions,
+        margin=margin,
+        model=model,
+        url=url,
         output=output,
     )
 

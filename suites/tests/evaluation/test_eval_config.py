@@ -135,6 +135,7 @@ def test_there_are_ready_made_files() -> None:
         "kernel_block",
         "prefix_cache",
         "probe",
+        "scbench",
         "state_pool",
     ]
 

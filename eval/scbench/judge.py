@@ -1,0 +1,206 @@
+"""Verdict over pairs: the same messages answered from a cache and recomputed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from kvproof.eval.run.config import Configuration, Judge
+from kvproof.eval.scbench.data import Task
+from kvproof.eval.scbench.protocol import LEVELS
+from kvproof.eval.scbench.records import Asked, Lost, Options
+from kvproof.harness.statistics import at_least, clopper_pearson, holm, mcnemar
+from kvproof.reports.values.text import percent, plural
+
+Verdict = Literal["pass", "inconclusive", "fail"]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One load of one configuration, over all tasks and modes."""
+
+    configuration: str
+    level: str
+    pairs: int
+    missing: int
+    """Answers without a recomputed one, or without an answer on one side."""
+    hits: int
+    """Later turns and requests of which the cache held at least the share `min_cached`."""
+    later: int
+    cached: float
+    """Share of all their tokens."""
+    texts: int
+    noise: int
+    """Texts of the same prompts that differ between base and control."""
+    before: float
+    """Mean score, recomputed."""
+    after: float
+    lost: int
+    """Scores that fell; `won`: that rose."""
+    won: int
+    p_score: float
+    p_texts: float
+    bound: float
+    """With 95 % confidence a smaller share is lost, of right answers, or of texts by that rule."""
+    reasons: tuple[str, ...] = ()
+    verdict: Verdict = "pass"
+
+
+class TaskScore(msgspec.Struct, frozen=True, kw_only=True):
+    """Mean score of a task at one turn, over all loads."""
+
+    configuration: str
+    mode: str
+    task: Task
+    turn: int
+    answers: int
+    before: float
+    after: float
+
+
+Recomputed = dict[str, Asked]
+"""By prompt."""
+
+
+def judge(options: Options, answers: Sequence[Asked], lost: Sequence[Lost]) -> list[Row]:
+    """Judge every load of every judged configuration."""
+    config = options.config
+    base = _of(answers, config.baseline.name)
+    control = _of(answers, config.control.name)
+    rows = [
+        _row(options, one, level.name, found, base, control)
+        for one in config.others
+        for level in LEVELS
+        if (found := _at(answers, one.name, level.name))
+        or one.name in {e.configuration for e in lost}
+    ]
+    adjusted = holm([row.p_score for row in rows] + [row.p_texts for row in rows])
+    scores, texts = adjusted[: len(rows)], adjusted[len(rows) :]
+    return [
+        _verdict(replace(row, p_score=s, p_texts=t), options)
+        for row, s, t in zip(rows, scores, texts, strict=True)
+    ]
+
+
+def _of(answers: Sequence[Asked], name: str) -> Recomputed:
+    return {each.prompt: each for each in answers if each.configuration == name}
+
+
+def _at(answers: Sequence[Asked], name: str, level: str) -> list[Asked]:
+    return [each for each in answers if (each.configuration, each.level) == (name, level)]
+
+
+def _row(
+    options: Options,
+    one: Configuration,
+    level: str,
+    found: Sequence[Asked],
+    base: Recomputed,
+    control: Recomputed,
+) -> Row:
+    both = [(base[e.prompt], e) for e in found if e.prompt in base]
+    pairs = [(a, b) for a, b in both if a.outcome == b.outcome == "answered"]
+    flips = [a.text != b.text for a, b in pairs]
+    noise = [(c := control.get(a.prompt)) is not None and c.text != a.text for a, _ in pairs]
+    here = sum(f and not n for f, n in zip(flips, noise, strict=True))
+    there = sum(n and not f for f, n in zip(flips, noise, strict=True))
+    fell, rose = sum(b.score < a.score for a, b in pairs), sum(b.score > a.score for a, b in pairs)
+    later = [each for each in found if each.turn]
+    tokens = sum(each.prompt_tokens or 0 for each in later)
+    texts = options.config.judge.rule == "texts"
+    right = sum(a.score > 0 for a, _ in pairs)
+    lost, whole = (sum(flips), len(pairs)) if texts else (fell, right)
+    return Row(
+        configuration=one.name,
+        level=level,
+        pairs=len(pairs),
+        missing=len(found) - len(pairs),
+        hits=_hits(later, options.config.judge),
+        later=len(later),
+        cached=sum(each.cached_tokens or 0 for each in later) / tokens if tokens else 0.0,
+        texts=sum(flips),
+        noise=sum(noise),
+        before=_mean([a.score for a, _ in pairs]),
+        after=_mean([b.score for _, b in pairs]),
+        lost=fell,
+        won=rose,
+        p_score=mcnemar(fell, rose),
+        p_texts=at_least(here, here + there) if options.config.judge.rule != "accuracy" else 1.0,
+        bound=clopper_pearson(lost, whole) if whole else 1.0,
+        reasons=tuple(_doubts(options.config.judge, one, level, later, base, found)),
+    )
+
+
+def _hits(later: Sequence[Asked], limits: Judge) -> int:
+    """Prompts of which the cache held so much that it was not a common first line."""
+    return sum(
+        (each.cached_tokens or 0) >= limits.min_cached * (each.prompt_tokens or 1) for each in later
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _doubts(
+    limits: Judge,
+    one: Configuration,
+    level: str,
+    later: Sequence[Asked],
+    base: Recomputed,
+    found: Sequence[Asked],
+) -> Iterator[str]:
+    """Why the pairs are no evidence."""
+    hits = _hits(later, limits)
+    wanted = limits.min_hits if level == LEVELS[0].name else 0.0
+    if not found:
+        yield f"{one.name} gave no answer"
+    elif not hits or hits < wanted * len(later):
+        yield f"only {hits} of {plural(len(later), 'later prompt')} hit the cache"
+    recomputed = [base[each.prompt] for each in found if each.prompt in base]
+    if wrong := sum(bool(each.cached_tokens) for each in recomputed):
+        yield f"{plural(wrong, 'recomputed prompt')} hit a cache that is said to be off"
+
+
+def _verdict(row: Row, options: Options) -> Row:
+    alpha, reasons = options.config.judge.alpha, list(row.reasons)
+    failed = []
+    if row.p_score <= alpha and row.lost > row.won:
+        failed.append(f"{plural(row.lost, 'score')} fell, {row.won} rose, p = {row.p_score:.2g}")
+    if row.p_texts <= alpha:
+        failed.append(
+            f"{plural(row.texts, 'text')} changed, more than between two recomputed runs, "
+            f"p = {row.p_texts:.2g}"
+        )
+    if row.missing:
+        reasons.append(f"{plural(row.missing, 'pair')} without an answer on one side")
+    if row.bound > options.margin:
+        reasons.append(
+            f"up to {percent(row.bound)} may be lost, and the margin is {percent(options.margin)}"
+        )
+    verdict: Verdict = "fail" if failed else "inconclusive" if reasons else "pass"
+    return replace(row, reasons=(*failed, *reasons), verdict=verdict)
+
+
+def task_scores(options: Options, answers: Sequence[Asked]) -> list[TaskScore]:
+    """Mean scores by mode, task and turn, from a hit and recomputed."""
+    base = _of(answers, options.config.baseline.name)
+    by: dict[tuple[str, str, Task, int], list[tuple[float, float]]] = {}
+    for each in answers:
+        if each.level and each.prompt in base:
+            key = (each.configuration, each.mode, each.task, each.turn)
+            by.setdefault(key, []).append((base[each.prompt].score, each.score))
+    return [
+        TaskScore(
+            configuration=name,
+            mode=mode,
+            task=task,
+            turn=turn,
+            answers=len(pairs),
+            before=_mean([a for a, _ in pairs]),
+            after=_mean([b for _, b in pairs]),
+        )
+        for (name, mode, task, turn), pairs in by.items()
+    ]

@@ -1,0 +1,181 @@
+"""SCBench: its files, its scores, and hits that are paired with recomputed answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.eval.run.config import read_config
+from kvproof.eval.scbench.data import (
+    TASKS,
+    Task,
+    Turn,
+    file_of,
+    read_sessions,
+    write_sessions,
+)
+from kvproof.eval.scbench.judge import judge
+from kvproof.eval.scbench.miniature import TURNS, miniature
+from kvproof.eval.scbench.records import Asked, Options, read_scbench
+from kvproof.eval.scbench.tasks import question, score, shared_part
+from kvproof.harness.errors import UsageError
+from kvproof.suites.tests.cli.cli_kit import here, refused
+
+CONFIG = Path(__file__).parents[3] / "eval" / "configs" / "scbench.toml"
+
+
+def test_the_miniature_has_the_public_format(tmp_path: Path) -> None:
+    made = miniature(TASKS, 2, seed=1)
+    write_sessions(tmp_path, made)
+    row = json.loads(file_of(tmp_path, "vt").read_text().splitlines()[0])
+    assert sorted(row) == ["context", "id", "multi_turns"]
+    assert read_sessions(tmp_path, TASKS, most=9) == made == miniature(TASKS, 2, seed=1)
+    assert [each.task for each in made] == [task for task in TASKS for _ in range(2)]
+    assert {len(each.turns) for each in made} == {TURNS}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_answers_stand_in_the_context_and_score_one(task: Task) -> None:
+    for session in miniature((task,), 3):
+        for turn in session.turns:
+            assert all(each in session.context for each in turn.answers)
+            letter = "ABCD"[turn.options.index(turn.answers[0])] if turn.options else ""
+            right = f"The correct answer is ({letter})" if letter else ", ".join(turn.answers)
+            assert score(task, right, turn) == 1
+            assert score(task, "nothing of it", turn) == 0
+            assert session.context not in question(task, turn)
+        assert session.context in shared_part(session)
+
+
+CHOICES = Turn(input="Who?", answer="Eve", options=("Adam", "Eve", "Noah", "Abel"))
+NAMES = Turn(input="Which?", answer=("AAA", "BBB", "CCC", "DDD"))
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "turn", "expected"),
+    [
+        ("choice_eng", "B", CHOICES, 1),
+        ("choice_eng", " B. Eve", CHOICES, 1),
+        ("choice_eng", "Eve", CHOICES, 1),
+        ("choice_eng", "I say the answer is (B)", CHOICES, 1),
+        ("choice_eng", "first (A) x (B) y! The correct answer is (B)", CHOICES, 1),
+        ("choice_eng", "A", CHOICES, 0),
+        ("choice_eng", "", CHOICES, 0),
+        ("vt", "aaa, ccc", NAMES, 0.5),
+        ("kv", "it is 1f", Turn(input="?", answer="1f"), 1),
+        ("kv", "it is 1F", Turn(input="?", answer="1f"), 0),
+    ],
+)
+def test_scores(task: Task, text: str, turn: Turn, expected: float) -> None:
+    assert score(task, text, turn) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"context": "c"}, "multi_turns"),
+        ({"context": "c", "multi_turns": []}, "multi_turns is empty"),
+        ({"context": "c", "multi_turns": [{"input": "?", "answer": 7}]}, "answer"),
+        (
+            {"context": "c", "multi_turns": [{"input": "?", "answer": "x", "options": ["a"] * 4}]},
+            "no four options with the answer among them",
+        ),
+    ],
+)
+def test_wrong_rows_are_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    file_of(tmp_path, "choice_eng").write_text(json.dumps(row))
+    with pytest.raises(UsageError, match=rf"row 0: .*{message}") as caught:
+        read_sessions(tmp_path, ("choice_eng",), most=1)
+    assert "microsoft/SCBench" in caught.value.hint
+
+
+def answers(name: str, level: str, count: int, **other: Any) -> list[Asked]:
+    fields: dict[str, Any] = {
+        "mode": "turns", "task": "kv", "outcome": "answered", "text": "t", "score": 1.0,
+        "prompt_tokens": 100, "cached_tokens": 90 if level else 0, "seconds": 0.1,
+    }  # fmt: skip
+    made = fields | other
+    return [
+        Asked(configuration=name, level=level, session=str(n), turn=1, prompt=str(n), **made)
+        for n in range(count)
+    ]
+
+
+def rows_of(found: list[Asked], rule: str = "answers") -> dict[str, Any]:
+    config = read_config(CONFIG)
+    config = type(
+        config
+    )(
+        judge=type(config.judge)(rule=rule),  # type: ignore[arg-type]
+        configuration=config.configuration[:3],
+    )
+    options = Options(tasks=("kv",), modes=("turns",), sessions=1, config=config)
+    return {row.level: row for row in judge(options, found, [])}
+
+
+BOTH = [*answers("off", "", 40), *answers("off again", "", 40)]
+LEVEL = "1 at once"
+
+
+def test_equal_answers_pass_within_the_margin_and_few_are_inconclusive() -> None:
+    assert rows_of([*BOTH, *answers("on", LEVEL, 40)])[LEVEL].verdict == "pass"
+    few = rows_of([*BOTH, *answers("on", LEVEL, 20)])[LEVEL]
+    assert (few.verdict, "may be lost" in few.reasons[0]) == ("inconclusive", True)
+
+
+def test_changed_answers_fail_unless_recomputing_changes_as_many() -> None:
+    changed = answers("on", LEVEL, 40, text="other")
+    assert rows_of([*BOTH, *changed])[LEVEL].verdict == "fail"
+    noisy = [*BOTH[:40], *answers("off again", "", 40, text="third")]
+    assert rows_of([*noisy, *changed])[LEVEL].verdict == "pass"
+    lost = answers("on", LEVEL, 40, score=0.0)
+    assert rows_of([*noisy, *lost], "accuracy")[LEVEL].verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        ([*BOTH, *answers("on", LEVEL, 40, cached_tokens=0)], "only 0 of 40 later prompts"),
+        ([*BOTH, *answers("on", LEVEL, 40, outcome="timeout")], "40 pairs without an answer"),
+        (
+            [*answers("off", "", 40, cached_tokens=9), *BOTH[40:], *answers("on", LEVEL, 40)],
+            "40 recomputed prompts hit a cache that is said to be off",
+        ),
+    ],
+)
+def test_no_evidence_is_inconclusive(found: list[Asked], reason: str) -> None:
+    row = rows_of(found)[LEVEL]
+    assert row.verdict == "inconclusive"
+    assert any(each.startswith(reason) for each in row.reasons)
+
+
+FAULTY = """
+[[configuration]]
+name = "wrong block"
+[configuration.server]
+launch = ["{python}", "-m", "kvproof.suites.faults.eval_server", "wrong-block", "serve", "--model",
+  "{model}", "--port", "{port}", "--block-size", "16"]
+"""
+
+
+@pytest.mark.slow(reason="starts four servers: 10 s of CPU")
+def test_an_exact_cache_passes_every_load_and_wrong_blocks_fail(tmp_path: Path) -> None:
+    text = CONFIG.read_text().replace('[[configuration]]\nname = "on small cache"\n', "")
+    text = text.replace('arguments = ["--num-blocks", "1024"]\n', "") + FAULTY
+    (tmp_path / "config.toml").write_text(text)
+    command = ("eval", "scbench", "--config", "config.toml", "--model", "symbolic", "--sessions")
+    done = here(*command, "2", "--output", "run", cwd=tmp_path)
+    assert done.code == 1, done
+    found = json.loads((tmp_path / "run" / "comparison.json").read_text())
+    verdicts = {(row["configuration"], row["level"]): row["verdict"] for row in found["rows"]}
+    assert {verdict for (name, _), verdict in verdicts.items() if name == "on"} == {"pass"}
+    assert "fail" in {verdict for (name, _), verdict in verdicts.items() if name != "on"}
+    assert {each["mode"] for each in found["scores"]} == {"turns", "requests"}
+    run = read_scbench(tmp_path / "run")
+    last = [each for each in run.answers if each.mode == "turns" and each.turn]
+    assert all(each.cached_tokens for each in last if each.configuration == "on")
+    refused(here(*command, "2", "--output", "run", cwd=tmp_path), "holds a run", "another --output")
+    refused(here(*command, "0", "--output", "new", cwd=tmp_path), "0 sessions", "--sessions 16")
