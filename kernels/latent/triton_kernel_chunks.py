@@ -39,7 +39,7 @@ def size_of(lengths, request, SIZE: gl.constexpr):
 
 
 @gluon.jit
-def chunk_of(
+def _chunk_of(
     lengths, batch, chunk, chunks, BATCH: gl.constexpr, LEAST: gl.constexpr, SIZE: gl.constexpr
 ):
     """Chunks in use, first and last tile of this one, its first request and where that begins."""
@@ -57,6 +57,23 @@ def chunk_of(
     request = gl.sum((there & (ends <= begin)).to(gl.int32), 0)
     request_begin = gl.sum(gl.where(requests < request, tiles, 0), 0)
     return used, begin, end, request, request_begin
+
+
+@gluon.jit
+def part_of_program(
+    lengths, batch, chunks, HEAD_BLOCKS: gl.constexpr, BATCH: gl.constexpr, LEAST: gl.constexpr,
+    SIZE: gl.constexpr,
+):  # fmt: skip
+    """Whether this program has work, its chunk, its block of query rows, and the chunk's plan.
+
+    The plan: first and last tile, the first request, and the tile at which that begins.
+    """
+    chunk = gl.program_id(0) // HEAD_BLOCKS
+    block = gl.program_id(0) % HEAD_BLOCKS
+    used, begin, end, request, request_begin = _chunk_of(
+        lengths, batch, chunk, chunks, BATCH, LEAST, SIZE
+    )  # fmt: skip
+    return chunk < used, chunk, block, (begin, end, request, request_begin)
 
 
 @gluon.jit

@@ -55,16 +55,26 @@ def _copy_tile(
 
 
 @gluon.jit
+def copy_queries(q_desc, q_rope_desc, query, served, request, block, numbers):
+    """Copy the query rows of a request, once nobody needs those of the `served` requests before."""
+    (q_left, q_right), q_rope, q_full, q_empty = query
+    ROWS: gl.constexpr = q_rope.shape[0]
+    HALF: gl.constexpr = q_left.shape[2]
+    mbarrier.wait(q_empty, (served & 1) ^ 1)
+    mbarrier.expect(q_full, ROWS * (2 * HALF + q_rope.shape[1]) * 2)
+    row = request * numbers + block * ROWS
+    async_load(q_rope_desc, [row, 2 * HALF], q_full, q_rope)
+    async_load(q_desc, [row, 0], q_full, q_left.index(0))
+    async_load(q_desc, [row, HALF], q_full, q_right.index(0))
+
+
+@gluon.jit
 def copy_chunk(
     q_desc, q_rope_desc, k_desc, rope_desc, block_table, lengths, table_row, rows, apart, ring,
     query, plan, block, numbers, PAGE: gl.constexpr, BOX: gl.constexpr,
 ):  # fmt: skip
     """Copy the queries of each request of a chunk, and its tiles from the newest to the oldest."""
     begin, end, request, request_begin = plan
-    queries, q_rope, q_full, q_empty = query
-    q_left, q_right = queries
-    ROWS: gl.constexpr = q_rope.shape[0]
-    HALF: gl.constexpr = q_left.shape[2]
     turn = 0
     other_turn = 0
     served = 0
@@ -73,12 +83,7 @@ def copy_chunk(
         low, high = span(size, begin, end, request_begin)
         limit = gl.minimum(size, high * TILE)
         table = block_table + request.to(gl.int64) * table_row
-        mbarrier.wait(q_empty, (served & 1) ^ 1)
-        mbarrier.expect(q_full, ROWS * (2 * HALF + q_rope.shape[1]) * 2)
-        q_row = request * numbers + block * ROWS
-        async_load(q_rope_desc, [q_row, 2 * HALF], q_full, q_rope)
-        async_load(q_desc, [q_row, 0], q_full, q_left.index(0))
-        async_load(q_desc, [q_row, HALF], q_full, q_right.index(0))
+        copy_queries(q_desc, q_rope_desc, query, served, request, block, numbers)
         count = (high - low + 1) // 2
         other_count = high - low - count
         for i in range(count):

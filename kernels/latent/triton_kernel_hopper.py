@@ -13,7 +13,7 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from kvproof.kernels.gluon import barrier
 from kvproof.kernels.latent.triton_kernel_attend import HALF, LOG2E, ROWS, attend_chunk
-from kvproof.kernels.latent.triton_kernel_chunks import TILE, chunk_of
+from kvproof.kernels.latent.triton_kernel_chunks import TILE, part_of_program
 from kvproof.kernels.latent.triton_kernel_copy import copy_chunk
 
 ROPE = gl.constexpr(64)
@@ -84,15 +84,12 @@ def latent_decode_hopper(
     on (odd places): weighted means, and the logarithms to base 2 of the sums of weights.
     """
     gdc_launch_dependents()
-    chunk = gl.program_id(0) // HEAD_BLOCKS
-    block = gl.program_id(0) % HEAD_BLOCKS
-    used, begin, end, request, request_begin = chunk_of(
-        lengths, batch, chunk, chunks, BATCH, LEAST, 0
+    has_work, chunk, block, plan = part_of_program(
+        lengths, batch, chunks, HEAD_BLOCKS, BATCH, LEAST, 0
     )  # fmt: skip
-    if chunk >= used:
+    if not has_work:
         return
     ring, query, links, masses = shared_memory(k_desc.dtype)
-    plan = (begin, end, request, request_begin)
     numbers = Q_TOKENS * HEADS
     shared = (ring, query, links, masses)
     log_scale = scale * LOG2E

@@ -9,9 +9,10 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import async_copy, mbarrier
 from triton.language.extra.cuda import gdc_launch_dependents
 
-from kvproof.kernels.gluon import async_gather, async_load, barrier, reinterpreted
+from kvproof.kernels.gluon import async_gather, barrier
 from kvproof.kernels.latent.triton_kernel_attend import LOG2E, attend_chunk
-from kvproof.kernels.latent.triton_kernel_chunks import TILE, chunk_of, span, tiles_of
+from kvproof.kernels.latent.triton_kernel_chunks import TILE, part_of_program, span, tiles_of
+from kvproof.kernels.latent.triton_kernel_copy import copy_queries
 from kvproof.kernels.latent.triton_kernel_hopper import shared_memory
 from kvproof.kernels.latent.triton_kernel_widen import COPIED, FLAT, WIDE, fill_part, narrow_half
 
@@ -43,14 +44,6 @@ def _copy(pages, units, place, first, layout: gl.constexpr):
 
 
 @gluon.jit
-def _narrow_rope(tile):
-    """The first half of a place for rotary columns, as bytes."""
-    shape: gl.constexpr = [2 * tile.shape[0], tile.shape[1]]
-    layout: gl.constexpr = gl.NVMMASharedLayout(64, 8)
-    return reinterpreted(tile, gl.uint8, shape, layout).slice(0, tile.shape[0])
-
-
-@gluon.jit
 def _widened(bits):
     """Bytes of float8_e4m3 as bfloat16, exactly; see `triton_kernel_widen`."""
     return gl.inline_asm_elementwise(
@@ -78,7 +71,7 @@ def _widened(bits):
 
 @gluon.jit
 def _widen_half(tile):
-    narrow = narrow_half(tile)
+    narrow = narrow_half(tile, 128)
     HALF: gl.constexpr = tile.shape[1] // 2
     bits = narrow.slice(0, HALF, 1).load(WIDE)
     next_bits = narrow.slice(HALF, HALF, 1).load(WIDE)
@@ -89,7 +82,7 @@ def _widen_half(tile):
 
 @gluon.jit
 def _widen_rope(tile):
-    bits = _narrow_rope(tile).load(ROPE_WIDE)
+    bits = narrow_half(tile, 64).load(ROPE_WIDE)
     barrier()
     tile.store(_widened(bits))
 
@@ -103,11 +96,11 @@ def _bring_tile(pages, units, ring, turn, WHICH: gl.constexpr):
     rope = ring[2][0].index(WHICH)
     HALF: gl.constexpr = left.shape[1]
     mbarrier.wait(ring[2][2].index(WHICH), phase)
-    _copy(pages, units, _narrow_rope(rope), 2 * HALF, ROPE_COPIED)
+    _copy(pages, units, narrow_half(rope, 64), 2 * HALF, ROPE_COPIED)
     mbarrier.wait(ring[0][2].index(WHICH), phase)
-    _copy(pages, units, narrow_half(left), 0, COPIED)
+    _copy(pages, units, narrow_half(left, 128), 0, COPIED)
     mbarrier.wait(ring[1][2].index(WHICH), phase)
-    _copy(pages, units, narrow_half(right), HALF, COPIED)
+    _copy(pages, units, narrow_half(right, 128), HALF, COPIED)
     async_copy.wait_group(2)
     barrier()
     _widen_rope(rope)
@@ -129,9 +122,6 @@ def widen_pages(
 ):  # fmt: skip
     """Copy the queries of each request of a chunk, and widen its tiles, the last ones first."""
     begin, end, request, request_begin = plan
-    queries, q_rope, q_full, q_empty = query
-    q_left, q_right = queries
-    HALF: gl.constexpr = q_left.shape[2]
     turn = 0
     other_turn = 0
     served = 0
@@ -142,12 +132,7 @@ def widen_pages(
         table = block_table + request.to(gl.int64) * table_row
         newest = (high - 1) * TILE
         units = _units_of(table, newest, limit, page_units, row_units, PAGE)
-        mbarrier.wait(q_empty, (served & 1) ^ 1)
-        mbarrier.expect(q_full, q_rope.shape[0] * (2 * HALF + q_rope.shape[1]) * 2)
-        q_row = request * numbers + block * q_rope.shape[0]
-        async_load(q_rope_desc, [q_row, 2 * HALF], q_full, q_rope)
-        async_load(q_desc, [q_row, 0], q_full, q_left.index(0))
-        async_load(q_desc, [q_row, HALF], q_full, q_right.index(0))
+        copy_queries(q_desc, q_rope_desc, query, served, request, block, numbers)
         count = (high - low + 1) // 2
         other_count = high - low - count
         for i in range(count):
@@ -179,15 +164,12 @@ def latent_decode_narrow(
     `pages_scale` is one float32. `parts` and `norms` are those of `latent_decode_hopper`.
     """
     gdc_launch_dependents()
-    chunk = gl.program_id(0) // HEAD_BLOCKS
-    block = gl.program_id(0) % HEAD_BLOCKS
-    used, begin, end, request, request_begin = chunk_of(
-        lengths, batch, chunk, chunks, BATCH, LEAST, 0
+    has_work, chunk, block, plan = part_of_program(
+        lengths, batch, chunks, HEAD_BLOCKS, BATCH, LEAST, 0
     )  # fmt: skip
-    if chunk >= used:
+    if not has_work:
         return
     ring, query, links, masses = shared_memory(q_desc.dtype)
-    plan = (begin, end, request, request_begin)
     numbers = Q_TOKENS * HEADS
     shared = (ring, query, links, masses)
     factor = gl.load(pages_scale)

@@ -8,7 +8,7 @@ from triton.experimental.gluon import language as gl
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from kvproof.kernels.latent.triton_kernel_attend import LOG2E, attend_chunk
-from kvproof.kernels.latent.triton_kernel_chunks import TILE, chunk_of
+from kvproof.kernels.latent.triton_kernel_chunks import TILE, part_of_program
 from kvproof.kernels.latent.triton_kernel_hopper import shared_memory
 from kvproof.kernels.latent.triton_kernel_widen import widen_chunk
 
@@ -27,18 +27,15 @@ def sparse_latent_hopper(
     are those of `latent_decode_hopper`.
     """
     gdc_launch_dependents()
-    chunk = gl.program_id(0) // HEAD_BLOCKS
-    block = gl.program_id(0) % HEAD_BLOCKS
-    used, begin, end, request, request_begin = chunk_of(
-        indices, batch, chunk, chunks, 1, LEAST, SIZE
+    has_work, chunk, block, plan = part_of_program(
+        indices, batch, chunks, HEAD_BLOCKS, 1, LEAST, SIZE
     )  # fmt: skip
-    if chunk >= used:
+    if not has_work:
         return
     ring, query, links, masses = shared_memory(q_desc.dtype)
     biases = gl.allocate_shared_memory(
         gl.float32, [2, TILE], gl.SwizzledSharedLayout(1, 1, 1, [0])
     )  # fmt: skip
-    plan = (begin, end, request, request_begin)
     numbers = HEADS + 0
     shared = (ring, query, links, masses)
     log_scale = scale * LOG2E

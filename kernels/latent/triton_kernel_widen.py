@@ -14,8 +14,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     mbarrier,
 )
 
-from kvproof.kernels.gluon import async_gather, async_load, barrier, reinterpreted
+from kvproof.kernels.gluon import async_gather, barrier, reinterpreted
 from kvproof.kernels.latent.triton_kernel_chunks import TILE, size_of, span, tiles_of
+from kvproof.kernels.latent.triton_kernel_copy import copy_queries
 
 ROW = gl.constexpr(656)
 GROUP = gl.constexpr(128)
@@ -52,16 +53,16 @@ def _copy_half(pages, slots, tile, SIDE: gl.constexpr, SMALL: gl.constexpr):
     column = SIDE * HALF + gl.arange(0, HALF, gl.SliceLayout(0, COPIED))
     place = pages + (_row_of(slots, ROW, SMALL)[:, None] + column[None, :])
     async_gather(
-        narrow_half(tile), place, mask=(slots >= 0)[:, None] & (column >= 0)[None, :]
+        narrow_half(tile, 128), place, mask=(slots >= 0)[:, None] & (column >= 0)[None, :]
     )  # fmt: skip
     async_copy.commit_group()
 
 
 @gluon.jit
-def narrow_half(tile):
+def narrow_half(tile, SWIZZLE: gl.constexpr):
     """The first half of a tile's place, as bytes."""
     shape: gl.constexpr = [2 * tile.shape[0], tile.shape[1]]
-    layout: gl.constexpr = gl.NVMMASharedLayout(128, 8)
+    layout: gl.constexpr = gl.NVMMASharedLayout(SWIZZLE, 8)
     return reinterpreted(tile, gl.uint8, shape, layout).slice(0, tile.shape[0])
 
 
@@ -118,7 +119,7 @@ def _scaled(bits, scale):
 @gluon.jit
 def _widen(tile, scale, next_scale):
     """Widen half a tile in place: all of its bytes are read before any is overwritten."""
-    narrow = narrow_half(tile)
+    narrow = narrow_half(tile, 128)
     bits = narrow.slice(0, GROUP, 1).load(WIDE)
     next_bits = narrow.slice(GROUP, GROUP, 1).load(WIDE)
     barrier()
@@ -185,9 +186,6 @@ def widen_chunk(
 ):  # fmt: skip
     """Copy the queries of each request of a chunk, and widen its tiles, the last ones first."""
     begin, end, request, request_begin = plan
-    queries, q_rope, q_full, q_empty = query
-    q_left, q_right = queries
-    HALF: gl.constexpr = q_left.shape[2]
     turn = 0
     other_turn = 0
     served = 0
@@ -198,12 +196,7 @@ def widen_chunk(
         chosen = indices + request.to(gl.int64) * indices_row
         newest = (high - 1) * TILE
         alone = _slots_of(chosen, newest, limit, FLAT)
-        mbarrier.wait(q_empty, (served & 1) ^ 1)
-        mbarrier.expect(q_full, q_rope.shape[0] * (2 * HALF + q_rope.shape[1]) * 2)
-        q_row = request * numbers + block * q_rope.shape[0]
-        async_load(q_rope_desc, [q_row, 2 * HALF], q_full, q_rope)
-        async_load(q_desc, [q_row, 0], q_full, q_left.index(0))
-        async_load(q_desc, [q_row, HALF], q_full, q_right.index(0))
+        copy_queries(q_desc, q_rope_desc, query, served, request, block, numbers)
         count = (high - low + 1) // 2
         other_count = high - low - count
         for i in range(count):
