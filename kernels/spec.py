@@ -111,6 +111,18 @@ class Entry(NamedTuple):
     unsupported: Callable[[Case], str] = lambda _: ""
 
 
+def called(function: Callable[..., object]) -> Callable[[Case, Arguments], Launch]:
+    """The `prepare` of a function that takes the arguments of a cell and prepares nothing."""
+
+    def prepare(_: Case, arguments: Arguments) -> Launch:
+        def launch() -> None:
+            function(**arguments)
+
+        return launch
+
+    return prepare
+
+
 @dataclass(frozen=True, kw_only=True)
 class Provider:
     """Implementations of kernels: `kernels` maps the name of a kernel to its entry."""

@@ -9,7 +9,17 @@ from kvproof.kernels.indexer.keys import ROW, WIDTH, pack
 from kvproof.kernels.indexer.launch import indexer, width_of, workspace
 from kvproof.kernels.indexer.torch_reference import all_scores, indexer_torch
 from kvproof.kernels.source import Source
-from kvproof.kernels.spec import Arguments, Case, Cost, Entry, Kernel, Launch, Problem, Tolerance
+from kvproof.kernels.spec import (
+    Arguments,
+    Case,
+    Cost,
+    Entry,
+    Kernel,
+    Launch,
+    Problem,
+    Tolerance,
+    called,
+)
 
 SPARE_PAGES = 2
 """Pages of nobody; they hold NaN, and so does what lies behind the last token of a request."""
@@ -164,10 +174,6 @@ def _prepare(_: Case, arguments: Arguments) -> Launch:
     return lambda: indexer(**arguments, space=space)
 
 
-def _prepare_torch(_: Case, arguments: Arguments) -> Launch:
-    return lambda: indexer_torch(**arguments)
-
-
 KERNEL = Kernel(
     name="indexer",
     sentence="scores of cached FP8 keys for query tokens, and the choice of the highest",
@@ -190,4 +196,4 @@ KERNEL = Kernel(
     judged=judged,
 )
 OURS = Entry(prepare=_prepare)
-TORCH = Entry(prepare=_prepare_torch)
+TORCH = Entry(prepare=called(indexer_torch))

@@ -19,7 +19,7 @@ from kvproof.kernels.spec import (
     Kernel,
     Launch,
     Problem,
-    Tolerance,
+    called,
 )
 
 SPARE_PAGES = 2
@@ -128,15 +128,6 @@ def cost(_: Case, arguments: Arguments) -> Cost:
     return Cost(read=written * WIDTH * keys.element_size() + slots.nbytes, write=written * ROW)
 
 
-def tolerance(_: Case) -> Tolerance:
-    """Division and rounding to even are fixed by IEEE 754."""
-    return EXACT
-
-
-def _prepare(_: Case, arguments: Arguments) -> Launch:
-    return lambda: fill(**arguments)
-
-
 def _prepare_torch(_: Case, arguments: Arguments) -> Launch:
     values, scales = parts_of(arguments["pages"])
     slots = arguments["slots"].long()
@@ -158,8 +149,8 @@ KERNEL = Kernel(
     make=make,
     reference=reference,
     cost=cost,
-    tolerance=tolerance,
+    tolerance=lambda _: EXACT,  # division and rounding to even are fixed by IEEE 754
     ceiling="copy",
 )
-OURS = Entry(prepare=_prepare)
+OURS = Entry(prepare=called(fill))
 TORCH = Entry(prepare=_prepare_torch)

@@ -22,6 +22,7 @@ from kvproof.kernels.spec import (
     Launch,
     Problem,
     Tolerance,
+    called,
 )
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -181,10 +182,6 @@ def _written(arguments: Arguments) -> int:
     return int((slots >= 0).sum())
 
 
-def _ours(_: Case, arguments: Arguments) -> Launch:
-    return lambda: kv_fill(**arguments)
-
-
 def _torch(case: Case, arguments: Arguments) -> Launch:
     named = ("k", "v", "k_pages", "v_pages", "layout", "k_scale", "v_scale", "k_scales", "v_scales")
     pages = checked(**{name: arguments[name] for name in named})
@@ -212,5 +209,5 @@ KERNEL = Kernel(
     ceiling="copy",
 )
 
-OURS = Entry(prepare=_ours)
+OURS = Entry(prepare=called(kv_fill))
 TORCH = Entry(prepare=_torch)

@@ -57,7 +57,8 @@ def _copy_tile(
 @gluon.jit
 def copy_queries(q_desc, q_rope_desc, query, served, request, block, numbers):
     """Copy the query rows of a request, once nobody needs those of the `served` requests before."""
-    (q_left, q_right), q_rope, q_full, q_empty = query
+    queries, q_rope, q_full, q_empty = query
+    q_left, q_right = queries  # Triton 3.6 unpacks no tuple inside a tuple
     ROWS: gl.constexpr = q_rope.shape[0]
     HALF: gl.constexpr = q_left.shape[2]
     mbarrier.wait(q_empty, (served & 1) ^ 1)

@@ -10,7 +10,7 @@ from kvproof.kernels.paged_decode.launch import paged_decode, shape_of_problem
 from kvproof.kernels.paged_decode.torch_dense import dense_decode, why_not_dense
 from kvproof.kernels.paged_decode.torch_reference import paged_decode_torch
 from kvproof.kernels.paged_decode.workspace import workspace
-from kvproof.kernels.spec import Arguments, Case, Cost, Entry, Kernel, Launch, Tolerance
+from kvproof.kernels.spec import Arguments, Case, Cost, Entry, Kernel, Launch, Tolerance, called
 
 
 def reference(_: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
@@ -62,10 +62,6 @@ def _prepare(_: Case, arguments: Arguments) -> Launch:
     return lambda: paged_decode(**arguments, tables_ready=True, space=space)
 
 
-def _prepare_dense(_: Case, arguments: Arguments) -> Launch:
-    return lambda: dense_decode(**arguments)
-
-
 KERNEL = Kernel(
     name="paged_decode",
     sentence="attention of the last 1 to 8 tokens of each request over its paged context",
@@ -94,4 +90,4 @@ KERNEL = Kernel(
     ceiling="read",
 )
 OURS = Entry(prepare=_prepare)
-TORCH = Entry(prepare=_prepare_dense, unsupported=why_not_dense)
+TORCH = Entry(prepare=called(dense_decode), unsupported=why_not_dense)

@@ -145,6 +145,21 @@ def load_tile(rows, live, FIRST: tl.constexpr, WIDTH: tl.constexpr, WORDS: tl.co
 
 
 @triton.jit
+def _columns(
+    live,
+    FIRST: tl.constexpr,
+    WIDTH: tl.constexpr,
+    WORDS: tl.constexpr,
+    KV: tl.constexpr,
+    BYTE: tl.constexpr,
+):
+    """Columns that a tile of words holds in its low or high bytes, and which of them exist."""
+    words = FIRST + tl.arange(0, WIDTH)
+    columns = words if KV == WIDE else 2 * words + BYTE
+    return columns, live[:, None] & (words < WORDS)[None, :]
+
+
+@triton.jit
 def load_queries(
     rows,
     live,
@@ -155,9 +170,7 @@ def load_queries(
     BYTE: tl.constexpr,
 ):
     """Query rows at the columns that a tile of words holds in its low or high bytes."""
-    words = FIRST + tl.arange(0, WIDTH)
-    columns = words if KV == WIDE else 2 * words + BYTE
-    mask = live[:, None] & (words < WORDS)[None, :]
+    columns, mask = _columns(live, FIRST, WIDTH, WORDS, KV, BYTE)
     q = tl.load(rows[:, None] + columns[None, :], mask=mask, other=0)
     if KV != WIDE:
         q = q.to(tl.float16)
@@ -176,9 +189,7 @@ def _store_values(
     BYTE: tl.constexpr,
     GPU: tl.constexpr,
 ):
-    words = FIRST + tl.arange(0, WIDTH)
-    columns = words if KV == WIDE else 2 * words + BYTE
-    mask = live[:, None] & (words < WORDS)[None, :]
+    columns, mask = _columns(live, FIRST, WIDTH, WORDS, KV, BYTE)
     values = rounded(values, rows.dtype.element_ty, GPU)
     tl.store(rows[:, None] + columns[None, :], values, mask=mask)
 

@@ -9,7 +9,7 @@ from kvproof.kernels.paged_prefill.cells import SETS
 from kvproof.kernels.paged_prefill.inputs import make, requests_of
 from kvproof.kernels.paged_prefill.launch import paged_prefill
 from kvproof.kernels.paged_prefill.torch_dense import prepare_dense, why_not_dense
-from kvproof.kernels.spec import Arguments, Case, Cost, Entry, Kernel, Launch, Tolerance
+from kvproof.kernels.spec import Arguments, Case, Cost, Entry, Kernel, Tolerance, called
 
 HOST_ONLY = ("out", "longest_query", "longest")
 """Arguments without influence on the answer."""
@@ -54,10 +54,6 @@ def tolerance(case: Case) -> Tolerance:
     return Tolerance(5e-3, 1.5e-2, "weights and answer are rounded to bfloat16")
 
 
-def _prepare(_: Case, arguments: Arguments) -> Launch:
-    return lambda: paged_prefill(**arguments)
-
-
 KERNEL = Kernel(
     name="paged_prefill",
     sentence="causal attention of chunks of new tokens over their paged context",
@@ -82,5 +78,5 @@ KERNEL = Kernel(
     tolerance=tolerance,
     ceiling="matmul",
 )
-OURS = Entry(prepare=_prepare)
+OURS = Entry(prepare=called(paged_prefill))
 TORCH = Entry(prepare=prepare_dense, unsupported=why_not_dense)

@@ -9,7 +9,17 @@ from kvproof.kernels.sparse_latent.cells import SETS
 from kvproof.kernels.sparse_latent.launch import sparse_latent, workspace
 from kvproof.kernels.sparse_latent.rows import KEYS, ROW, VALUES, pack
 from kvproof.kernels.sparse_latent.torch_reference import sparse_latent_torch
-from kvproof.kernels.spec import Arguments, Case, Cost, Entry, Kernel, Launch, Problem, Tolerance
+from kvproof.kernels.spec import (
+    Arguments,
+    Case,
+    Cost,
+    Entry,
+    Kernel,
+    Launch,
+    Problem,
+    Tolerance,
+    called,
+)
 
 SPARE_PAGES = 2
 """Pages of nobody; they hold NaN."""
@@ -97,10 +107,6 @@ def _prepare(_: Case, arguments: Arguments) -> Launch:
     return lambda: sparse_latent(**arguments, space=space)
 
 
-def _prepare_torch(_: Case, arguments: Arguments) -> Launch:
-    return lambda: sparse_latent_torch(**arguments)
-
-
 KERNEL = Kernel(
     name="sparse_latent",
     sentence="latent attention of query tokens over the FP8 rows that each has chosen",
@@ -121,4 +127,4 @@ KERNEL = Kernel(
     ceiling="matmul",
 )
 OURS = Entry(prepare=_prepare)
-TORCH = Entry(prepare=_prepare_torch)
+TORCH = Entry(prepare=called(sparse_latent_torch))

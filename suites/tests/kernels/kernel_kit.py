@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -11,6 +15,8 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="the extra gpu is not installed")
+HOPPER = 232_448
+"""Bytes of shared memory that a program may have."""
 
 from kvproof.kernels.source import Source, cloned, is_output, tensors  # noqa: E402 - after the interpreter is chosen
 from kvproof.kernels.spec import Case, Entry, Kernel, cell_name  # noqa: E402 - likewise
@@ -20,6 +26,20 @@ def same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
     return torch.equal(
         left.contiguous().view(-1).view(torch.uint8), right.contiguous().view(-1).view(torch.uint8)
     )
+
+
+def fit_a_hopper(launches: Sequence[Mapping[str, object]]) -> None:
+    """Compile launches for a Hopper GPU in a process of its own, for here Triton interprets."""
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    program = "kvproof.suites.tests.kernels.hopper_compiles"
+    done = subprocess.run(
+        [sys.executable, "-m", program, json.dumps(launches)],
+        env=environment, capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    used = json.loads(done.stdout)
+    assert len(used) == len(launches) > 0
+    assert all(0 < each <= HOPPER for each in used), used
 
 
 def judge(kernel: Kernel, entry: Entry, case: Case, *, seed: int = 0) -> None:
