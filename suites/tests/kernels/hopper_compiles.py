@@ -22,12 +22,15 @@ from kvproof.kernels.latent.triton_kernel_sparse import sparse_latent_hopper
 from kvproof.kernels.paged_decode import rules
 from kvproof.kernels.paged_decode.launch import constants, shape_of_problem
 from kvproof.kernels.paged_decode.triton_kernel import paged_decode_kernel
+from kvproof.kernels.paged_prefill import plans
+from kvproof.kernels.paged_prefill.triton_kernel_hopper import prefill_hopper
 
 POINTERS = {
     "q": "*bf16", "out": "*bf16", "block_table": "*i32", "lengths": "*i32", "sinks": "*fp32",
     "k_scale": "*fp32", "v_scale": "*fp32", "arrivals": "*i32", "parts": "*fp32", "norms": "*fp32",
     "scale": "fp32", "soft_cap": "fp32", "pages": "*u8", "pages_scale": "*fp32", "scales": "*fp32",
-    "pages_wide": "*bf16", "indices": "*i32",
+    "pages_wide": "*bf16", "indices": "*i32", "weights": "*fp32", "query_starts": "*i32",
+    "factor": "fp32", "cap": "fp32",
 }  # fmt: skip
 
 
@@ -116,8 +119,20 @@ def portable(*, dtype, **axes):
     return shared_bytes(ASTSource, paged_decode_kernel, fixed, known=known, **options)
 
 
+def prefill(*, page, head_dim, copiers):
+    tile, columns = 128 if head_dim <= 128 else 64, max(plans.HOPPER_COLUMNS, head_dim)
+    box = min(plans.box(page), tile)
+    fixed = {
+        "GROUP": 4, "PAGE": page, "BOX": box, "TILE": tile, "DIM": head_dim, "STAGES": 2,
+        "WINDOW": 0, "CAPPED": False, "SPLITS": 1, "TOGETHER": 4, "COPIERS": copiers,
+        "sinks": None, "k_scale": None, "v_scale": None,
+    }  # fmt: skip
+    known = boxes(q_desc=(plans.HOPPER_ROWS, columns), k_desc=(box, columns), v_desc=(box, columns))
+    return shared_bytes(GluonASTSource, prefill_hopper, fixed, known=known)
+
+
 COMPILED = {"latent": latent, "narrow": narrow, "sparse": sparse, "combine": combine,
-            "portable": portable}  # fmt: skip
+            "portable": portable, "prefill": prefill}  # fmt: skip
 
 if __name__ == "__main__":
     launches = [dict(each) for each in json.loads(sys.argv[1])]

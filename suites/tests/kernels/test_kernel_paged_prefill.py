@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.suites.tests.kernels.kernel_kit import DEVICE, close, judge, torch
+from kvproof.suites.tests.kernels.kernel_kit import DEVICE, close, fit_a_hopper, judge, torch
 
 from kvproof.kernels.checks import ArgumentError  # isort: skip - after the interpreter is chosen
 from kvproof.kernels.paged_prefill import Plan, launch, paged_prefill, plans  # isort: skip - likewise
@@ -222,6 +222,16 @@ def test_a_few_more_tokens_never_take_much_longer(dim):
         best = min(times.values()) / count
         assert not before or best < 1.2 * before, count
         before = best
+
+
+@pytest.mark.slow(reason="compiles every launch")
+def test_the_widest_launches_fit_into_a_hopper_with_either_number_of_copying_warps():
+    fit_a_hopper(
+        [
+            {"kernel": "prefill", "page": page, "head_dim": 256, "copiers": copiers}
+            for page, copiers in ((8, 2), (16, 2), (64, 1))
+        ]
+    )
 
 
 def test_rows_of_pages_lie_on_a_grid_or_not():
