@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -49,6 +49,9 @@ LEVELS = (
 
 _CONTROL = 8
 """Recomputed requests at once in the control."""
+
+In = TypeVar("In")
+Out = TypeVar("Out")
 
 Messages = tuple[dict[str, str], ...]
 
@@ -168,10 +171,9 @@ def _judged(ask: _Ask, found: dict[str, _Prompt]) -> None:
         for mode in plan.modes:
             conversations = [_Conversation(each, mode, level) for each in plan.sessions]
             for jobs in _jobs(conversations, level):
-                with ThreadPoolExecutor(level.concurrency) as pool:
-                    for prompts in pool.map(lambda job: job(ask), jobs):
-                        found.update((each.key, each) for each in prompts)
-                        done += len(prompts)
+                for prompts in _at_once(ask, level.concurrency, lambda job: job(ask), jobs):
+                    found.update((each.key, each) for each in prompts)
+                    done += len(prompts)
                 plan.show(f"{ask.one.name}: {level.name}, {mode}", done, total)
 
 
@@ -220,6 +222,18 @@ def _nth(conversation: _Conversation, number: int) -> Job:
 
 def _recomputed(ask: _Ask, prompts: dict[str, _Prompt], at_once: int) -> None:
     plan, todo = ask.plan, list(prompts.values())
-    with ThreadPoolExecutor(at_once) as pool:
-        for done, _ in enumerate(pool.map(lambda each: ask(each, ""), todo), 1):
-            plan.show(f"{ask.one.name}: recomputing", done, len(todo))
+    for done, _ in enumerate(_at_once(ask, at_once, lambda each: ask(each, ""), todo), 1):
+        plan.show(f"{ask.one.name}: recomputing", done, len(todo))
+
+
+def _at_once(
+    ask: _Ask, number: int, work: Callable[[In], Out], items: Sequence[In]
+) -> Iterator[Out]:
+    """Yield results in order; an error, or Ctrl-C, stops the other workers."""
+    with ThreadPoolExecutor(number) as pool:
+        try:
+            yield from pool.map(work, items)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            ask.client.close()
+            raise

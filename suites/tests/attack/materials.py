@@ -119,6 +119,7 @@ BASES = {
         f"--filter layers=1 {OUT}"
     ),
     "eval longbench-v2": typed(f"--config eval.toml --data data.json --url all={DEAD} {OUT}"),
+    "eval scbench": typed(f"--config eval.toml --data . --url all={DEAD} {OUT}"),
     "eval compare": typed(OUT, "eval", "eval"),
     "eval generate": typed("--samples 2 --max-tokens 2000", "generated"),
     "probe": typed(f"--max-time 2s --timeout 1s {OUT}", DEAD),

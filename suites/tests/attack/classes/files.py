@@ -42,6 +42,7 @@ OF_FILES = (
     *(Place("plan", "model.json") for _ in range(3)),
     Place("plan", "plan.json", None, {"--read": "plan.json"}),
     *(Place("eval longbench-v2", name) for name in ("eval.toml", "eval.toml", "data.json")),
+    Place("eval scbench", "eval.toml"),
     Place("eval longbench-v2", "shared.json", None, {"--shared": "shared.json"}),
     Place("cache-server", "token", None, {"--token-file": "token"}),
     Place("cache-server status", "token", None, {"--token-file": "token"}),
