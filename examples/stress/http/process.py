@@ -63,9 +63,10 @@ class Server:
         self.url = found[0]
 
     def errors(self) -> str:
-        """Return its standard error; only after its end."""
+        """Return its standard error without the progress of a slow start; only after its end."""
         assert self.process.stderr
-        return self.process.stderr.read()
+        lines = self.process.stderr.read().splitlines(keepends=True)
+        return "".join(line for line in lines if not line.startswith("serve: at work for "))
 
     def send(
         self,

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -101,3 +109,39 @@ def test_fields_of_sampling_change_nothing_without_it(server: Server) -> None:
     assert completion(server, max_tokens=9, **neutral)["choices"] == plain
     off = {"top_k": -1, "tools": [], "chat_template_kwargs": {}, "logit_bias": None, "n": None}
     assert chat(server, "plain", max_tokens=2, **off).status == 200
+
+
+CLIENTS = 64
+
+
+def _leave_in_the_middle(server: Server, seed: int) -> str:
+    """Ask for four answers; three of four clients leave after some tokens."""
+    body = {"model": "symbolic", "prompt": f"client {seed % 7} of many", "n": 4, "stream": True}
+    body |= {"max_tokens": 200, "ignore_eos": True}
+    connection = http.client.HTTPConnection("127.0.0.1", urlsplit(server.url).port, timeout=60)
+    with closing(connection):
+        headers = {"content-type": "application/json"}
+        connection.request("POST", "/v1/completions", json.dumps(body), headers)
+        reply = connection.getresponse()
+        if reply.status != 200 or seed % 4:
+            reply.read(500 * (seed % 4))
+            return "left" if reply.status == 200 else str(reply.status)
+        return "whole" if reply.read().endswith(b"data: [DONE]\n\n") else "cut"
+
+
+@pytest.mark.slow(reason="64 clients with four answers each")
+def test_blocks_are_free_after_many_clients_have_left() -> None:
+    options = ("--model", "symbolic", "--block-size", "4", "--num-blocks", "2001",
+               "--max-model-len", "512", "--max-requests", "16")  # fmt: skip
+    with serving(*options) as running, ThreadPoolExecutor(CLIENTS) as clients:
+        ends = Counter(clients.map(partial(_leave_in_the_middle, running), range(CLIENTS)))
+        assert ends == {"whole": 16, "left": 48}
+        end = time.monotonic() + 30
+        while (figures := running.metrics())["kvproof_places_taken"] and time.monotonic() < end:
+            time.sleep(0.1)
+        assert figures["kvproof_places_taken"] == figures["kvproof_requests_running"] == 0
+        assert figures['kvproof_blocks{owner="held"}'] == 0
+        assert figures['kvproof_requests_total{outcome="cancelled"}'] > 0
+        assert completion(running, n=4)["usage"]["completion_tokens"] > 0
+        assert running.end() == 0
+        assert running.errors() == ""

@@ -168,15 +168,24 @@ def test_prompts_have_the_chances_of_transformers(folder: Path) -> None:
         running.complete(**wish, max_tokens=4)
         choice = running.complete(**wish, prompt_logprobs=3, max_tokens=1)["choices"][0]
         echo = running.complete(**wish, echo=True, logprobs=3, max_tokens=0)["choices"][0]
+        ids = choice["prompt_token_ids"]
+        lm_eval = running.complete(
+            model="tiny", prompt=[ids, ids[:9]], temperature=0, max_tokens=1, logprobs=1, seed=1234,
+            echo=True,
+        )["choices"]  # fmt: skip
         assert running.end() == 0
         assert running.errors() == ""
-    ids = choice["prompt_token_ids"]
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     with torch.no_grad():
         chances = model(torch.tensor([ids])).logits[0].log_softmax(-1)
     want = [float(chances[place, token]) for place, token in enumerate(ids[1:])]
     assert _listed(choice["prompt_logprobs"], ids, 3) == pytest.approx(want, abs=1e-4)
     assert echo["logprobs"]["token_logprobs"][1:] == pytest.approx(want, abs=1e-4)
+    for count, each in ((len(ids), lm_eval[0]), (9, lm_eval[1])):
+        # what lm-eval reads: all but the generated token
+        found = each["logprobs"]["token_logprobs"][1:-1]
+        assert found == pytest.approx(want[: count - 1], abs=1e-4)
+        assert all(len(top) == 1 for top in each["logprobs"]["top_logprobs"][1:])
     assert (len(echo["logprobs"]["tokens"]), echo["token_ids"]) == (len(ids), [])
     for place, each in enumerate(choice["prompt_logprobs"][1:]):
         best = {str(token) for token in chances[place].topk(3).indices.tolist()}
