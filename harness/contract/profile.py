@@ -207,6 +207,11 @@ class Profile:
     """Why a verb may take longer than usual."""
     unsupported: dict[str, str] = field(default_factory=dict)
     """Missing capability -> the reason, in the engine's own terms."""
+    provenance: dict[str, str] = field(default_factory=dict)
+    """Action (`provenance.ACTIONS`) -> empty if the engine's own code does it, else what the
+    adapter does in its place. Actions that are left out are the engine's own."""
+    narrowed: dict[str, str] = field(default_factory=dict)
+    """Field that excludes configurations -> why they are excluded."""
     inspection: InspectionProfile = InspectionProfile()
     policy: PolicyProfile = PolicyProfile()
     layers: LayerProfile = LayerProfile()

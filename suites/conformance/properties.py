@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from kvproof.harness.contract.profile import Profile
 from kvproof.suites.conformance.group_properties import FULL
+from kvproof.suites.conformance.provenance import done_by_adapter
 from kvproof.suites.framework.property import Property, table
 
 _HIT = ("a hit of one block", "a hit of several blocks")
@@ -169,7 +170,9 @@ _DECLARED: dict[str, Callable[[Profile], bool]] = {
 
 
 def supported(prop: Property, profile: Profile) -> bool:
-    """Whether a target's profile claims the capability of a property."""
+    """Whether a target's profile claims the capability of a property, and the engine has it."""
+    if done_by_adapter(prop.name, profile):
+        return False
     if not prop.needs or not profile.blocks:
         return profile.blocks
     declared = _DECLARED.get(prop.needs)
@@ -202,4 +205,6 @@ def why_unsupported(prop: Property, profile: Profile) -> str:
     """Return the profile's reason for not supporting a property."""
     if not profile.blocks:
         return profile.unsupported.get("blocks", "the target manages no blocks")
+    if why := done_by_adapter(prop.name, profile):
+        return why
     return profile.unsupported.get(prop.needs, f"the profile declares no {prop.needs!r}")

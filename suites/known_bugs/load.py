@@ -87,6 +87,12 @@ def _link(reference: str, repository: str) -> Link:
     return Link(f"{home.rsplit('/', 1)[1]}{found['kind']}{found['name']}", url)
 
 
+def judged() -> dict[str, frozenset[str]]:
+    """Return engine -> the properties that judge its newest release."""
+    lists = tomllib.loads((FOLDER / "judged.toml").read_text(encoding="utf-8"))
+    return {engine: frozenset(names) for engine, names in lists.items()}
+
+
 def load(*, folder: Path = FOLDER) -> list[Engine]:
     """Read all files. Raises msgspec.ValidationError, naming the entry."""
     return [

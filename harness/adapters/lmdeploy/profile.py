@@ -15,6 +15,7 @@ from kvproof.harness.contract.profile import (
     SpanProfile,
     StateProfile,
 )
+from kvproof.harness.contract.provenance import declared
 
 UNSUPPORTED = {
     "salts": "requests have no salt: the trie knows adapters only",
@@ -89,6 +90,19 @@ def profile() -> Profile:
             **(_FROM_PACKAGE if package else _BEFORE_PACKAGE),
             **({} if chunked else _BEFORE_CHUNKS),
             **({} if states else _BEFORE_STATES),
+        },
+        provenance=declared(
+            "match, allocate, refusal, publish, release, evict, batch, kernel tables, states, "
+            "experts, free count, held count, cached count",
+            arrival="the engine's limit on lengths is imitated: Engine refuses before a scheduler",
+            unknown_ids="an id that no request has is not passed on",
+            reset="everything is evicted: LMDeploy has no such call",
+            busy="the adapter asks for an idle engine, which evicting everything needs",
+            media_hashes="content hashes are handed in",
+        ),
+        narrowed={
+            "layouts": "layers of a model share one table, beside them only states",
+            "most_state_blocks": "a state is one row",
         },
         inspection=InspectionProfile(holders=True, state=True),
         policy=PolicyProfile(

@@ -16,6 +16,7 @@ from kvproof.harness.contract.profile import (
     SpanProfile,
     StateProfile,
 )
+from kvproof.harness.contract.provenance import declared
 
 UNSUPPORTED = {
     "max_kernel_ratio": "a page of the allocator is what attention kernels read",
@@ -60,6 +61,26 @@ def profile() -> Profile:
         no_store=True,
         evict=False,
         unsupported=UNSUPPORTED if unified() else {**UNSUPPORTED, **_BEFORE_UNIFIED},
+        provenance=declared(
+            "match, allocate, publish, release, states, free count, held count, cached count",
+            refusal="the room is compared by the adapter, as PrefillAdder does",
+            arrival="the scheduler's limit on lengths is imitated",
+            unknown_ids="an id that no request has is not passed on",
+            reset="the calls of flush_cache are made by the adapter, one by one",
+            busy="the adapter asks for an idle engine, as flush_cache does",
+            kernel_tables="pages are reported as blocks: the kernels' tables are made on a GPU",
+            media_hashes="content hashes are handed in",
+        ),
+        narrowed={
+            "layouts": "the pairs of kinds that its hybrid caches have",
+            "least_window": "a window of one token has no page before it to keep",
+            "pools": "each kind of layer has a pool of its own",
+            "request_rows": "rows that SGLang plans for each running request",
+            "most_state_blocks": "a state is one row",
+            "stores": "a state stands for all before it",
+            "behind_windows": "pages behind a window may go with their node at any time",
+            "span_identity": "a placeholder becomes a number of the hash, without kind and length",
+        },
         inspection=InspectionProfile(state=True),
         policy=PolicyProfile(reset="idle", eviction_order="undeclared"),
         layers=LayerProfile(

@@ -30,6 +30,7 @@ from kvproof.harness.adapters.transformers.api import (
 )
 from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.profile import InspectionProfile, PolicyProfile, Profile
+from kvproof.harness.contract.provenance import declared
 from kvproof.harness.contract.target import (
     Completed,
     Inspection,
@@ -74,6 +75,15 @@ PROFILE = Profile(
         "eviction_order": "all or nothing",
         "index": "one flat hash map: an entry may outlive the block before it",
     },
+    provenance=declared(
+        "match, allocate, arrival, publish, release, lookup, held count, cached count",
+        refusal="the adapter compares what is needed with the room, and evicts for it",
+        unknown_ids="an id that no request has is not passed on",
+        reset="everything is evicted: there is no such call",
+        busy="the adapter asks for an idle cache",
+        kernel_tables="blocks are reported as their pages",
+        free_count="counted as what is neither held nor cached",
+    ),
     inspection=InspectionProfile(holders=True, state=True),
     policy=PolicyProfile(reset="idle", eviction_order="undeclared", index="flat"),
 )

@@ -15,6 +15,7 @@ from kvproof.harness.contract.profile import (
     SpanProfile,
     StateProfile,
 )
+from kvproof.harness.contract.provenance import declared
 
 NO_KERNEL_BLOCKS = "kernel blocks are made in the worker's BlockTable, a Triton kernel"
 
@@ -53,6 +54,22 @@ def profile() -> Profile:
         no_read=known.no_read,
         evict=has("KVCacheManager.evict_blocks"),
         lookup=True,
+        provenance=declared(
+            "match, allocate, refusal, arrival, publish, release, busy, reset, lookup, states, "
+            "held count, cached count, free count, statistics",
+            unknown_ids="an id that no request has is not passed on",
+            evict="victims are chosen by the adapter, in the order of the free queue",
+            kernel_tables="blocks are reported as their pages: the worker's table is not there",
+            media_hashes="content hashes are handed in",
+        ),
+        narrowed={
+            "least_window": "a window of one token needs no block before it, so no hit needs any",
+            "layouts": "the kinds of groups that vLLM's models mix, as its coordinators take them",
+            "mixed_block_sizes": "all groups get one block size: the adapter hashes at one",
+            "span_identity": "the key has an identifier and a place, neither kind nor length",
+            "most_state_blocks": "a state is one block",
+            "draft_kinds": "the drafts' groups that its models have",
+        },
         unsupported=UNSUPPORTED,
         inspection=InspectionProfile(holders=True, state=True, statistics=True),
         policy=PolicyProfile(

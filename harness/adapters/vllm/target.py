@@ -251,14 +251,15 @@ class VllmTarget:
         return self._manager.peek(self._native(request)) if request.tokens else 0
 
     def inspect(self) -> Inspection:
-        """Counts by walking the free queue, not by the pool's own counter."""
+        """Free blocks by the pool's counter, held ones by references, cached ones by the queue."""
         blocks, queue = self._manager.pool.blocks, self._manager.idle()
         total = len(blocks) - 1
         cached = sum(block.block_hash is not None for block in queue)
         held = {b.block_id: b.ref_cnt for b in blocks if b.ref_cnt > 0 and not b.is_null}
         statistics = self._manager.statistics()
         state = self._digest([block.block_id for block in queue], held, statistics)
-        usage = Usage(total, len(queue) - cached, total - len(queue), cached)
+        free = self._manager.pool.get_num_free_blocks() - cached
+        usage = Usage(total, free, len(held), cached)
         return Inspection(usage, state, held, statistics, dropped=self._dropped(blocks))
 
     def _dropped(self, blocks: list[Any]) -> tuple[Table, ...]:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import kvproof.harness.adapters
 from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.provenance import ACTIONS, by_adapter
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
+from kvproof.suites.conformance.provenance import narrowing
 from kvproof.suites.conformance.suite import NAME as CACHE
 from kvproof.suites.framework import expected_failures
 from kvproof.suites.framework.suite import Suite
@@ -54,6 +56,8 @@ def page(handle: Handle) -> str:
         _head(profile),
         _claims(profile),
         _why_not(profile),
+        _done_by_adapter(profile),
+        _narrowed(profile),
         _failures(profile),
         _judged(handle),
     )
@@ -98,6 +102,8 @@ def _claims(profile: Profile) -> Iterator[str]:
 def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if value and isinstance(value, tuple) and isinstance(value[0], tuple):
+        return "; ".join(" + ".join(each) for each in value)
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "none"
     return str(value).replace("_", " ")
@@ -115,6 +121,36 @@ def _why_not(profile: Profile) -> Iterator[str]:
     )
     for name in known:
         yield f"| {name.replace('_', ' ')} | {profile.unsupported[name]} |"
+
+
+def _done_by_adapter(profile: Profile) -> Iterator[str]:
+    yield "## What the adapter does in the engine's place"
+    yield ""
+    theirs = by_adapter(profile.provenance)
+    if not theirs:
+        yield "Nothing."
+        return
+    yield "Properties that judge nothing else are unsupported."
+    yield ""
+    yield "| action | how |"
+    yield "| --- | --- |"
+    for name, how in theirs.items():
+        yield f"| {ACTIONS[name]} | {how} |"
+
+
+def _narrowed(profile: Profile) -> Iterator[str]:
+    yield "## Which configurations are left out, and why"
+    yield ""
+    fields = sorted({*profile.narrowed, *narrowing(profile)})
+    if not fields:
+        yield "None."
+        return
+    yield "| field | value | reason |"
+    yield "| --- | --- | --- |"
+    for name in fields:
+        reason = profile.narrowed.get(name, "no reason is given")
+        value = _value(getattr(profile, name))
+        yield f"| {name.replace('_', ' ')} | {value} | {reason} |"
 
 
 def _failures(profile: Profile) -> Iterator[str]:

@@ -12,6 +12,7 @@ import pytest
 from kvproof.suites import known_bugs
 from kvproof.suites.known_bugs import Bug, Engine
 from kvproof.suites.runner.levels import property_names
+from kvproof.suites.tests.documents import judged
 
 ROOT = Path(__file__).parents[3]
 PAGE, README = ROOT / "docs" / "known-bugs.md", ROOT / "README.md"
@@ -28,6 +29,13 @@ def test_there_are_bugs_of_every_engine():
         "LMCache": True,
     }
     assert sum(bool(bug.properties) for bug in BUGS) >= 100
+
+
+def test_what_judges_an_engine_is_what_its_page_names():
+    assert judged.FILE.read_text() == judged.judged()
+    assert {engine.engine for engine in ENGINES} == judged.NEWEST.keys()
+    pages = {page.stem for page in judged.PAGES.glob("*.md")}
+    assert {page for each in judged.NEWEST.values() for page in each} <= pages
 
 
 def test_every_named_property_exists():
