@@ -34,6 +34,15 @@ Show = Callable[[str, int, int], None]
 
 Key = tuple[int, Text]
 
+_GROUP = 8
+"""Documents that are computed before the first is read again: a hit follows one of another
+document, and few caches are too small for so many."""
+
+_PASSES: tuple[tuple[Pass, Text], ...] = (
+    ("cold", "whole"), ("warm", "whole"), ("shared", "shared"), ("inside", "inside"),
+    ("border", "border"),
+)  # fmt: skip
+
 
 class Sink(NamedTuple):
     """Where a run goes."""
@@ -181,17 +190,17 @@ class _Run:
             self._all(jobs, self._options.at_once if beside else 1, name)
 
     def judged(self, client: CompletionClient, name: str) -> None:
-        """Fill and read the cache document by document, then read everything at once."""
+        """Fill and read the cache in groups of documents, then read everything at once."""
 
         def ask(prompt: Prompt, tokens: int) -> Answer:
             return client.ask(prompt, tokens=tokens)
 
-        for document in self._documents:
-            passes: list[tuple[Pass, Text]] = [("cold", "whole"), ("warm", "whole")]
-            passes += [(t, t) for t in document.prompts if t != "whole"]
-            for phase, text in passes:
-                self._measure(ask, name, phase, (document.number, text))
-                self._step(name)
+        for at in range(0, len(self._documents), _GROUP):
+            for phase, text in _PASSES:
+                for document in self._documents[at : at + _GROUP]:
+                    if text in document.prompts:
+                        self._measure(ask, name, phase, (document.number, text))
+                        self._step(name)
         jobs = [
             partial(self._measure, ask, name, "together", (each.number, "whole"))
             for each in self._documents

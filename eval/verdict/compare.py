@@ -90,7 +90,8 @@ def _rows(config: EvalConfig, by: By, expected: int) -> Iterator[Row]:
 def _row(config: EvalConfig, one: Configuration, phase: RowPhase, sides: Sides) -> Row:
     judge, row = config.judge, make_row(sides, one, phase, config.baseline.name)
     texts = judge.rule == "texts"
-    p = 1.0 if one.control else more_flips(sides, texts=texts, noise=judge.noise)
+    noise = 1 - (1 - judge.noise) ** 2 if phase == "hits" else judge.noise  # of two passes
+    p = 1.0 if one.control else more_flips(sides, texts=texts, noise=noise)
     return replace(row, p_flips=p)
 
 

@@ -38,6 +38,23 @@ _TENANT_FIRST = Edit(
 )
 """Another tenant sends requests before the server is ready."""
 
+
+def _wrong_block(every: int) -> tuple[Edit, ...]:
+    """Every so-many-th hit reads the blocks of the hit before it."""
+    return (
+        Edit(
+            "reference.cache.allocator",
+            "request.table = node.table()\n",
+            "request.table = own = node.table()\n"
+            "        if own:\n"
+            "            self.turn = getattr(self, 'turn', 0) + 1\n"
+            "            other, self.other = getattr(self, 'other', own), own[:]\n"
+            f"            if self.turn % {every} == 0:\n"
+            "                own[: len(other)] = other[: len(own)]\n",
+        ),
+    )
+
+
 FAULTS = {
     "none": Fault("nothing"),
     "tenant": Fault("nothing, with another tenant's entries in the cache", (_TENANT_FIRST,)),
@@ -54,6 +71,8 @@ FAULTS = {
             ),
         ),
     ),
+    "wrong-block-8": Fault("wrong-block in one hit of 8", _wrong_block(8)),
+    "wrong-block-30": Fault("wrong-block in one hit of 30", _wrong_block(30)),
     "stale-state": Fault(
         "a hit goes on from the recurrent state that was restored before",
         (

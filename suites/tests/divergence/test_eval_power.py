@@ -1,0 +1,30 @@
+"""Simulated power: the verdicts find what they should, and correct engines seldom fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from examples.eval_power.__main__ import NOISES, Noise, verdicts
+from examples.eval_power.faults import FAULTS, LEVELS, Fault
+
+RUNS = 4
+
+
+def test_there_are_many_faults_with_whole_effects() -> None:
+    assert len({each.name for each in FAULTS}) == len(FAULTS) >= 20
+    for each in FAULTS:
+        assert len(each.effect.quantiles) == len(LEVELS)
+        assert tuple(sorted(each.effect.quantiles)) == each.effect.quantiles
+        assert 0 <= each.effect.letter <= each.effect.text <= 1
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.name)
+def test_a_correct_engine_does_not_fail(noise: Noise) -> None:
+    found = verdicts(None, noise, 48, RUNS)
+    assert {method: each["fail"] for method, each in found.items()} == dict.fromkeys(found, 0)
+
+
+@pytest.mark.parametrize("fault", FAULTS[:7], ids=lambda fault: fault.name)
+def test_divergence_finds_what_strikes_often(fault: Fault) -> None:
+    found = verdicts(fault, NOISES[1], 48, RUNS)
+    assert found["divergence"]["fail"] == RUNS
