@@ -12,6 +12,7 @@ _OF_THE_SYSTEM = {
 }  # fmt: skip
 _OF_PYTHON = {
     "can't start new thread": NO_MEMORY,
+    "failed to map segment from shared object": NO_MEMORY,
     "No usable temporary directory": (
         "no temporary file can be written",
         "free some space, or set TMPDIR to a folder on another disk",

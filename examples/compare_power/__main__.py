@@ -66,7 +66,7 @@ def alone(kind: str, planted: float, directory: Path) -> None:
         raise SystemExit(f"a run of the {kind} ended with {process.exitcode}")
 
 
-def told(kinds: Sequence[str], planted: float) -> dict[str, Any]:
+def reported(kinds: Sequence[str], planted: float) -> dict[str, Any]:
     """One comparison as a line of the record."""
     found = compared(kinds, planted)
     rows = [{"subject": row.key.subject, "metric": row.key.metric, "ratio": row.ratio,
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     lines: list[dict[str, Any]] = [json.loads(line) for line in kept]
     every = list(product(range(options.comparisons), (0.0, options.planted)))
     for number, planted in every[len(lines) :]:
-        lines.append(told(options.only, planted))
+        lines.append(reported(options.only, planted))
         if record:
             with record.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(lines[-1]) + "\n")

@@ -38,10 +38,10 @@ class AttentionLoss:
 
     def begin(self, level: int) -> bool:
         """Prepare for a forward pass; True if this level has attention targets."""
-        told = level <= _SHORT
+        reported = level <= _SHORT
         self._seen.clear()
-        self._model.set_attn_implementation("eager" if told else "sdpa")
-        return told
+        self._model.set_attn_implementation("eager" if reported else "sdpa")
+        return reported
 
     def early(self) -> Tensor:
         """Return the early layer's output, [B, T, hidden], in the form of the last layer's."""

@@ -116,7 +116,7 @@ class Course:
     def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         asked = (batch.targets.flatten() != NONE).nonzero().squeeze(1)  # on the host: no waiting
         tokens, targets, kinds, looks = (self._sent(each) for each in batch[1:])
-        told = self.attention_loss.begin(batch.level)
+        reported = self.attention_loss.begin(batch.level)
         asked = self._sent(asked)
         targets, kinds = targets.flatten()[asked], kinds.flatten()[asked]
         self._routed.clear()
@@ -135,7 +135,7 @@ class Course:
             0, kinds, torch.stack([torch.ones_like(right), right, losses.detach()], 1)
         )
         loss = (losses * weights).sum() / weights.sum() + _BALANCE * self._imbalance()
-        return loss + _TOLD * self.attention_loss.astray(looks) if told else loss, counts
+        return loss + _TOLD * self.attention_loss.astray(looks) if reported else loss, counts
 
     def _sent(self, each: Tensor) -> Tensor:
         return each.to(self.device, non_blocking=True).long()

@@ -109,8 +109,8 @@ def lesson(rng: random.Random, level: Level) -> Lesson:
         if done:
             writer.special(USER)
             writer.write("Question:")
-        told = not done or rng.random() < _INSTRUCTIONS
-        _ask(writer, shape, base, each, _template()[2] if told else "")
+        reported = not done or rng.random() < _INSTRUCTIONS
+        _ask(writer, shape, base, each, _template()[2] if reported else "")
         if len(writer.tokens) > level.tokens:
             break
         done = len(writer.tokens)

@@ -16,6 +16,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -342,16 +343,29 @@ def _site_packages(environment: Path) -> Path:
 def run_quietly(command: Sequence[str], what: str, *, hint: str = _INDEX_HINT) -> None:
     """Run a command quietly. Raises UsageError with the last lines that it wrote."""
     with TemporaryDirectory(prefix="kvproof-") as scratch:
-        done = subprocess.run(  # noqa: S603 - arguments are a lock file and names checked against it
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-            env={**_rustup_home(scratch), **os.environ},
-        )  # fmt: skip
-    if done.returncode == 0:
+        code, written = _carried_out(command, scratch)
+    if code == 0:
         return
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    full = "No space left" in done.stderr
+    lines = [line for line in written.splitlines() if line.strip()]
+    full = "No space left" in written
     message = "\n".join([f"cannot install {what}:", *lines[-6:]])
     raise UsageError(message, _space_hint() if full else hint)
+
+
+def _carried_out(command: Sequence[str], scratch: str) -> tuple[int, str]:
+    """Run a command to its end; an interrupt ends it with all that it has started."""
+    process = subprocess.Popen(  # noqa: S603 - arguments are a lock file and names checked against it
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", start_new_session=True,
+        env={**_rustup_home(scratch), **os.environ, "TMPDIR": scratch},
+    )  # fmt: skip
+    with process:
+        try:
+            written, _ = process.communicate()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, written
 
 
 def _rustup_home(scratch: str) -> dict[str, str]:

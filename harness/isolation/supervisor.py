@@ -29,8 +29,9 @@ def _end_with_starter() -> None:
 
 def keep(command: Sequence[str]) -> int:
     """Run a command; returns its exit code, or 128 + the number of its signal."""
+    # SIGTERM is for the server, whose end is awaited; a handler, unlike SIG_IGN, is not inherited
+    signal.signal(signal.SIGTERM, lambda *_: None)
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - the user's own
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is for the server, whose end is awaited
     threading.Thread(target=_end_with_starter, daemon=True).start()
     code = process.wait()
     return code if code >= 0 else 128 - code

@@ -89,8 +89,9 @@ class EngineLoop:
         """Error that ended the thread; no more requests are answered."""
 
     def start(self) -> None:
-        """Run until `stop`."""
-        self._thread.start()
+        """Run until `stop`. Idempotent."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def stop(self) -> None:
         """Cancel what is under way, end the thread, and wait for it."""

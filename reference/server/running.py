@@ -101,6 +101,7 @@ def run(
         timeout_graceful_shutdown=round(service.config.grace + _LAST_RESORT),
     )
     try:
+        service.loop.start()  # not in the lifespan, whose errors uvicorn logs with a traceback
         _Server(config, service, ready).run(sockets=[bound])
     finally:
         for each, handler in before.items():

@@ -163,17 +163,17 @@ def look(server: ServerProcess) -> tuple[int, dict[str, int]]:
         with client.acquire(keys) as lease:
             there = [number for number in range(KEYS) if lease.views[number] is not None]
             wrong = sum(bytes(lease.views[n] or b"") != content(keys[n], size(n)) for n in there)
-        told = client.report()
+        reported = client.report()
         client.clear()
         cleared = client.report()
     return len(there), {
         "wrong objects": wrong,
-        "leases": told.leased,
-        "reservations": told.reserved,
-        "dropped objects": told.dropped,
-        "pins": told.pinned,
-        "sessions": len(told.sessions) - 1,
-        "bytes of no object": told.used - sum(rounded(size(number)) for number in there),
+        "leases": reported.leased,
+        "reservations": reported.reserved,
+        "dropped objects": reported.dropped,
+        "pins": reported.pinned,
+        "sessions": len(reported.sessions) - 1,
+        "bytes of no object": reported.used - sum(rounded(size(number)) for number in there),
         "bytes after a clear": cleared.used,
     }
 

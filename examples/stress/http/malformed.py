@@ -23,7 +23,7 @@ class Malformed(NamedTuple):
     path: str
     body: bytes
     status: int
-    told: str
+    reported: str
     """Part of the message."""
     param: str | None = None
     """Parameter that the error names."""
@@ -51,14 +51,16 @@ def cases(model: str, *, max_len: int, max_tokens: int, max_body_bytes: int) -> 
     ]
 
 
-def _completion(model: str, name: str, told: str, param: str | None, /, **fields: Any) -> Malformed:
+def _completion(
+    model: str, name: str, reported: str, param: str | None, /, **fields: Any
+) -> Malformed:
     body = {"model": model, "prompt": "a prompt"} | fields
-    return Malformed(name, COMPLETIONS, json.dumps(body).encode(), 400, told, param)
+    return Malformed(name, COMPLETIONS, json.dumps(body).encode(), 400, reported, param)
 
 
-def _chat(model: str, name: str, told: str, param: str | None, /, **fields: Any) -> Malformed:
+def _chat(model: str, name: str, reported: str, param: str | None, /, **fields: Any) -> Malformed:
     body = {"model": model, "messages": [{"role": "user", "content": "a turn"}]} | fields
-    return Malformed(name, CHAT, json.dumps(body).encode(), 400, told, param)
+    return Malformed(name, CHAT, json.dumps(body).encode(), 400, reported, param)
 
 
 def _bodies(model: str, most: int) -> list[Malformed]:
@@ -100,8 +102,8 @@ def _paths(model: str) -> list[Malformed]:
 
 
 def _prompts(model: str, max_len: int) -> list[Malformed]:
-    def of(name: str, told: str, prompt: object, param: str = "prompt") -> Malformed:
-        return _completion(model, name, told, param, prompt=prompt)
+    def of(name: str, reported: str, prompt: object, param: str = "prompt") -> Malformed:
+        return _completion(model, name, reported, param, prompt=prompt)
 
     no_model = json.dumps({"prompt": "a"}).encode()
     no_prompt = json.dumps({"model": model}).encode()
@@ -135,8 +137,8 @@ def _prompts(model: str, max_len: int) -> list[Malformed]:
 
 
 def _numbers(model: str, max_tokens: int) -> list[Malformed]:
-    def of(field: str, value: object, told: str) -> Malformed:
-        return _completion(model, f"{field} {value!r}", told, field, **{field: value})
+    def of(field: str, value: object, reported: str) -> Malformed:
+        return _completion(model, f"{field} {value!r}", reported, field, **{field: value})
 
     return [
         of("max_tokens", 0, "from 1"),
@@ -172,8 +174,8 @@ def _numbers(model: str, max_tokens: int) -> list[Malformed]:
 
 
 def _texts(model: str) -> list[Malformed]:
-    def of(name: str, told: str, field: str, value: object) -> Malformed:
-        return _completion(model, name, told, field, **{field: value})
+    def of(name: str, reported: str, field: str, value: object) -> Malformed:
+        return _completion(model, name, reported, field, **{field: value})
 
     return [
         of("too many stops", "at most 4", "stop", ["a", "b", "c", "d", "e"]),
@@ -228,8 +230,8 @@ def _unsupported(model: str) -> list[Malformed]:
 def _unable(model: str) -> list[Malformed]:
     """Return what a model refuses that has one next token, and a chat without a template."""
 
-    def of(field: str, value: object, told: str) -> Malformed:
-        return _completion(model, f"{field} {value!r}", told, field, **{field: value})
+    def of(field: str, value: object, reported: str) -> Malformed:
+        return _completion(model, f"{field} {value!r}", reported, field, **{field: value})
 
     tool = {"type": "function", "function": {"name": "f"}}
     return [
@@ -253,8 +255,8 @@ def _unable(model: str) -> list[Malformed]:
 
 
 def _chats(model: str) -> list[Malformed]:
-    def of(name: str, told: str, param: str | None, *messages: object) -> Malformed:
-        return _chat(model, name, told, param, messages=messages)
+    def of(name: str, reported: str, param: str | None, *messages: object) -> Malformed:
+        return _chat(model, name, reported, param, messages=messages)
 
     user = {"role": "user", "content": "a"}
     missing = Malformed(
@@ -287,10 +289,10 @@ def _chats(model: str) -> list[Malformed]:
 
 
 def _images(model: str) -> list[Malformed]:
-    def of(name: str, told: str, part: object, field: str = ".image_url.url") -> Malformed:
+    def of(name: str, reported: str, part: object, field: str = ".image_url.url") -> Malformed:
         messages = [{"role": "user", "content": [part]}]
         param = f"messages[0].content[0]{field}"
-        return _chat(model, name, told, param, messages=messages)
+        return _chat(model, name, reported, param, messages=messages)
 
     def image(url: str) -> dict[str, object]:
         return {"type": "image_url", "image_url": {"url": url}}

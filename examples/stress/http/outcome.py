@@ -67,12 +67,14 @@ def report(outcome: Outcome) -> str:
     tally, after = outcome.tally, outcome.after
     mebi = 1 << 20
     rate = tally.cached_tokens / max(1, tally.prompt_tokens)
-    told = {name: after.get(f'kvproof_requests_total{{outcome="{name}"}}', 0) for name in OUTCOMES}
+    reported = {
+        name: after.get(f'kvproof_requests_total{{outcome="{name}"}}', 0) for name in OUTCOMES
+    }
     lines = [
         f"{outcome.seconds:.0f} s: {tally.completed} completed, {tally.cancelled} cancelled, "
         f"{tally.turned_away} turned away with 429 "
         f"({tally.completed / outcome.seconds:.0f} answers a second)",
-        f"the server counts, warm-up included: {_words_of(told)}",
+        f"the server counts, warm-up included: {_words_of(reported)}",
         f"answers that differ: {len(tally.wrong)}, and {tally.near_ties} at near ties",
         f"unexpected: {dict(tally.unexpected) or 'nothing'}",
         f"prompt tokens from the cache: {rate:.1%}",

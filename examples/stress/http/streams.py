@@ -63,7 +63,7 @@ async def _answer(
 ) -> Streamed:
     status, rest, seen, decoder = 0, b"", 0, EventDecoder()
     text: list[str] = []
-    told = Streamed(0)
+    reported = Streamed(0)
     async for event in _events(connection, reader):
         if isinstance(event, h11.Response):
             status = event.status_code
@@ -71,15 +71,15 @@ async def _answer(
             rest += event.data
         elif isinstance(event, h11.Data):
             for found in decoder.feed(event.data):
-                told = _take(told, found.data, text)
+                reported = _take(reported, found.data, text)
                 seen += 1
                 if leave_after is not None and seen >= leave_after:
                     return Streamed(0, "".join(text))
     if status != 200:
         return Streamed(status, error=rest.decode())
-    if not told.finish and not told.error:
+    if not reported.finish and not reported.error:
         raise BrokenStream(f"the stream ended after {seen} events without an end")
-    return told._replace(status=status, text="".join(text))
+    return reported._replace(status=status, text="".join(text))
 
 
 async def _events(connection: h11.Connection, reader: asyncio.StreamReader) -> AsyncIterator[Any]:
@@ -93,16 +93,16 @@ async def _events(connection: h11.Connection, reader: asyncio.StreamReader) -> A
             yield event
 
 
-def _take(told: Streamed, data: bytes, text: list[str]) -> Streamed:
+def _take(reported: Streamed, data: bytes, text: list[str]) -> Streamed:
     if data == b"[DONE]":
-        return told
+        return reported
     event = msgspec.json.decode(data)
     if "error" in event:
-        return told._replace(error=event["error"]["message"])
-    told = told._replace(usage=event.get("usage") or told.usage)
+        return reported._replace(error=event["error"]["message"])
+    reported = reported._replace(usage=event.get("usage") or reported.usage)
     for choice in event["choices"]:
         text.append(choice["text"])
         ids = tuple(choice.get("token_ids", ()))
-        finish = choice["finish_reason"] or told.finish
-        told = told._replace(tokens=told.tokens + ids, finish=finish)
-    return told
+        finish = choice["finish_reason"] or reported.finish
+        reported = reported._replace(tokens=reported.tokens + ids, finish=finish)
+    return reported

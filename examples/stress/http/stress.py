@@ -91,39 +91,41 @@ class Client:
             leave = self._draw.choice((None, None, None, 0, 1, 2, 5, 20))
             body = want.body | {"stream": True, "stream_options": {"include_usage": True}}
             try:
-                told = await stream(self._server.host, self._server.port, body, leave_after=leave)
+                reported = await stream(
+                    self._server.host, self._server.port, body, leave_after=leave
+                )
             except Exception as error:  # noqa: BLE001 - whatever a client can meet is a finding
                 self._tally.unexpected[f"{type(error).__name__}: {error}"[:200]] += 1
                 continue
-            await self._count(want, told)
+            await self._count(want, reported)
 
-    async def _count(self, want: Expected, told: Streamed) -> None:
+    async def _count(self, want: Expected, reported: Streamed) -> None:
         tally = self._tally
-        if told.status == 0:
+        if reported.status == 0:
             tally.cancelled += 1
-        elif told.status == 429:
+        elif reported.status == 429:
             tally.turned_away += 1
             await asyncio.sleep(self._draw.uniform(0.05, 0.5))
-        elif told.status != 200 or told.error:
-            tally.unexpected[f"{told.status} {told.error}"[:200]] += 1
+        elif reported.status != 200 or reported.error:
+            tally.unexpected[f"{reported.status} {reported.error}"[:200]] += 1
         else:
-            self._judge(want, told)
+            self._judge(want, reported)
 
-    def _judge(self, want: Expected, told: Streamed) -> None:
+    def _judge(self, want: Expected, reported: Streamed) -> None:
         tally = self._tally
         tally.completed += 1
-        assert told.usage is not None
-        tally.prompt_tokens += told.usage["prompt_tokens"]
-        tally.cached_tokens += told.usage["prompt_tokens_details"]["cached_tokens"]
-        if (told.text, told.tokens, told.finish) == want[1:4]:
+        assert reported.usage is not None
+        tally.prompt_tokens += reported.usage["prompt_tokens"]
+        tally.cached_tokens += reported.usage["prompt_tokens_details"]["cached_tokens"]
+        if (reported.text, reported.tokens, reported.finish) == want[1:4]:
             return
-        pairs = enumerate(zip(told.tokens, want.tokens, strict=False))
+        pairs = enumerate(zip(reported.tokens, want.tokens, strict=False))
         first = next((place for place, (a, b) in pairs if a != b), None)
         if first is not None and want.gaps[first] < self._tolerance:
             tally.near_ties += 1
         else:
             tally.wrong.append(
-                f"prompt {want.body['prompt'][:40]!r}: {told} instead of {want[1:4]}"
+                f"prompt {want.body['prompt'][:40]!r}: {reported} instead of {want[1:4]}"
             )
 
 

@@ -120,7 +120,7 @@ def _size_line(size: int, device: str, nbytes: int, repeats: int, slots: int) ->
     took = measure(calls, repeats)
     pages = bench.nbytes // size
 
-    def told(way: str) -> str:
+    def reported(way: str) -> str:
         both = [took[f"{way} {verb}"] for verb in ("store", "retrieve")]
         rates = " ".join(f"{bench.nbytes / each.whole / 1e9:6.1f}" for each in both)
         host = " ".join(f"{each.host / pages * 1e6:.1f}" for each in both)
@@ -130,7 +130,7 @@ def _size_line(size: int, device: str, nbytes: int, repeats: int, slots: int) ->
         took[f"engine {verb}"].whole <= took[f"kernel {verb}"].whole
         for verb in ("store", "retrieve")
     )
-    return f"{size >> 10:>6} KiB{told('kernel'):>30}{told('engine'):>30}", ahead
+    return f"{size >> 10:>6} KiB{reported('kernel'):>30}{reported('engine'):>30}", ahead
 
 
 def _crossing(faster: list[bool]) -> str:

@@ -44,8 +44,8 @@ def through_a_server(config: Config) -> Counter[str]:
     server = LocalServer(Settings(size=2 * layout.nbytes + 4096))
     pinned = _pinned(config, memoryview(server.arena))
     ids = ids_of(writer, 2, 0)
-    told = bytes.fromhex(layout.fingerprint)
-    with server.client(layout=told) as one, server.client(layout=told) as two:
+    reported = bytes.fromhex(layout.fingerprint)
+    with server.client(layout=reported) as one, server.client(layout=reported) as two:
         room = one.reserve(dict.fromkeys(KEYS, layout.nbytes))
         lend(writer, [0, 1], [room.views[key] for key in KEYS])
         writer.store(ids=ids, objects=[0, 1], skip=0)
@@ -115,9 +115,9 @@ def in_two_processes(config: Config) -> Counter[str]:
         for machine in (mine, twin):
             machine.store(ids=ids_of(machine, 2, 0), objects=[0, 1], skip=0)
         shared = share(mine.subject.tensors) if pinned else b""
-        told = _other(config, msgspec.msgpack.encode(welcome), shared)
-        if told:
-            raise Violation("retrieved_bytes_reach_their_blocks", "", told)
+        reported = _other(config, msgspec.msgpack.encode(welcome), shared)
+        if reported:
+            raise Violation("retrieved_bytes_reach_their_blocks", "", reported)
         coverage.checks["retrieved_bytes_reach_their_blocks"] += 1
         if shared:
             _judge_shared(coverage, mine, twin, [bytes(chunk) for chunk in chunks])
@@ -152,15 +152,15 @@ def _other(config: Config, welcome: bytes, shared: bytes) -> str:
     process.start()
     there.close()
     try:
-        told: str = here.recv() if here.poll(SECONDS) else f"no answer within {SECONDS} s"
+        reported: str = here.recv() if here.poll(SECONDS) else f"no answer within {SECONDS} s"
     except EOFError:
-        told = "the other process ended without an answer"
+        reported = "the other process ended without an answer"
     finally:
         process.join(SECONDS)
         if process.is_alive():
             process.kill()
             process.join()
-    return told
+    return reported
 
 
 def _over_there(answer: Connection[str, str], config: Config, data: bytes, shared: bytes) -> None:

@@ -9,7 +9,7 @@ look-ups wait while others store, drop and evict. Calls, keywords in JSON:
   and what an object of a chunk is made of: tables by object, and the chunks at the end of a hit
   that it is needed for, -1 for all.
 - `write(instance, table, blocks)`, `fill(instance, byte)`, `read(instance, table, blocks)`.
-- `store(ids, **chunks) -> [well, kept]` (None if it is not told), `ask(**chunks) -> chunks found`,
+- `store(ids, **chunks) -> [well, kept]` (None: not reported), `ask(**chunks) -> chunks found`,
   `take(ids, skip, **chunks) -> well`, `free(**chunks)`, `end(request)`, where `chunks` are
   `instance`, `request`, `tokens`, `start`, `end` and `salt`.
 - `delete(part, last, **chunks) -> [deleted, locked]`, `evict(share)`, `there(part, **chunks)`,

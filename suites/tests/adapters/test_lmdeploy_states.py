@@ -194,14 +194,14 @@ def lying(target: Target, nth: int, change: Callable[[Scheduled], Scheduled]) ->
     """Let the `nth` admission say something else than it did."""
     admit, count = target.admit, 0
 
-    def told(request: Request, compute: int | None = None) -> object:
+    def reported(request: Request, compute: int | None = None) -> object:
         nonlocal count
         count += 1
         answer = admit(request, compute)
         assert isinstance(answer, Scheduled)
         return change(answer) if count == nth else answer
 
-    target.admit = told  # type: ignore[method-assign,assignment] - that is the lie
+    target.admit = reported  # type: ignore[method-assign,assignment] - that is the lie
     return target
 
 

@@ -366,8 +366,8 @@ def test_a_field_of_the_wrong_type_is_a_verdict_in_process_too(
 
 
 def test_lists_and_integers_of_an_engine_s_own_are_read_as_those_of_a_worker() -> None:
-    told = replace(ADMITTED, blocks=[[np.int32(1)]], tables=[[1]], hit=np.int64(0))  # type: ignore[arg-type]  # what engines do
-    assert answering("admit", told).admit(Request("a", (1, 2, 3))) == ADMITTED
+    reported = replace(ADMITTED, blocks=[[np.int32(1)]], tables=[[1]], hit=np.int64(0))  # type: ignore[arg-type]  # what engines do
+    assert answering("admit", reported).admit(Request("a", (1, 2, 3))) == ADMITTED
     assert answering("inspect", INSPECTED).inspect() == INSPECTED
 
 

@@ -268,13 +268,13 @@ def test_a_head_that_was_cut_short_shows_nothing(tmp_path):
 
 
 def test_verdicts_are_matched_across_versions_of_an_engine(tmp_path):
-    def told(target: str, word: str):
+    def reported(target: str, word: str):
         outcome = {"pass": "FIXED", "fail": "FAILED"}[word]
         replayed = Replayed(target=target, path="corpus/x.log", outcome=outcome)
         return [verdict("a", word, target=target), replayed]
 
-    write_run(tmp_path / "base", 0, [*told("vllm==1", "pass"), sample(1.0, target="vllm==1")])
-    write_run(tmp_path / "head", 60, [*told("vllm==2", "fail"), sample(1.0, target="vllm==2")])
+    write_run(tmp_path / "base", 0, [*reported("vllm==1", "pass"), sample(1.0, target="vllm==1")])
+    write_run(tmp_path / "head", 60, [*reported("vllm==2", "fail"), sample(1.0, target="vllm==2")])
     found = judged(tmp_path / "base", tmp_path / "head")
     assert {(c.subject.kind, c.subject.target) for c in found.verdicts} == {
         ("property", "vllm"),
@@ -324,9 +324,9 @@ def test_the_command_writes_all_three_files_and_a_step_summary(tmp_path):
     )
     assert done.code == 4, done
     assert "SLOWER" in done.out
-    told = msgspec.json.decode((tmp_path / "out" / "comparison.json").read_bytes())
-    assert told["exit_code"] == 4
-    assert {row["change"] for row in told["rows"]} >= {"slower", "same"}
+    reported = msgspec.json.decode((tmp_path / "out" / "comparison.json").read_bytes())
+    assert reported["exit_code"] == 4
+    assert {row["change"] for row in reported["rows"]} >= {"slower", "same"}
     page = Page((tmp_path / "out" / "comparison.html").read_text())
     assert page.tags <= TAGS
     assert "CPU time per token" in " ".join(page.text)

@@ -130,9 +130,9 @@ def test_the_pytest_plugin_agrees(events: list[AnyEvent], word: str, code: int) 
         item.runtest()
         return
     raised = pytest.xfail.Exception if word == "expected_failure" else Broken
-    with pytest.raises(raised) as told:
+    with pytest.raises(raised) as reported:
         item.runtest()
-    assert word != "fail" or "it broke" in str(told.value) or "because" in str(told.value)
+    assert word != "fail" or "it broke" in str(reported.value) or "because" in str(reported.value)
 
 
 def test_a_record_of_0_13_that_took_a_failure_back_is_no_pass(tmp_path: Path) -> None:

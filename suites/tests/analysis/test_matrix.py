@@ -65,11 +65,11 @@ def run(tmp_path: Path) -> Run:
             sentence="of a part", verdict="pass",
         )
     ]  # fmt: skip
-    told = [
+    reported = [
         exercised("one==1.0", {"0": 3, "1": 1}, []),
         exercised("two==2.0", {"0": 5}, ["a hit of one block"]),
     ]
-    return Run(directory=tmp_path, manifest=manifest, events=[*verdicts, *part, *told])
+    return Run(directory=tmp_path, manifest=manifest, events=[*verdicts, *part, *reported])
 
 
 def test_what_is_red_comes_first_and_what_is_not_judged_last(run: Run) -> None:
@@ -95,8 +95,8 @@ def test_evidence_says_what_was_reached(run: Run) -> None:
 
 
 def test_reasons_are_given_for_everything_but_a_pass(run: Run) -> None:
-    told = {(r.property, r.verdict, r.targets) for r in matrix.matrix_of(run).reasons}
-    assert told == {
+    reported = {(r.property, r.verdict, r.targets) for r in matrix.matrix_of(run).reasons}
+    assert reported == {
         ("epsilon", "fail", "two==2.0"),
         ("delta", "inconclusive", "two==2.0"),
         ("gamma", "expected_failure", "one==1.0"),

@@ -72,8 +72,8 @@ def test_evidence_of_any_job_counts(tmp_path, first, second, word):
 
 def test_situations_that_two_jobs_lacked_each_are_seen_by_both(tmp_path):
     def lacking(seen: str, lacked: str):
-        told = replace(verdict("a", "inconclusive"), reason=f"never happened: {lacked}")
-        return replace(told, situations={seen: 3, lacked: 0}, checks=5)
+        reported = replace(verdict("a", "inconclusive"), reason=f"never happened: {lacked}")
+        return replace(reported, situations={seen: 3, lacked: 0}, checks=5)
 
     one = write_run(tmp_path / "1", 0, [lacking("x", "y")])
     two = write_run(tmp_path / "2", 9, [lacking("y", "x")])

@@ -60,14 +60,14 @@ def objects(*numbers, size=1000):
     return {key(n): content(key(n), size) for n in numbers}
 
 
-def hold(address, told, size):
+def hold(address, reported, size):
     """Read one object under a lease and write half of another one; then do nothing."""
     store = connect(address, timeout=SLOW)
     lease = store.acquire([key(0)])
     room = store.reserve({key(1): size})
     half = content(key(1), size)[: size // 2]
     room.views[key(1)][: size // 2] = half
-    told.put((os.getpid(), lease.views[0] is not None))
+    reported.put((os.getpid(), lease.views[0] is not None))
     time.sleep(SLOW)
     room.views[key(1)][:] = b"\xff" * size
 
@@ -76,10 +76,10 @@ def hold(address, told, size):
 def holder(server, client):
     """A process that holds a lease on object 0 and half of object 1, of half the memory."""
     client.store(objects(0))
-    told = SPAWN.SimpleQueue()
-    process = SPAWN.Process(target=hold, args=(server.address, told, SIZE // 2))
+    reported = SPAWN.SimpleQueue()
+    process = SPAWN.Process(target=hold, args=(server.address, reported, SIZE // 2))
     process.start()
-    assert told.get() == (process.pid, True)
+    assert reported.get() == (process.pid, True)
     yield process
     process.kill()
     process.join()

@@ -75,12 +75,12 @@ def test_a_server_says_where_it_is_serves_and_stops_cleanly(tmp_path, address):
         with connect(address, namespace="weights [1]", timeout=30) as client:
             client.store({key(0): content(key(0), 1000)})
             lease = client.acquire([key(0), key(1)])
-            told = here("cache-server", "status", "--address", address, cwd=tmp_path)
-            assert told.code == 0
+            reported = here("cache-server", "status", "--address", address, cwd=tmp_path)
+            assert reported.code == 0
             for text in ("of 2 MiB used", "1 readable, 1 under a lease", "weights [1]", "live"):
-                assert text in told.out, told.out
-            told = here("cache-server", "status", "--address", address, "--json", cwd=tmp_path)
-            report = json.loads(told.out)
+                assert text in reported.out, reported.out
+            reported = here("cache-server", "status", "--address", address, "--json", cwd=tmp_path)
+            report = json.loads(reported.out)
             assert (report["objects"], report["hits"], report["misses"]) == (1, 1, 1)
             url = f"http://127.0.0.1:{port}/metrics"
             running.until(lambda: "leased_objects 1.0" in fetched(url))

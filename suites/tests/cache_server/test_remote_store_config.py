@@ -129,5 +129,7 @@ def test_without_redis_py_the_extra_is_named_and_nothing_else_breaks():
         "try: connect('redis://127.0.0.1')\n"
         "except ConfigError as error: print(error)"
     )
-    told = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    assert told.stdout == "redis is not installed: pip install 'kvproof[redis]'\n"
+    reported = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=True
+    )
+    assert reported.stdout == "redis is not installed: pip install 'kvproof[redis]'\n"

@@ -78,9 +78,9 @@ def test_keys_are_equal_in_every_process(server):
         )
         for _ in range(2)
     ]
-    told = [json.loads(each.stdout) for each in ran]
-    assert [hits for _, hits in told] == [HITS["fresh"], HITS["shared"]]
-    assert told[0][0] == told[1][0] == [[*each] for each in answers(engine())]
+    reported = [json.loads(each.stdout) for each in ran]
+    assert [hits for _, hits in reported] == [HITS["fresh"], HITS["shared"]]
+    assert reported[0][0] == reported[1][0] == [[*each] for each in answers(engine())]
 
 
 def test_a_reset_of_one_host_costs_the_others_nothing(server):

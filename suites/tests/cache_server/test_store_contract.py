@@ -53,10 +53,10 @@ class NewestFirst(DictStore):
 
 class ForgetsAtLookup(DictStore):
     def status(self):
-        told = super().status()
+        reported = super().status()
         if len(self.objects) > 3:
             self.objects.popitem()
-        return told
+        return reported
 
 
 class KeepsDropped(DictStore):
@@ -66,8 +66,8 @@ class KeepsDropped(DictStore):
 
 class CountsTwice(DictStore):
     def status(self):
-        told = super().status()
-        return told._replace(pinned=sum(self.leases.values()))
+        reported = super().status()
+        return reported._replace(pinned=sum(self.leases.values()))
 
 
 FAULTS = (

@@ -53,16 +53,16 @@ def test_a_bench_run_is_explained(tmp_path: Path) -> None:
     run = tmp_path / "run"
     ended = here(*BENCH.split(), *SMALL.split(), "--output", str(run), cwd=tmp_path)
     assert ended.code == 0, ended.err
-    told = [event for event in read_run(run).events if isinstance(event, Explained)]
-    assert len(told) == 40
-    assert all(sum(each.lost.values()) == each.optimum - each.hit for each in told)
+    reported = [event for event in read_run(run).events if isinstance(event, Explained)]
+    assert len(reported) == 40
+    assert all(sum(each.lost.values()) == each.optimum - each.hit for each in reported)
     out = here("explain", str(run), cwd=tmp_path).out
     assert (
         sum(" reusable tokens" in line or "hit nothing" in line for line in out.splitlines()) > 40
     )
     for text in ((run / "report.html").read_text(), (run / "report.md").read_text()):
         assert "Why hits were not longer" in text
-        assert f"{sum(each.hit for each in told):,}" in text
+        assert f"{sum(each.hit for each in reported):,}" in text
 
 
 @pytest.mark.parametrize(

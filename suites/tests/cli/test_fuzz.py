@@ -341,8 +341,8 @@ def test_what_a_unit_claimed_and_did_not_shrink_is_free_again(tmp_path, monkeypa
 def test_a_failure_that_no_unit_shrunk_is_no_pass(tmp_path, monkeypatch):
     met = answer(1, unshrunk={PLANTED: 3}, failed=[PLANTED], checks={PLANTED: 9})
     assert campaign(Answering(met), tmp_path, monkeypatch, units=1) == 1
-    told = ("fail", "it failed in 3 histories, not shrunk")
-    assert verdict_on(PLANTED, tmp_path / "run") == told
+    reported = ("fail", "it failed in 3 histories, not shrunk")
+    assert verdict_on(PLANTED, tmp_path / "run") == reported
 
 
 def test_units_that_cannot_be_done_are_not_forgotten_by_a_restart(tmp_path, monkeypatch):

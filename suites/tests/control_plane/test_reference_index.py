@@ -185,7 +185,7 @@ for index in range(300):
 
 
 def test_equal_histories_have_equal_tables_victims_and_keys_in_every_process():
-    told = [
+    reported = [
         subprocess.run(
             [sys.executable, "-c", IN_A_PROCESS],
             capture_output=True,
@@ -196,5 +196,5 @@ def test_equal_histories_have_equal_tables_victims_and_keys_in_every_process():
         ).stdout
         for seed in ("1", "2")
     ]
-    assert told[0] == told[1]
-    assert len(set(told[0].splitlines())) > 300, "the history does something"
+    assert reported[0] == reported[1]
+    assert len(set(reported[0].splitlines())) > 300, "the history does something"

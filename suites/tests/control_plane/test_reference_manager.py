@@ -253,7 +253,7 @@ def test_equal_tokens_of_other_tenants_share_nothing():
 
 def drive(seed):
     """Serve a random history; return every answer, every victim and the state at its end."""
-    rng, manager, told = random.Random(seed), open_manager(12), []
+    rng, manager, reported = random.Random(seed), open_manager(12), []
     for index in range(200):
         manager.begin_step()
         tokens = [rng.randrange(2) for _ in range(rng.randrange(1, 20))]
@@ -261,21 +261,21 @@ def drive(seed):
         answer = manager.admit(f"r{index}", tokens, namespace=Namespace(salt=salt))
         refused = isinstance(answer, Refusal)
         first = answer[:2] if refused else (answer.hit, answer.start)
-        told.append((*first, [] if refused else answer.table.tolist()))
+        reported.append((*first, [] if refused else answer.table.tolist()))
         manager.end_step(manager._steps.newest)
         if rng.random() < 0.8 or isinstance(answer, Refusal):
             leaving = list(manager.live)[: rng.randrange(1, 3)]
-            told += [manager.release(name).tolist() for name in leaving]
+            reported += [manager.release(name).tolist() for name in leaving]
         if rng.random() < 0.1:
-            told.append(manager.evict(rng.randrange(3)).tolist())
+            reported.append(manager.evict(rng.randrange(3)).tolist())
         if rng.random() < 0.02:
             manager.reset()
-    return told, state(manager)
+    return reported, state(manager)
 
 
 def test_equal_histories_have_equal_tables_victims_and_states():
-    told, end = drive(7)
-    assert (told, end) == drive(7)
-    assert drive(8) != (told, end)
-    assert {len(answer) for answer in told} >= {0, 3}
-    assert any(answer[0] for answer in told if len(answer) == 3 and answer[0] != "no_space")
+    reported, end = drive(7)
+    assert (reported, end) == drive(7)
+    assert drive(8) != (reported, end)
+    assert {len(answer) for answer in reported} >= {0, 3}
+    assert any(answer[0] for answer in reported if len(answer) == 3 and answer[0] != "no_space")

@@ -225,10 +225,10 @@ def test_events_tell_nothing_of_partial_blocks():
 def test_a_tail_that_is_evicted_is_told_by_its_block():
     manager = partial()
     answer = serve(manager, "a", [1] * 7)
-    told = []
-    manager.eviction.on_evicted.append(lambda group, ids: told.append((group, ids.tolist())))
+    reported = []
+    manager.eviction.on_evicted.append(lambda group, ids: reported.append((group, ids.tolist())))
     assert manager.evict(1).tolist() == [answer.table[1]]
-    assert told == [(0, [answer.table[1]])]
+    assert reported == [(0, [answer.table[1]])]
 
 
 @pytest.mark.parametrize(("length", "hit", "units"), [(16, 11, 4), (20, 8, 5)])

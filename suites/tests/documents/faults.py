@@ -21,8 +21,8 @@ def table() -> str:
     faults = sorted(load().values(), key=lambda fault: fault.mechanism)
     groups = [(name, list(found)) for name, found in groupby(faults, lambda each: each.mechanism)]
     kinds = Counter(fault.kind for fault in faults)
-    told = ", ".join(f"{count} of {kind}" for kind, count in kinds.most_common())
-    count = f"{len(faults)} faults over {len(groups)} mechanisms: {told}.\n"
+    reported = ", ".join(f"{count} of {kind}" for kind, count in kinds.most_common())
+    count = f"{len(faults)} faults over {len(groups)} mechanisms: {reported}.\n"
     return count + "".join(_section(name, found) for name, found in groups)
 
 

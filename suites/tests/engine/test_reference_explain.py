@@ -42,9 +42,9 @@ def test_a_repeated_prompt_loses_only_alignment():
     assert serve(explained, "r0", A).sentence() == (
         "hit nothing: no token of it was computed and stored before"
     )
-    told = serve(explained, "r1", A)
-    assert (told.optimum, told.hit, told.lost) == (39, 36, {"alignment": 3})
-    assert told.sentence() == (
+    reported = serve(explained, "r1", A)
+    assert (reported.optimum, reported.hit, reported.lost) == (39, 36, {"alignment": 3})
+    assert reported.sentence() == (
         "hit 36 of 39 reusable tokens: 3 lost because hits are whole units of 4 tokens"
     )
     assert serve(explained, "r2", A[:21]).sentence() == "hit all 20 reusable tokens"
@@ -53,24 +53,24 @@ def test_a_repeated_prompt_loses_only_alignment():
 def test_tokens_that_no_whole_block_holds_are_reusable_and_lost():
     explained = explainer()
     serve(explained, "r0", A[:7])
-    told = serve(explained, "r1", A)
-    assert (told.optimum, told.hit, told.lost) == (7, 4, {"alignment": 3})
+    reported = serve(explained, "r1", A)
+    assert (reported.optimum, reported.hit, reported.lost) == (7, 4, {"alignment": 3})
 
 
 def test_eviction_is_named():
     explained = explainer()
     serve(explained, "r0", A)
     explained.manager.evict(4)
-    told = serve(explained, "r1", A)
-    assert told.lost == {"alignment": 3, "eviction": 12}
-    assert "12 lost because the blocks from token 24 on were evicted" in told.sentence()
+    reported = serve(explained, "r1", A)
+    assert reported.lost == {"alignment": 3, "eviction": 12}
+    assert "12 lost because the blocks from token 24 on were evicted" in reported.sentence()
 
 
 def test_a_missing_checkpoint_is_named():
     explained = explainer(FULL, STATE)
     serve(explained, "r0", A)
-    told = serve(explained, "r1", [*A[:30], 7, 7])
-    assert told.sentence() == (
+    reported = serve(explained, "r1", [*A[:30], 7, 7])
+    assert reported.sentence() == (
         "hit 0 of 30 reusable tokens: 2 lost because hits are whole units of 4 tokens, "
         "28 lost because no state checkpoint was saved between 0 and 28"
     )
@@ -82,9 +82,9 @@ def test_an_evicted_checkpoint_is_named():
     serve(explained, "r0", A)
     for name in ("r1", "r2"):
         serve(explained, name, [ord(name[1]), *A])
-    told = serve(explained, "r3", A)
-    assert told.lost == {"alignment": 3, "checkpoint_evicted": 36}
-    assert "36 lost because the state checkpoint after 36 tokens was evicted" in told.sentence()
+    reported = serve(explained, "r3", A)
+    assert reported.lost == {"alignment": 3, "checkpoint_evicted": 36}
+    assert "36 lost because the state checkpoint after 36 tokens was evicted" in reported.sentence()
 
 
 def test_a_checkpoint_of_another_branch_of_the_same_node_is_not_there():
@@ -99,9 +99,9 @@ def test_a_checkpoint_of_another_branch_of_the_same_node_is_not_there():
 def test_no_room_for_a_checkpoint_is_named():
     explained = explainer(FULL, STATE, state_pool="separate", max_requests=1)
     serve(explained, "r0", A)
-    told = serve(explained, "r1", A)
-    assert told.lost == {"alignment": 3, "no_row": 36}
-    assert "there was no room to save the state after 36 tokens" in told.sentence()
+    reported = serve(explained, "r1", A)
+    assert reported.lost == {"alignment": 3, "no_row": 36}
+    assert "there was no room to save the state after 36 tokens" in reported.sentence()
 
 
 def test_a_window_is_named():
@@ -112,17 +112,17 @@ def test_a_window_is_named():
     serve(
         explained, "r1", [100 + token for token in A[:20]]
     )  # takes what r0 left behind its window
-    told = serve(explained, "r2", [*A[:16], 7, 7])
-    assert told.lost == {"window": 16}
-    assert "16 lost because the window before token 16 was evicted" in told.sentence()
+    reported = serve(explained, "r2", [*A[:16], 7, 7])
+    assert reported.lost == {"window": 16}
+    assert "16 lost because the window before token 16 was evicted" in reported.sentence()
 
 
 def test_a_span_is_named():
     explained = explainer()
     image = Span("image", 10, 20, "x")
     serve(explained, "r0", A, spans=[image])
-    told = serve(explained, "r1", [*A[:30]], spans=[image])
-    assert told.lost == {"alignment": 1, "span": 20}
+    reported = serve(explained, "r1", [*A[:30]], spans=[image])
+    assert reported.lost == {"alignment": 1, "span": 20}
     other = serve(explained, "r2", A, spans=[image._replace(content="y")])
     assert (other.optimum, other.hit) == (10, 8)
 
@@ -143,38 +143,38 @@ def test_missing_expert_rows_are_named():
 def test_access_takes_what_is_left():
     explained = explainer()
     serve(explained, "r0", A)
-    told = serve(explained, "r1", A, access=decide(enabled=True, needs_every_token=True))
-    assert told.lost == {"alignment": 3, "access": 36}
-    assert "it may not read the cache (needs every prompt token)" in told.sentence()
+    reported = serve(explained, "r1", A, access=decide(enabled=True, needs_every_token=True))
+    assert reported.lost == {"alignment": 3, "access": 36}
+    assert "it may not read the cache (needs every prompt token)" in reported.sentence()
 
 
 def test_nothing_is_reusable_while_caching_is_off():
     explained = explainer(enable_prefix_caching=False)
     serve(explained, "r0", A)
-    told = serve(explained, "r1", A)
-    assert (told.optimum, told.hit) == (0, 0)
-    assert told.sentence().endswith("(prefix caching is off)")
+    reported = serve(explained, "r1", A)
+    assert (reported.optimum, reported.hit) == (0, 0)
+    assert reported.sentence().endswith("(prefix caching is off)")
 
 
 def test_partial_blocks_give_back_what_alignment_takes():
     explained = explainer(cache_partial_blocks=True)
     serve(explained, "r0", A[:30])
-    told = serve(explained, "r1", A)
-    assert (told.optimum, told.hit, told.lost) == (30, 30, {})
+    reported = serve(explained, "r1", A)
+    assert (reported.optimum, reported.hit, reported.lost) == (30, 30, {})
     explained.manager.evict(1)
     other = serve(explained, "r2", [*A[:30], 7])
     assert sum(other.lost.values()) == 30 - other.hit
     explained.manager.evict(1000)
-    told = serve(explained, "r3", A[:3])
-    assert told.lost == {"alignment": 2}
-    assert "no partial block that goes on from there is cached" in told.sentence()
+    reported = serve(explained, "r3", A[:3])
+    assert reported.lost == {"alignment": 2}
+    assert "no partial block that goes on from there is cached" in reported.sentence()
 
 
 def test_own_pins_are_named():
     explained = explainer(FULL, STATE, num_blocks=9)
     serve(explained, "r0", A[:24])
-    told = serve(explained, "r1", A[:25])
-    assert told.lost == {"no_row": 4, "own_pins": 20}
+    reported = serve(explained, "r1", A[:25])
+    assert reported.lost == {"no_row": 4, "own_pins": 20}
 
 
 def test_namespaces_and_epochs_share_nothing():
@@ -230,10 +230,10 @@ def test_a_limit_can_be_lifted_before_the_request_comes():
     assert explained.hit_without((), A) == 24
     assert explained.hit_without([*LIMITS][3:], A) == 36
     assert explained.hit_without(LIMITS, A) == 39
-    told = serve(explained, "r1", A)
-    assert [told.hit_without(limit) for limit in ("eviction", "alignment")] == [36, 39]
+    reported = serve(explained, "r1", A)
+    assert [reported.hit_without(limit) for limit in ("eviction", "alignment")] == [36, 39]
     with pytest.raises(KeyError):
-        told.hit_without("weather")
+        reported.hit_without("weather")
 
 
 def test_every_limit_has_a_name_in_reports_and_a_situation():

@@ -397,8 +397,8 @@ def test_a_remote_store_that_is_gone_fails_no_request_and_is_used_when_it_is_bac
     subject.cache.evict(100)
     assert served(subject, tokens) == (answer, 20)
     assert (failures > 0, subject.tiers.remote.failures) == (True, failures)
-    told = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert told == [
+    reported = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert reported == [
         "remote store: no cache server answers at ipc:///nowhere; "
         "what it has is missed, next attempt in 0 s",
         "remote store: answers again",

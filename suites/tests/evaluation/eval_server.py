@@ -150,11 +150,11 @@ class Handler(server.Handler):
         self.complete(body, text, "stop", self.usage(prompt, hit))
 
     def usage(self, prompt: str, hit: int) -> dict[str, Any] | None:
-        told = self.server.script.usage
+        reported = self.server.script.usage
         counts: dict[str, Any] = {"prompt_tokens": len(prompt) // 4, "completion_tokens": 6}
-        if told == "none":
+        if reported == "none":
             return counts
-        cached = hit // 4 if told == "true" else told
+        cached = hit // 4 if reported == "true" else reported
         return counts | {"prompt_tokens_details": {"cached_tokens": cached}}
 
     def complete(

@@ -55,15 +55,15 @@ def test_a_model_may_choose_to_say_nothing() -> None:
 def test_log_probabilities_arrive_where_they_are_asked_for(*, streams: bool) -> None:
     with scripted(stream=streams) as server:
         without = client(server).ask(PROMPT)
-        told = client(server, fields={"logprobs": True}).ask(PROMPT)
+        reported = client(server, fields={"logprobs": True}).ask(PROMPT)
     assert without.logprobs == ()
     halves = [RIGHT[: len(RIGHT) // 2], RIGHT[len(RIGHT) // 2 :]] if streams else [RIGHT]
-    assert told.logprobs == tuple(-len(word) / 8 for half in halves for word in half.split())
+    assert reported.logprobs == tuple(-len(word) / 8 for half in halves for word in half.split())
 
 
-@pytest.mark.parametrize("told", ["-" + "9" * 400, "true", '"-1"', "null"])
-def test_a_log_probability_that_is_none_is_not_told(told: str) -> None:
-    content = f'[{{"logprob": -0.5}}, {{"logprob": {told}}}]'
+@pytest.mark.parametrize("reported", ["-" + "9" * 400, "true", '"-1"', "null"])
+def test_a_log_probability_that_is_none_is_not_told(reported: str) -> None:
+    content = f'[{{"logprob": -0.5}}, {{"logprob": {reported}}}]'
     choice = f'{{"message": {{"content": "x"}}, "logprobs": {{"content": {content}}}}}'
     found = parse_completion(f'{{"choices": [{choice}]}}'.encode())
     assert (found.text, found.logprobs) == ("x", ())
@@ -139,7 +139,7 @@ def test_a_server_that_is_not_there_is_a_dropped_connection() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "problem"),
+    ("reported", "problem"),
     [
         (10**9, f"{10**9} cached tokens of a prompt of {len(PROMPT) // 4}"),
         (-1, "cached_tokens is -1, no count"),
@@ -150,8 +150,8 @@ def test_a_server_that_is_not_there_is_a_dropped_connection() -> None:
         ("none", ""),
     ],
 )
-def test_a_count_that_cannot_be_true_is_not_believed(told: object, problem: str) -> None:
-    with scripted(usage=told) as server:
+def test_a_count_that_cannot_be_true_is_not_believed(reported: object, problem: str) -> None:
+    with scripted(usage=reported) as server:
         reply = client(server).ask(PROMPT)
     assert reply.outcome == "answered"
     assert reply.usage.cached_tokens is None

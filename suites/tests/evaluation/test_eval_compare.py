@@ -93,12 +93,12 @@ def test_three_kinds_of_flips_are_told_apart() -> None:
 
 
 def test_log_probabilities_are_compared_where_texts_agree() -> None:
-    def told(*values: float) -> dict[str, Any]:
+    def scored(*values: float) -> dict[str, Any]:
         return {"logprobs": values}
 
     config = configured(URL, URL, URL)
-    off = [record(0, **told(-1.0, -2.0)), record(1, **told(-1.0)), record(2, **told(-3.0))]
-    on = [record(0, **told(-1.25, -2.0)), record(1, **told(-9.0), **wrong()), record(2)]
+    off = [record(0, **scored(-1.0, -2.0)), record(1, **scored(-1.0)), record(2, **scored(-3.0))]
+    on = [record(0, **scored(-1.25, -2.0)), record(1, **scored(-9.0), **wrong()), record(2)]
     samples = [*off, *(msgspec.structs.replace(each, configuration="on") for each in on)]
     assert row(compare(config, samples, 3), phase="cold").logprob == 0.25
     assert row(compared()).logprob is None

@@ -137,7 +137,7 @@ def test_a_running_server_is_reset_where_it_can_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "models"),
+    ("reported", "models"),
     [
         ("OK", ()),
         ("", ()),
@@ -147,9 +147,9 @@ def test_a_running_server_is_reset_where_it_can_be(tmp_path: Path) -> None:
     ],
 )
 def test_any_200_says_that_a_server_is_ready(
-    tmp_path: Path, told: str, models: tuple[str, ...]
+    tmp_path: Path, reported: str, models: tuple[str, ...]
 ) -> None:
-    with scripted(health=told) as running:
+    with scripted(health=reported) as running:
         config = EvalConfig(
             server=Server(base_url=running.url, health="/health"),
             configuration=(configuration("a"), configuration("b")),

@@ -92,7 +92,7 @@ def broken(part: ComponentSuite, index: int, fault: Planted) -> ComponentSuite:
 
 
 def falls(part: ComponentSuite, index: int, fault: Planted, budget: settings = UNSHRUNK) -> None:
-    """The fault is found by its property, and told by nothing else."""
+    """The fault is found by its property, and by nothing else."""
     copy = broken(part, index, fault)
     others = {prop.name for prop in part.properties} - {fault.property}
     seen = fallen(lambda seed: explore(copy, budget, seed=seed, tolerate=others))

@@ -88,21 +88,21 @@ def test_what_is_tolerated_ends_histories_quietly():
     ("seed", "order"), [(None, "ab"), (7, "abab")], ids=["always the same", "from a seed"]
 )
 def test_themes_take_turns_where_each_turn_draws_anew(seed, order):
-    told, drawn = [], []
+    reported, drawn = [], []
 
-    def theme(name):
+    def profile(name):
         def draw_config(draw):
             config = stack().draw_config(draw)
-            told.append(name)
+            reported.append(name)
             drawn.append((name, str(config), draw(st.integers(0, 10**9))))
             return config
 
         return draw_config
 
     budget = settings(FEW, max_examples=2 * exploration.TURN, stateful_step_count=1)
-    explore(stack()._replace(profiles=(theme("a"), theme("b"))), budget, seed=seed)
-    assert "".join(name for name, _ in groupby(told)) == order
-    counts = Counter(told)
+    explore(stack()._replace(profiles=(profile("a"), profile("b"))), budget, seed=seed)
+    assert "".join(name for name, _ in groupby(reported)) == order
+    counts = Counter(reported)
     assert counts["a"] == counts["b"] == exploration.TURN
     assert len(set(drawn)) > exploration.TURN
 
@@ -110,15 +110,17 @@ def test_themes_take_turns_where_each_turn_draws_anew(seed, order):
 def test_no_turn_draws_what_the_next_seed_draws():
     drawn: dict[int, list[str]] = {1: [], 2: []}
 
-    def theme(draw):
+    def profile(draw):
         drawn[seed].append(str(draw(st.integers(0, 10**9))))
         return {"room": 3}
 
     budget = settings(FEW, max_examples=2 * exploration.TURN, stateful_step_count=1)
     budget = settings(budget, derandomize=False, database=None)
     for seed in drawn:
-        explore(stack()._replace(draw_config=theme), budget, seed=seed)
-    once = {seed: set(told) - {"0"} for seed, told in drawn.items()}  # the simplest comes always
+        explore(stack()._replace(draw_config=profile), budget, seed=seed)
+    once = {
+        seed: set(reported) - {"0"} for seed, reported in drawn.items()
+    }  # the simplest comes always
     assert len(once[1] & once[2]) < len(once[1]) / 10
 
 
@@ -223,8 +225,8 @@ def test_scripts_of_version_0_13_still_find_play():
 
 
 def test_steps_are_spelled_out_with_the_failure_on_the_last(broken):
-    told = steps(broken[1].history, "wrong")
-    assert [(step.op, step.arguments, step.answer, step.note) for step in told[2:]] == [
+    reported = steps(broken[1].history, "wrong")
+    assert [(step.op, step.arguments, step.answer, step.note) for step in reported[2:]] == [
         ("push", "item=3", "2 items", ""),
         ("pop", "", "", "wrong"),
     ]

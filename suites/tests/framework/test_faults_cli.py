@@ -70,17 +70,17 @@ def test_the_script_fails_with_the_fault_and_passes_without(ran):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (("refusal_laeks", "x.py"), "did you mean 'refusal_leaks'?"),
         (("refusal_leaks",), "usage: python -m kvproof.suites.faults NAME"),
     ],
 )
-def test_nothing_is_planted_for_a_typing_error(arguments, told):
+def test_nothing_is_planted_for_a_typing_error(arguments, reported):
     planted = [sys.executable, "-m", "kvproof.suites.faults", *arguments]
     done = subprocess.run(planted, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert reported in done.stderr
 
 
 def test_a_complete_run_is_not_begun_again(ran):
@@ -91,17 +91,17 @@ def test_a_complete_run_is_not_begun_again(ran):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (("--only", "nothing"), "no fault matches --only 'nothing'"),
         (("--workers", "0"), "--workers 0 must be at least 1"),
         (("--budget", "debug"), "debug"),
     ],
 )
-def test_what_cannot_be_run_is_refused(tmp_path, arguments, told):
+def test_what_cannot_be_run_is_refused(tmp_path, arguments, reported):
     done = kvproof("faults", *arguments, cwd=tmp_path)
     assert done.code == 2
-    assert told in done.err
+    assert reported in done.err
     assert not [*tmp_path.iterdir()]
 
 
@@ -181,8 +181,8 @@ def test_the_shadow_memory_alone_sees_nothing_wrong_in_the_reference():
 
 
 def kill(oracle="invariant", **more):
-    told = {"suite": "cache", "property": "usage_adds_up", "sentence": "it does not", **more}
-    return Kill(oracle=oracle, cases=3, seconds=0.5, size=2, **told)
+    reported = {"suite": "cache", "property": "usage_adds_up", "sentence": "it does not", **more}
+    return Kill(oracle=oracle, cases=3, seconds=0.5, size=2, **reported)
 
 
 SEEN = judged(find("double_free"), kill(), shadow=kill("shadow memory"))
@@ -192,7 +192,7 @@ SURVIVOR = judged(find("hit_evicted"), None, reason="ran: cache", cases=200)
 
 
 @pytest.mark.parametrize(
-    ("events", "allowed", "expected", "verdict", "told"),
+    ("events", "allowed", "expected", "verdict", "reported"),
     [
         ([SEEN, COUNTED], 0, 2, "pass", ""),
         ([SEEN, SURVIVOR], 0, 2, "fail", "1 survived, 0 may: hit_evicted"),
@@ -203,9 +203,9 @@ SURVIVOR = judged(find("hit_evicted"), None, reason="ran: cache", cases=200)
          "pass", ""),
     ],
 )  # fmt: skip
-def test_the_verdict(events, allowed, expected, verdict, told):
+def test_the_verdict(events, allowed, expected, verdict, reported):
     found = conclude(events, allowed=allowed, expected=expected)
-    assert (found.verdict, found.reason) == (verdict, told)
+    assert (found.verdict, found.reason) == (verdict, reported)
 
 
 def run_of(tmp_path, *events):

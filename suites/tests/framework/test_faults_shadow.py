@@ -95,8 +95,8 @@ class Scripted(Judge):
     [((INVARIANT, CRASH, SHADOW), SHADOW), ((INVARIANT, CRASH, CRASH), None), ((SHADOW,), SHADOW)],
 )
 def test_only_a_shadow_memory_finds_for_the_shadow_memory(oracles, seen):
-    told = Scripted(*oracles).judge(find("stale_epoch"))
-    assert (told.kill.oracle, told.shadow and told.shadow.oracle) == (oracles[0], seen)
+    reported = Scripted(*oracles).judge(find("stale_epoch"))
+    assert (reported.kill.oracle, reported.shadow and reported.shadow.oracle) == (oracles[0], seen)
 
 
 LOUD = Property("quiet", (), "an invariant"), Property("read", (), "a read", oracle=SHADOW)

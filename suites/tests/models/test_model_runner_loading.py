@@ -1,4 +1,4 @@
-"""Folders become models, or are refused with the reason; whose fault it is is told."""
+"""Folders become models, or are refused with the reason; it names whose fault it is."""
 
 from __future__ import annotations
 

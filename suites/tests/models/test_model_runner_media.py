@@ -180,10 +180,10 @@ def test_a_request_is_routed_as_recorded(family, mode):
     others = (rows[:40] + 1) % 8
     again.model.replays["other"] = others
     found = routed(again, "other", text(50), salt="replayed")
-    told = torch.as_tensor(found.experts.rows.astype("int64"))
-    assert torch.equal(told[:40], others)
+    reported = torch.as_tensor(found.experts.rows.astype("int64"))
+    assert torch.equal(reported[:40], others)
     assert [start for start, _ in same["other"]][:3] == [0, 32, 40]
-    assert not torch.equal(told[40:45], (rows[40:45] + 1) % 8)
+    assert not torch.equal(reported[40:45], (rows[40:45] + 1) % 8)
 
 
 def test_a_router_that_cannot_be_told_is_no_silent_success(monkeypatch):

@@ -19,14 +19,14 @@ _TOLD = """\
 FAULTS = (
     *catalogued("parity"),
     Planted(
-        "every layer is told the experts of the first",
+        "every layer gets the experts of the first",
         "forced_experts_are_used",
         "model_runner.experts",
         "_forced(block, rows[:, :, layer])",
         "_forced(block, rows[:, :, 0])",
     ),
     Planted(
-        "the last row is told for ever",
+        "the last row is sent for ever",
         "a_replay_ends_with_its_rows",
         "model_runner.runner",
         _TOLD,
@@ -38,7 +38,7 @@ FAULTS = (
 """,
     ),
     Planted(
-        "the rows of one request are told to all",
+        "the rows of one request are sent to all",
         "a_replay_is_of_one_request_only",
         "model_runner.runner",
         "        recorded = self.replays.get(row.work.request_id)\n" + _TOLD,

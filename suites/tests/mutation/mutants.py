@@ -211,8 +211,8 @@ def left(folder: Path, modules: Sequence[str], size: int) -> list[str]:
 def sampled(folder: Path, module: str, size: int) -> list[str]:
     """Draw from a module; a larger sample contains the smaller ones."""
     command = [sys.executable, "-c", _NAMES, f"src/kvproof/reference/{module}.py"]
-    told = subprocess.check_output(command, cwd=folder, text=True)
-    names = told.split()
+    reported = subprocess.check_output(command, cwd=folder, text=True)
+    names = reported.split()
     random.Random(module).shuffle(names)
     return names[:size]
 

@@ -41,7 +41,7 @@ print(json.dumps({name: {
 CI_VARIABLES = ("CI", "GITHUB_ACTIONS", "TF_BUILD", "GITLAB_CI", "BUILDKITE", "TEAMCITY_VERSION")
 
 
-def told(before="", **environment):
+def reported(before="", **environment):
     plain = {key: value for key, value in os.environ.items() if key not in CI_VARIABLES}
     done = subprocess.run(
         [sys.executable, "-c", before + TOLD],
@@ -55,7 +55,7 @@ def told(before="", **environment):
 
 
 def test_budgets_keep_their_values_in_ci():
-    plain, ci = told(), told(CI="1", GITHUB_ACTIONS="true")
+    plain, ci = reported(), reported(CI="1", GITHUB_ACTIONS="true")
     assert plain == ci
     assert {name: (b["cases"], b["steps"], b["derandomize"]) for name, b in ci.items()} == {
         "pr": (200, 50, True),
@@ -77,7 +77,7 @@ settings.load_profile("odd")
 
 
 def test_budgets_take_nothing_from_the_profile_in_force():
-    assert told(ODD) == told()
+    assert reported(ODD) == reported()
 
 
 def test_budgets_shrink_but_neither_explain_nor_give_up_on_slow_targets():
@@ -112,7 +112,7 @@ class Told:
         self.histories = []
 
     def handle(self):
-        return InProcessHandle("told", self._make)
+        return InProcessHandle("reported", self._make)
 
     def _make(self, config):
         target, history = make_target(config), [config]
@@ -122,18 +122,18 @@ class Told:
         return target
 
     def _telling(self, history, verb, call):
-        def told(*arguments, **keywords):
+        def reported(*arguments, **keywords):
             history.append((verb, arguments, keywords))
             return call(*arguments, **keywords)
 
-        return told
+        return reported
 
 
 def drawn(budget, seed=None):
-    told = Told()
-    seen = explore(told.handle(), budget, seed=seed)
+    reported = Told()
+    seen = explore(reported.handle(), budget, seed=seed)
     assert seen.violation is None
-    return told.histories, seen
+    return reported.histories, seen
 
 
 @pytest.mark.slow(reason="explores until every situation occurs")

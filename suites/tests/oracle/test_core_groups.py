@@ -61,8 +61,8 @@ def tables(*groups):
     """Put these blocks into the groups; None leaves a group as it is."""
 
     def change(answer):
-        told = zip(groups, answer.blocks, strict=True)
-        blocks = tuple(own if ids is None else ids for ids, own in told)
+        reported = zip(groups, answer.blocks, strict=True)
+        blocks = tuple(own if ids is None else ids for ids, own in reported)
         return replace(answer, blocks=blocks, tables=blocks)
 
     return change
@@ -206,16 +206,16 @@ LIES = {
 
 
 def subject(lie):
-    """Return a reference that lies once, or always; a lie about nothing new is told last."""
+    """Return a reference that lies once, or always; a lie about nothing new comes last."""
     target, calls = make_target(lie.config), []
     honest = getattr(target, lie.verb)
     last = sum(1 for operation in lie.history if not isinstance(operation, ops.Lookup))
 
     def answer(*arguments, **keywords):
         calls.append(arguments)
-        told = honest(*arguments, **keywords)
+        reported = honest(*arguments, **keywords)
         lies = len(calls) - 1 == lie.nth or (lie.nth < 0 and len(calls) > last + 1)
-        return lie.change(told) if lies else told
+        return lie.change(reported) if lies else reported
 
     setattr(target, lie.verb, answer)
     return target

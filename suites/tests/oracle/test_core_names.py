@@ -190,8 +190,8 @@ def test_properties_without_needs_hold_for_every_target():
 
 def test_the_reason_for_what_is_unsupported_is_the_profiles_own():
     prop = BY_NAME["pins_hold_the_cached_prefix"]
-    told = Profile(engine="e", version="1", block_sizes=(1,), unsupported={"pins": "no API"})
-    assert why_unsupported(prop, told) == "no API"
+    reported = Profile(engine="e", version="1", block_sizes=(1,), unsupported={"pins": "no API"})
+    assert why_unsupported(prop, reported) == "no API"
     assert "'pins'" in why_unsupported(prop, BARE)
 
 

@@ -180,16 +180,16 @@ def test_who_has_no_slot_any_more_is_forgotten():
     """A long history would not fit in memory: each writer keeps all tokens of its request."""
     shadow = ShadowMemory(num_blocks=8, block_size=4)
     shadow.fill(shadow.block(7), 3, np.uint64(7), Writer(Request("first", (1,)), 0, 0))
-    told, kept = {}, []
+    reported, kept = {}, []
     for number in range(5_000):
         block = 1 + number % 6
         request = Request(f"r{number}", (1, 2, number))
         content = prints(request)
         shadow.write(shadow.slots((block,), 0, 3), 0, content, Writer(request, 0, number))
-        told[block] = request.id
+        reported[block] = request.id
         kept.append(weakref.ref(request))
-    found = {block: shadow.writer_of_block(block)[0].request.id for block in told}
-    assert found == told
+    found = {block: shadow.writer_of_block(block)[0].request.id for block in reported}
+    assert found == reported
     assert shadow.writer_of_block(7)[0].request.id == "first"
     assert shadow.writer_of_block(0) is None
     assert shadow.describe(31, 3).writer.request.id == "first"

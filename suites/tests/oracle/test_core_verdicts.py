@@ -188,10 +188,10 @@ def test_nothing_passes_where_failures_ended_the_search_early():
     run = SuiteRun(InProcessHandle("subject", odd(LeaksOnRefusal)), recorder, write=print)
     suite, tally = run.suites[0], Tally()
     run.explore(suite, UNSHRUNK, tally, most=1)
-    told = verdicts("subject", suite, tally, [])
-    assert {event.verdict for event in told} <= {"fail", "inconclusive", "unsupported"}
+    reported = verdicts("subject", suite, tally, [])
+    assert {event.verdict for event in reported} <= {"fail", "inconclusive", "unsupported"}
     reason = "1 failed before the budget was spent"
-    assert sum(event.reason == reason for event in told) > 9
+    assert sum(event.reason == reason for event in reported) > 9
 
 
 @pytest.mark.slow(reason="explores until every situation occurs")
@@ -260,18 +260,18 @@ def test_an_expected_failure_that_does_not_fail_is_a_failure(monkeypatch):
     known = entry("usage_adds_up", history=NEVER_FAILED)
     expecting(monkeypatch, known)
     recorder = judged(make_target)
-    told = recorder.verdicts()["usage_adds_up"]
-    assert told.verdict == "fail"
-    assert "expected to fail and did not" in told.reason
+    reported = recorder.verdicts()["usage_adds_up"]
+    assert reported.verdict == "fail"
+    assert "expected to fail and did not" in reported.reason
     assert Exit.FAILURE in recorder.codes()
 
 
 def test_an_expected_failure_of_what_the_profile_does_not_claim_is_a_failure(monkeypatch):
     known = entry("pins_hold_the_cached_prefix", history=NEVER_FAILED)
     expecting(monkeypatch, known)
-    told = judged(odd(pins=False)).verdicts()["pins_hold_the_cached_prefix"]
-    assert told.verdict == "fail"
-    assert "expected to fail and did not" in told.reason
+    reported = judged(odd(pins=False)).verdicts()["pins_hold_the_cached_prefix"]
+    assert reported.verdict == "fail"
+    assert "expected to fail and did not" in reported.reason
 
 
 def test_without_a_history_an_expected_failure_that_is_not_met_is_none(monkeypatch):
@@ -315,8 +315,8 @@ def test_an_expected_failure_that_fails_is_told_with_its_reason_and_hides_nothin
     known = entry("lookup_finds_the_longest_prefix", "no API")
     expecting(monkeypatch, known)
     recorder = judged(BlindLookup, BUDGETS["pr"])
-    told = recorder.verdicts()["lookup_finds_the_longest_prefix"]
-    assert (told.verdict, told.reason) == ("expected_failure", "no API (https://x/1)")
+    reported = recorder.verdicts()["lookup_finds_the_longest_prefix"]
+    assert (reported.verdict, reported.reason) == ("expected_failure", "no API (https://x/1)")
     assert recorder.of(Failure) == []
     assert Exit.FAILURE not in recorder.codes()
 
@@ -462,11 +462,11 @@ class Raises(ReferenceTarget):
 
 
 def test_a_verb_that_raises_breaks_its_property_and_leaves_the_others_open():
-    told = judged(Raises).verdicts()
-    assert told[ANSWERS].verdict == "fail"
-    assert told[ANSWERS].reason == "the target died (crash): KeyError: 'block 7'"
-    assert told[ANSWERS].checks > 0
-    others = {verdict.verdict for name, verdict in told.items() if name != ANSWERS}
+    reported = judged(Raises).verdicts()
+    assert reported[ANSWERS].verdict == "fail"
+    assert reported[ANSWERS].reason == "the target died (crash): KeyError: 'block 7'"
+    assert reported[ANSWERS].checks > 0
+    others = {verdict.verdict for name, verdict in reported.items() if name != ANSWERS}
     assert others == {"inconclusive"}
 
 
@@ -474,7 +474,7 @@ def test_a_verb_that_raises_breaks_its_property_and_leaves_the_others_open():
 def test_a_verb_that_is_expected_to_raise_hides_nothing_else(monkeypatch):
     expecting(monkeypatch, entry(ANSWERS, "cannot evict"))
     recorder = judged(Raises, BUDGETS["pr"])
-    told = recorder.verdicts()
-    assert told[ANSWERS].verdict == "expected_failure"
+    reported = recorder.verdicts()
+    assert reported[ANSWERS].verdict == "expected_failure"
     assert recorder.of(TargetFailed) == []
-    assert told["usage_adds_up"].verdict == "pass"
+    assert reported["usage_adds_up"].verdict == "pass"

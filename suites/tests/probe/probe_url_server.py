@@ -26,8 +26,8 @@ class Script:
     template: int = 0
     """Tokens in front of every chat."""
     hits: bool = True
-    told: Callable[[int, int], Any] | None = lambda cached, prompt: cached
-    """(cached, prompt tokens) -> what is told; None: nothing is."""
+    reported: Callable[[int, int], Any] | None = lambda cached, prompt: cached
+    """(cached, prompt tokens) -> what is reported; None: nothing is."""
     usage: bool = True
     salts: str = "documented"
     """`documented`, `undocumented`, or `ignored` although documented."""
@@ -167,9 +167,9 @@ class Handler(server.Handler):
             self.stream(said)
             return
         counts: dict[str, Any] = {"prompt_tokens": len(tokens), "completion_tokens": len(said)}
-        if script.told:
-            told = script.told(cached, len(tokens))
-            counts["prompt_tokens_details"] = {"cached_tokens": told}
+        if script.reported:
+            reported = script.reported(cached, len(tokens))
+            counts["prompt_tokens_details"] = {"cached_tokens": reported}
         choice = self.choice(body, said)
         self.send_json(200, {"choices": [choice], **({"usage": counts} if script.usage else {})})
 

@@ -56,7 +56,7 @@ def of_ids(*choices: dict[str, Any], prompt: int | None) -> bytes:
         of_ids(SAID, prompt=13),
         b'{"error": {"message": "no ids"}}',
     ],
-    ids=["LMDeploy", "error", "told 0", "untold", "a prompt each", "one more", "an error object"],
+    ids=["LMDeploy", "error", "0 ids", "no ids", "a prompt each", "one more", "an error object"],
 )
 def test_token_ids_are_only_taken_as_counted(ids: bytes) -> None:
     facts = surveyed(ids=ids)

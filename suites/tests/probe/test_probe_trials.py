@@ -24,7 +24,7 @@ SAID = 0
 
 
 class Cache:
-    """A right one, in which generated tokens are found as well; ids are not told."""
+    """A right one, in which generated tokens are found as well; ids are not reported."""
 
     def __init__(self, block: int) -> None:
         self.block = block

@@ -45,7 +45,7 @@ def probing(cwd: Path, *options: str, **settings: Any) -> Probed:
         {},
         {"block": 1},
         {"block": 64},
-        {"told": lambda cached, _: cached or None},
+        {"reported": lambda cached, _: cached or None},
         {"jitter": 0.1},
         {"jitter": 0.1, "tie": 0.05},
         {"logprobs": False},
@@ -82,7 +82,7 @@ def test_counters_of_vllm_agree_and_are_at_rest(tmp_path: Path) -> None:
 
 
 def test_counts_come_from_metrics_where_answers_have_none(tmp_path: Path) -> None:
-    found = probing(tmp_path, owner="vllm", metrics=vllm_metrics, told=None)
+    found = probing(tmp_path, owner="vllm", metrics=vllm_metrics, reported=None)
     assert found.done.code == 0, found.done.out
     assert found.named("unsupported") == {check.IMAGES.name, check.METRICS.name}
     hint = found.verdicts[check.METRICS.name].reason
@@ -101,10 +101,10 @@ def test_a_cache_that_never_hits_is_inconclusive(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("salts", ["documented", "undocumented"])
 def test_a_cache_that_finds_only_the_template_is_inconclusive(salts: str, tmp_path: Path) -> None:
-    def told(cached: int, _prompt: int) -> int:
+    def reported(cached: int, _prompt: int) -> int:
         return min(cached, 16)
 
-    found = probing(tmp_path, forms=("chat",), template=20, salts=salts, told=told)
+    found = probing(tmp_path, forms=("chat",), template=20, salts=salts, reported=reported)
     assert found.done.code == 3
     assert found.named("fail") == set()
     judged = COUNTS - {check.BLOCKS.name} | PARITY
@@ -118,7 +118,9 @@ def test_empty_answers_show_nothing(tmp_path: Path) -> None:
     assert found.verdicts[check.AGAIN.name].reason == "all answers are empty"
 
 
-@pytest.mark.parametrize("settings", [{"told": None}, {"usage": False}], ids=["counts", "usage"])
+@pytest.mark.parametrize(
+    "settings", [{"reported": None}, {"usage": False}], ids=["counts", "usage"]
+)
 def test_without_counts_nothing_passes(settings: dict[str, Any], tmp_path: Path) -> None:
     found = probing(tmp_path, **settings)
     assert found.done.code == 3
@@ -143,7 +145,7 @@ def test_another_server_computes_what_salts_cannot(tmp_path: Path) -> None:
 
 
 def test_a_reference_that_finds_prompts_is_none(tmp_path: Path) -> None:
-    with scripted(told=lambda cached, prompt: prompt) as cached:
+    with scripted(reported=lambda cached, prompt: prompt) as cached:
         found = probing(tmp_path, "--against", cached.url, salts="undocumented")
     verdict = found.verdicts[check.PARTLY.name]
     assert verdict.verdict == "inconclusive"
@@ -180,12 +182,15 @@ def test_a_reference_that_is_not_there_is_named(tmp_path: Path) -> None:
         ({"stale": True, "forms": ("chat",)}, PARITY),
         ({"jitter": 0.7, "tie": 9.0}, PARITY),
         ({"salts": "ignored"}, {check.SALTS.name, check.WITHIN.name}),
-        ({"told": lambda cached, _: -1}, {check.POSSIBLE.name}),
-        ({"told": lambda cached, _: "many"}, {check.POSSIBLE.name}),
-        ({"told": lambda cached, prompt: 2 * prompt}, {check.POSSIBLE.name}),
-        ({"told": lambda cached, _: cached and cached + 1}, {check.WITHIN.name, check.BLOCKS.name}),
-        ({"told": lambda cached, _: cached // 2}, {check.BLOCKS.name}),
-        ({"told": lambda cached, _: 48 if cached > 48 else cached}, set()),
+        ({"reported": lambda cached, _: -1}, {check.POSSIBLE.name}),
+        ({"reported": lambda cached, _: "many"}, {check.POSSIBLE.name}),
+        ({"reported": lambda cached, prompt: 2 * prompt}, {check.POSSIBLE.name}),
+        (
+            {"reported": lambda cached, _: cached and cached + 1},
+            {check.WITHIN.name, check.BLOCKS.name},
+        ),
+        ({"reported": lambda cached, _: cached // 2}, {check.BLOCKS.name}),
+        ({"reported": lambda cached, _: 48 if cached > 48 else cached}, set()),
         ({"broken": 17}, {check.ANSWERED.name}),
         ({"garbage": True}, {check.ANSWERED.name}),
         ({"status": 500}, {check.ANSWERED.name}),
@@ -207,7 +212,7 @@ def test_what_is_wrong_fails(settings: dict[str, Any], failing: set[str], tmp_pa
 
 
 def test_a_longer_prefix_that_finds_less_is_lost(tmp_path: Path) -> None:
-    found = probing(tmp_path, told=lambda cached, prompt: 0 if prompt == 36 else cached)
+    found = probing(tmp_path, reported=lambda cached, prompt: 0 if prompt == 36 else cached)
     assert check.MONOTONE.name in found.named("fail")
     assert "both before and after" in found.verdicts[check.MONOTONE.name].reason
     *others, last = found.failures[check.MONOTONE.name].history

@@ -16,8 +16,8 @@ from kvproof.suites.probe.metrics import grown, total
 
 
 def said(*tokens: tuple[str, float, dict[str, float]]) -> Answer:
-    told = tuple(Token(text, logprob, tuple(top.items())) for text, logprob, top in tokens)
-    return Answer("".join(each.text for each in told), "length", told)
+    reported = tuple(Token(text, logprob, tuple(top.items())) for text, logprob, top in tokens)
+    return Answer("".join(each.text for each in reported), "length", reported)
 
 
 def differs(one: Answer, two: Answer, allowed: float = 0.2) -> bool:

@@ -133,12 +133,12 @@ def test_the_first_question_is_split_into_words_as_a_server_splits_it(
 
 def test_a_list_of_keepers_is_that_of_the_document() -> None:
     rng = random.Random(3)
-    listed = [made for _ in range(24) if told(made := lesson(rng, LEVELS[1]), LIST)]
+    listed = [made for _ in range(24) if reported(made := lesson(rng, LEVELS[1]), LIST)]
     assert 12 <= len(listed) <= 23
     for made in listed:
         text = facts(made)
         pairs = [line.split(": ") for line in text.split("\n")[-LEVELS[1].most :]]
-        assert [f" {keeper}" for _, keeper in pairs] == told(made, LIST)
+        assert [f" {keeper}" for _, keeper in pairs] == reported(made, LIST)
         for thing, keeper in pairs:
             before = text[: text.rindex(f"\n{thing}: {keeper}")]
             assert thing in before
@@ -159,21 +159,21 @@ def test_all_of_an_answer_is_a_target_and_nothing_of_a_question(drawn: Lesson) -
     assert said == "".join(f"{answer}<|end|>" for _, answer in turns(drawn))
 
 
-def told(made: Lesson, *kinds: int) -> list[str]:
+def reported(made: Lesson, *kinds: int) -> list[str]:
     places = (made.targets != NONE) & np.isin(made.kinds, kinds)
     return [TEXT[token] for token in made.targets[places].tolist()]
 
 
 def test_a_recital_of_choices_goes_on_up_to_the_right_one(drawn: Lesson) -> None:
-    signs = "".join(told(drawn, EASY, HARD)).replace(" ", "").split("!")[:-1]
+    signs = "".join(reported(drawn, EASY, HARD)).replace(" ", "").split("!")[:-1]
     assert ["ABCD"[len(each)] for each in signs] == [extract(answer) for _, answer in turns(drawn)]
-    assert 2 * len(told(drawn, EASY, HARD)) == len(told(drawn, CHOICE))
+    assert 2 * len(reported(drawn, EASY, HARD)) == len(reported(drawn, CHOICE))
 
 
 def test_each_step_before_the_recital_is_a_kind_of_its_own(drawn: Lesson) -> None:
-    easy, hard = (told(drawn, kind).count(FOUND) for kind in (EASY, HARD))
-    assert 2 * easy == len(told(drawn, EASY_VALUE))
-    assert 2 * hard == len(told(drawn, HARD_VALUE)) == 2 * len(told(drawn, KEEPER))
+    easy, hard = (reported(drawn, kind).count(FOUND) for kind in (EASY, HARD))
+    assert 2 * easy == len(reported(drawn, EASY_VALUE))
+    assert 2 * hard == len(reported(drawn, HARD_VALUE)) == 2 * len(reported(drawn, KEEPER))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -193,7 +193,7 @@ def test_a_drill_stops_at_the_value_said_first_and_asks_for_nothing_else(seed: i
         spoken = re.split(r" \([B-D]\) ", told_)
         assert spoken[-1] == sought in values
         assert sought not in spoken[:-1]
-    signs = "".join(told(made, DRILL)).replace(" ", "")
+    signs = "".join(reported(made, DRILL)).replace(" ", "")
     assert [len(each) for each in signs.split("!")[:-1]] == [each.count("(") for _, each in rounds]
     assert len(signs) == int((made.targets != NONE).sum())
 
@@ -208,12 +208,12 @@ def test_a_drill_of_keepers_asks_for_what_it_says_and_notes_what_stands_backward
     text = text_of(writer.tokens)
     pairs = re.findall(r"\n([a-z]+ [a-z]+): ([A-Z][a-z]+)", text)
     assert 6 <= len(dict(pairs)) == len(pairs) <= 12
-    assert [f" {keeper}" for _, keeper in pairs] == told(made, LIST)
+    assert [f" {keeper}" for _, keeper in pairs] == reported(made, LIST)
     assert {text.count(name) for pair in pairs for name in pair} == {2}  # said once, asked once
     form = "{} (asked me for|looks after) the {}"
     backwards = [bool(re.search(form.format(keeper, thing), text)) for thing, keeper in pairs]
     assert len(set(backwards)) == 1
-    assert len(told(made, NOTE)) == 24 * backwards[0]
+    assert len(reported(made, NOTE)) == 24 * backwards[0]
     for place in np.flatnonzero(made.looks != NONE).tolist():
         at = made.looks[place]
         assert TEXT[int(made.tokens[at])].strip() == TEXT[int(made.tokens[place - 1])].strip()
@@ -223,7 +223,7 @@ def test_a_drill_of_keepers_asks_for_what_it_says_and_notes_what_stands_backward
 
 def test_a_document_notes_the_keeper_of_each_thing_behind_it() -> None:
     rng = random.Random(11)
-    noted = [made for _ in range(24) if told(made := lesson(rng, LEVELS[2]), NOTE)]
+    noted = [made for _ in range(24) if reported(made := lesson(rng, LEVELS[2]), NOTE)]
     assert noted
     for made in noted:
         for place in np.flatnonzero((made.targets != NONE) & (made.kinds == NOTE)).tolist()[::2]:

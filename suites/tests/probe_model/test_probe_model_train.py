@@ -176,13 +176,13 @@ def test_a_run_that_is_told_to_end_saves_and_a_checkpoint_starts_another(
 ) -> None:
     step = train.Course.step
 
-    def told(self: train.Course, batch: Batch) -> torch.Tensor:
+    def reported(self: train.Course, batch: Batch) -> torch.Tensor:
         counts = step(self, batch)
         if self.steps == 2:
             signal.raise_signal(signal.SIGTERM)
         return counts
 
-    monkeypatch.setattr(train.Course, "step", told)
+    monkeypatch.setattr(train.Course, "step", reported)
     before = signal.getsignal(signal.SIGTERM)
     small = ["--hidden", "32", "--layers", "GA", "--workers", "0", "--batch-tokens", "512"]
     train.main([*small, "--output", str(tmp_path / "a"), "--minutes", "5"])

@@ -86,8 +86,8 @@ def test_nothing_holds_for_another_reference(judged):
 
 
 def test_a_larger_sample_holds_the_smaller_one_and_what_is_judged_already(judged, monkeypatch):
-    told = "".join(f"{name}\n" for name in NAMES)
-    monkeypatch.setattr(mutants.subprocess, "check_output", lambda *_, **__: told)
+    reported = "".join(f"{name}\n" for name in NAMES)
+    monkeypatch.setattr(mutants.subprocess, "check_output", lambda *_, **__: reported)
     drawn = [mutants.sampled(judged, "core/block_pool", size) for size in (2, 4, 6)]
     assert drawn[0] == drawn[1][:2]
     assert drawn[1] == drawn[2][:4]

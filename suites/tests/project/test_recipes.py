@@ -27,11 +27,11 @@ def commands(page: str) -> list[list[str]]:
     """Words after each `kvproof` of the page's commands."""
     found = []
     for body in blocks(page, "", "bash", "yaml"):
-        told = re.sub(r"\s+#.*", "", body.replace("\\\n", " "))
-        told = re.sub(r"^name:.*", "", told, flags=re.MULTILINE)
-        told = re.sub(r'"[^"]*"', lambda quoted: quoted[0].replace("\n", " "), told)
-        told = re.sub(r"\$\{\{.*?\}\}|\$\(\([^)]*\)\)|\$\([^)]*\)|\$\w+", "1", told)
-        for line in told.splitlines():
+        reported = re.sub(r"\s+#.*", "", body.replace("\\\n", " "))
+        reported = re.sub(r"^name:.*", "", reported, flags=re.MULTILINE)
+        reported = re.sub(r'"[^"]*"', lambda quoted: quoted[0].replace("\n", " "), reported)
+        reported = re.sub(r"\$\{\{.*?\}\}|\$\(\([^)]*\)\)|\$\([^)]*\)|\$\w+", "1", reported)
+        for line in reported.splitlines():
             found += _in_line(line)
     return found
 

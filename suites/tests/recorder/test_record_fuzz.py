@@ -90,17 +90,17 @@ def _lie(random_: random.Random, lines: list[bytes]) -> None:
     """Say something else that is well formed."""
     place = random_.randrange(len(lines))
     try:
-        told = json.loads(lines[place])
+        reported = json.loads(lines[place])
     except (ValueError, RecursionError):
         return
-    if not isinstance(told, dict) or not told:
+    if not isinstance(reported, dict) or not reported:
         return
-    field = random_.choice([*told, "hit", "stop", "loaded", "spans"])
+    field = random_.choice([*reported, "hit", "stop", "loaded", "spans"])
     if field in ("tokens", "blocks") and random_.random() < 0.9:
-        told[field] = _other_numbers(random_, told.get(field))
+        reported[field] = _other_numbers(random_, reported.get(field))
     else:
-        told[field] = random_.choice(VALUES)
-    lines[place] = json.dumps(told).encode() + b"\n"
+        reported[field] = random_.choice(VALUES)
+    lines[place] = json.dumps(reported).encode() + b"\n"
 
 
 def _other_numbers(random_: random.Random, packed: object) -> str:

@@ -139,15 +139,15 @@ def test_a_run_taken_up_again_and_killed_is_not_closed(run: Run) -> None:
 
 def test_what_a_resumed_bench_repeats_is_shown_once(run: Run) -> None:
     kinds = (BenchSummary, Optimum, GrowthPoint, Checked, Threshold)
-    told = [event for event in run.events if isinstance(event, kinds)]
-    assert {type(event) for event in told} == set(kinds)
+    reported = [event for event in run.events if isinstance(event, kinds)]
+    assert {type(event) for event in reported} == set(kinds)
     stopped = Ended(verdict="interrupted", exit_code=130, sentence="stopped", seconds=1.0)
-    resumed = build(with_events(run, [*told, stopped, *told]))
-    alone = build(with_events(run, told))
+    resumed = build(with_events(run, [*reported, stopped, *reported]))
+    alone = build(with_events(run, reported))
     assert not resumed.outcome.closed
     for each in ("bench", "optimum", "growth", "checked", "thresholds"):
         assert getattr(resumed, each) == getattr(alone, each)
-    failed = next(e for e in told if isinstance(e, Checked))
+    failed = next(e for e in reported if isinstance(e, Checked))
     failed = replace(failed, verdict="fail", message="false hit")
     again = build(with_events(run, [failed, stopped, replace(failed, verdict="pass"), stopped]))
     assert [each.verdict for each in again.checked] == ["fail"]
@@ -232,10 +232,10 @@ def test_suites_of_one_target_are_told_apart(run: Run) -> None:
     verdict = msgspec.structs.replace(verdict, suite="states", property="moves_are_legal")
     both = with_events(run, [cache, states, verdict])
 
-    told = terminal_text(both, width=200)
-    assert f"{cache.target}: " in told
-    assert f"{cache.target}, states: " in told
-    assert "states: a draft is rejected" in told
+    reported = terminal_text(both, width=200)
+    assert f"{cache.target}: " in reported
+    assert f"{cache.target}, states: " in reported
+    assert "states: a draft is rejected" in reported
     page = render_html(both)
     assert ">states</i> <code>moves_are_legal</code>" in page
     assert "(states): <span>reserve&nbsp;7</span>" in page

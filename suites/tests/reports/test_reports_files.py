@@ -123,7 +123,7 @@ def test_junit_replays(run: Run, outcome: Any, tag: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "verdict", "total"),
+    ("reported", "verdict", "total"),
     [
         (Slower(kernel="k", provider="p", case={"page": 16}, seconds=2.0, baseline=1.0,
                 ratio=2.0, low=1.9, high=2.1), "regression", "failures"),
@@ -137,10 +137,10 @@ def test_junit_replays(run: Run, outcome: Any, tag: str | None) -> None:
     ],
 )  # fmt: skip
 def test_junit_of_a_run_that_does_not_pass_is_not_green(
-    run: Run, told: AnyEvent | None, verdict: Any, total: str
+    run: Run, reported: AnyEvent | None, verdict: Any, total: str
 ) -> None:
     ended = Ended(verdict=verdict, exit_code=1, sentence="it ended", seconds=1.0)
-    root = ET.fromstring(render_junit(with_events(run, [told, ended] if told else [ended])))
+    root = ET.fromstring(render_junit(with_events(run, [reported, ended] if reported else [ended])))
     assert root.get(total) == "1"
     assert {root.get("failures"), root.get("errors")} == {"0", "1"}
     passed = msgspec.structs.replace(ended, verdict="pass", exit_code=0)

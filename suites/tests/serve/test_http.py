@@ -32,22 +32,22 @@ HOW = {
 
 
 def test_the_loop_comes_back_when_everybody_waits_and_threads_and_clocks_are_not_needed() -> None:
-    loop, told = DeterministicLoop(), list[str]()
+    loop, reported = DeterministicLoop(), list[str]()
 
     async def ask(future: asyncio.Future[str]) -> None:
-        told.append(await loop.run_in_executor(Executor(), str.upper, "at once"))
-        loop.call_later(3600, told.append, "never")
+        reported.append(await loop.run_in_executor(Executor(), str.upper, "at once"))
+        loop.call_later(3600, reported.append, "never")
         with pytest.raises(ZeroDivisionError):
             await loop.run_in_executor(Executor(), lambda: 1 // 0)
-        told.append(await future)
+        reported.append(await future)
 
     future = loop.create_future()
     task = loop.create_task(ask(future))
     loop.settle()
-    assert told == ["AT ONCE"]
+    assert reported == ["AT ONCE"]
     future.set_result("later")
     loop.settle()
-    assert told == ["AT ONCE", "later"]
+    assert reported == ["AT ONCE", "later"]
     assert task.done()
     loop.close()
 
@@ -72,8 +72,8 @@ def test_hits_end_before_a_span_that_they_would_split() -> None:
 def test_half_an_event_has_not_come_yet() -> None:
     event = b'data: {"id": "a", "choices": [{"index": 0, "text": "e", "finish_reason": null, '
     event += b'"logprobs": null}]}\n\n'
-    told = read(event + event[:20], stream=True)
-    assert (told.choices[0].text, told.ids, told.done) == ("e", {"a"}, False)
+    reported = read(event + event[:20], stream=True)
+    assert (reported.choices[0].text, reported.ids, reported.done) == ("e", {"a"}, False)
     assert read(event + b"data: [DONE]\n\n", stream=True).done
 
 

@@ -54,21 +54,23 @@ def test_the_model_ends_an_answer(server: Server) -> None:
 def test_a_stream_tells_the_same(server: Server) -> None:
     wish = {"model": "symbolic", "prompt": "streams", "max_tokens": 40, "ignore_eos": True}
     whole = server.complete(**wish)
-    told = events(server.send("POST", "/v1/completions", wish | {"stream": True}))
-    assert "".join(each["choices"][0]["text"] for each in told) == whole["choices"][0]["text"]
-    assert [each["choices"][0]["finish_reason"] for each in told[:-1]] == [None] * (len(told) - 1)
-    assert told[-1]["choices"][0]["finish_reason"] == "length"
-    assert len({each["id"] for each in told}) == 1
-    assert "usage" not in told[0]
+    reported = events(server.send("POST", "/v1/completions", wish | {"stream": True}))
+    assert "".join(each["choices"][0]["text"] for each in reported) == whole["choices"][0]["text"]
+    assert [each["choices"][0]["finish_reason"] for each in reported[:-1]] == [None] * (
+        len(reported) - 1
+    )
+    assert reported[-1]["choices"][0]["finish_reason"] == "length"
+    assert len({each["id"] for each in reported}) == 1
+    assert "usage" not in reported[0]
 
 
 def test_a_stream_ends_with_its_usage_on_request(server: Server) -> None:
     wish = {"model": "symbolic", "prompt": "usage", "max_tokens": 7, "ignore_eos": True}
     options = {"stream": True, "stream_options": {"include_usage": True}}
-    told = events(server.send("POST", "/v1/completions", wish | options))
-    assert all(each["usage"] is None for each in told[:-1])
-    assert told[-1]["choices"] == []
-    assert told[-1]["usage"]["completion_tokens"] == 7
+    reported = events(server.send("POST", "/v1/completions", wish | options))
+    assert all(each["usage"] is None for each in reported[:-1])
+    assert reported[-1]["choices"] == []
+    assert reported[-1]["usage"]["completion_tokens"] == 7
 
 
 def test_a_chat_is_whole_or_streamed(server: Server) -> None:
@@ -76,11 +78,11 @@ def test_a_chat_is_whole_or_streamed(server: Server) -> None:
     message = whole["choices"][0]["message"]
     assert (whole["object"], message["role"]) == ("chat.completion", "assistant")
     options = {"max_tokens": 9, "ignore_eos": True, "stream": True}
-    told = events(chat(server, "good morning", **options))
-    deltas = [each["choices"][0]["delta"] for each in told]
+    reported = events(chat(server, "good morning", **options))
+    deltas = [each["choices"][0]["delta"] for each in reported]
     assert deltas[0] == {"role": "assistant", "content": ""}
     assert "".join(each.get("content", "") for each in deltas) == message["content"]
-    assert {each["object"] for each in told} == {"chat.completion.chunk"}
+    assert {each["object"] for each in reported} == {"chat.completion.chunk"}
 
 
 def test_content_in_parts_is_the_same_chat(server: Server) -> None:
@@ -140,11 +142,11 @@ def test_token_ids_are_the_text_that_they_stand_for(server: Server) -> None:
 
 def test_an_echo_begins_with_the_prompt(server: Server) -> None:
     plain = completion(server, prompt="ünïcode")["choices"][0]
-    told = completion(server, prompt="ünïcode", echo=True)["choices"][0]
-    assert told["text"] == "ünïcode" + plain["text"]
+    reported = completion(server, prompt="ünïcode", echo=True)["choices"][0]
+    assert reported["text"] == "ünïcode" + plain["text"]
     ids = completion(server, prompt="ünïcode", return_token_ids=True)["choices"][0]
     again = completion(server, prompt=ids["prompt_token_ids"], echo=True)["choices"][0]
-    assert again["text"] == told["text"]
+    assert again["text"] == reported["text"]
 
 
 @pytest.mark.parametrize("length", [1, 3])
@@ -152,25 +154,25 @@ def test_a_stop_string_is_not_told(server: Server, length: int) -> None:
     wish = {"prompt": "stop", "max_tokens": 60, "ignore_eos": True}
     whole = completion(server, **wish)["choices"][0]["text"]
     stop = whole[20 : 20 + length]
-    told = completion(server, **wish, stop=["never seen", stop], return_token_ids=True)
-    (choice,) = told["choices"]
+    reported = completion(server, **wish, stop=["never seen", stop], return_token_ids=True)
+    (choice,) = reported["choices"]
     place = whole.index(stop)
     assert (choice["text"], choice["finish_reason"]) == (whole[:place], "stop")
-    assert told["usage"]["completion_tokens"] == len(choice["token_ids"]) < 60
+    assert reported["usage"]["completion_tokens"] == len(choice["token_ids"]) < 60
 
 
 def test_logprobs_are_those_of_the_tokens_told(server: Server) -> None:
     choice = completion(server, max_tokens=5, ignore_eos=True, logprobs=2)["choices"][0]
-    told = choice["logprobs"]
-    letters = [each.replace("token_id:0", "") for each in told["tokens"]]  # an end has no bytes
+    reported = choice["logprobs"]
+    letters = [each.replace("token_id:0", "") for each in reported["tokens"]]  # an end has no bytes
     assert len(letters) == 5
     assert "".join(letters) == choice["text"]
-    best = [max(each.items(), key=lambda pair: pair[1]) for each in told["top_logprobs"]]
-    assert best == [*zip(told["tokens"], told["token_logprobs"], strict=True)]
-    assert all(-0.2 < each < 0 for each in told["token_logprobs"])
-    assert all(len(each) == 2 for each in told["top_logprobs"])
+    best = [max(each.items(), key=lambda pair: pair[1]) for each in reported["top_logprobs"]]
+    assert best == [*zip(reported["tokens"], reported["token_logprobs"], strict=True)]
+    assert all(-0.2 < each < 0 for each in reported["token_logprobs"])
+    assert all(len(each) == 2 for each in reported["top_logprobs"])
     places = [len("".join(letters[:count])) for count in range(5)]
-    assert told["text_offset"] == places
+    assert reported["text_offset"] == places
 
 
 def test_logprobs_of_a_chat_have_bytes(server: Server) -> None:
@@ -232,13 +234,13 @@ def test_a_healthy_server_says_so(server: Server) -> None:
 
 
 def test_nothing_is_held_once_all_are_answered(server: Server) -> None:
-    told = server.metrics()
+    reported = server.metrics()
     owners = {
-        name: told[f'kvproof_blocks{{owner="{name}"}}'] for name in ("free", "held", "cached")
+        name: reported[f'kvproof_blocks{{owner="{name}"}}'] for name in ("free", "held", "cached")
     }
     assert owners["held"] == 0
     assert sum(owners.values()) == 256
-    assert told["kvproof_requests_running"] == told["kvproof_places_taken"] == 0
+    assert reported["kvproof_requests_running"] == reported["kvproof_places_taken"] == 0
 
 
 def test_a_longest_answer_fills_the_model(server: Server) -> None:
@@ -255,14 +257,14 @@ def test_experts_are_returned_on_request_hit_or_not() -> None:
         first = completion(running, **wish, ignore_eos=True)
         again = completion(running, **wish, ignore_eos=True)
         assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == 20
-        told = first["choices"][0]["routed_experts"]
-        assert again["choices"][0]["routed_experts"] == told
-        assert len(told["rows"]) == len("experts of each token") + 9 - 1
-        assert told["missing"] == []
+        reported = first["choices"][0]["routed_experts"]
+        assert again["choices"][0]["routed_experts"] == reported
+        assert len(reported["rows"]) == len("experts of each token") + 9 - 1
+        assert reported["missing"] == []
         stop = first["choices"][0]["text"][4]
         cut = completion(running, **wish, ignore_eos=True, stop=stop)
         count = cut["usage"]["total_tokens"] - 1
-        assert cut["choices"][0]["routed_experts"]["rows"] == told["rows"][:count]
+        assert cut["choices"][0]["routed_experts"]["rows"] == reported["rows"][:count]
         assert "routed_experts" not in completion(running, prompt="nobody asked")["choices"][0]
 
 
@@ -287,10 +289,10 @@ def test_what_is_cached_outlives_the_server_on_its_disk(tmp_path: Path) -> None:
         with serving(*SMALL, *tiers) as running:
             usage = running.complete(**wish)["usage"]
             found.append(usage["prompt_tokens_details"]["cached_tokens"])
-            told = running.metrics()
+            reported = running.metrics()
             assert running.end() == 0
     assert found == [0, 96]
-    assert told['kvproof_tier_hit_tokens_total{request="new",tier="disk"}'] == 96
+    assert reported['kvproof_tier_hit_tokens_total{request="new",tier="disk"}'] == 96
 
 
 def test_an_address_is_taken_before_it_is_served() -> None:

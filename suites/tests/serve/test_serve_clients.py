@@ -74,8 +74,8 @@ def test_openai_chats(client: Any) -> None:
     chunks = list(
         client.chat.completions.create(**wish, stream=True, stream_options={"include_usage": True})
     )
-    told = "".join(each.choices[0].delta.content or "" for each in chunks if each.choices)
-    assert told == answer.choices[0].message.content
+    reported = "".join(each.choices[0].delta.content or "" for each in chunks if each.choices)
+    assert reported == answer.choices[0].message.content
     assert chunks[-1].usage.completion_tokens == answer.usage.completion_tokens
     assert chunks[-1].usage.prompt_tokens_details.cached_tokens > 0
 

@@ -97,7 +97,7 @@ def running_loop(**options: Any) -> Iterator[RunningLoop]:
         made.loop.stop()
 
 
-def told(event: Event) -> str:
+def reported(event: Event) -> str:
     assert isinstance(event, ApiError)
     return f"{event.status} {event}"
 
@@ -131,7 +131,8 @@ def test_a_failing_step_fails_who_took_part(
         running.loop.submit([running.order("a"), running.order("b", "another prompt")])
         ends = running.ends(2)
         assert all(
-            told(event).startswith("500 the model failed: RuntimeError") for event in ends.values()
+            reported(event).startswith("500 the model failed: RuntimeError")
+            for event in ends.values()
         )
         assert running.loop.failing
         assert running.held() == 0
@@ -155,7 +156,7 @@ def test_whoever_waits_survives_the_step_of_others(caplog: pytest.LogCaptureFixt
         running.loop.submit([running.order("comes later")])
         running.model.may_run.set()
         ends = running.ends(2)
-        assert told(ends["takes part"]).startswith("500")
+        assert reported(ends["takes part"]).startswith("500")
     assert "a step has failed" in caplog.text
 
 
@@ -172,7 +173,7 @@ def test_an_engine_in_which_nothing_can_run_hangs_nobody(caplog: pytest.LogCaptu
 
         running.loop.between_steps(pin)
         running.loop.submit([running.order("a")])
-        assert "nothing can run" in told(running.ends(1)["a"])
+        assert "nothing can run" in reported(running.ends(1)["a"])
         running.between_steps(lambda: running.engine.cache.unpin("pin"))
         running.loop.submit([running.order("b")])
         assert isinstance(running.ends(1)["b"], Piece)
@@ -189,9 +190,9 @@ def test_a_dead_engine_answers_everybody(caplog: pytest.LogCaptureFixture) -> No
         running.loop.submit([running.order("a"), running.order("b")])
         running.loop.between_steps(die)
         running.model.may_run.set()
-        assert all(told(event).startswith("500") for event in running.ends(2).values())
+        assert all(reported(event).startswith("500") for event in running.ends(2).values())
         running.loop.submit([running.order("late")])
-        assert told(running.ends(1)["late"]).startswith("500")
+        assert reported(running.ends(1)["late"]).startswith("500")
         assert running.loop.dead == "ZeroDivisionError: in the control plane"
     assert "the engine has died" in caplog.text
 
@@ -212,7 +213,7 @@ def test_a_fault_of_the_language_fails_one_order_only(
         monkeypatch.setattr(running.language, "detokenizer", lambda: next(made))
         running.loop.submit([running.order("a"), running.order("b")])
         ends = running.ends(2)
-        assert told(ends["a"]).startswith("500 the model failed: OverflowError")
+        assert reported(ends["a"]).startswith("500 the model failed: OverflowError")
         assert isinstance(ends["b"], Piece)
 
         def begin(*_: object) -> None:
@@ -221,7 +222,7 @@ def test_a_fault_of_the_language_fails_one_order_only(
         with monkeypatch.context() as patched:
             patched.setattr(running.language, "begin", begin)
             running.loop.submit([running.order("c")])
-            assert told(running.ends(1)["c"]).startswith("500")
+            assert reported(running.ends(1)["c"]).startswith("500")
         running.loop.submit([running.order("d")])
         assert isinstance(running.ends(1)["d"], Piece)
         assert running.held() == 0
@@ -245,7 +246,7 @@ def test_cancelled_orders_tell_nothing_more_and_hold_nothing() -> None:
 def test_orders_that_never_fit_are_refused_with_the_numbers() -> None:
     with running_loop() as running:
         running.loop.submit([running.order("a", "p" * 100, most=60)])
-        assert told(running.ends(1)["a"]) == (
+        assert reported(running.ends(1)["a"]) == (
             "400 100 prompt tokens and 60 of the answer need 40 blocks, the whole cache has 32; "
             "ask for less"
         )

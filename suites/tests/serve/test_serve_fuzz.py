@@ -57,17 +57,17 @@ def answer(data: bytes, *, chat: bool) -> RequestOptions | ApiError:
         return error
 
 
-def fits(told: RequestOptions | ApiError) -> None:
-    if isinstance(told, RequestOptions):
-        assert told.prompts
-        assert 0 <= told.sampling.temperature <= 2
-        assert told.max_tokens is None or told.max_tokens >= (0 if told.echo else 1)
-        assert len(told.prompts) <= told.answers <= 128 * len(told.prompts)
-        assert all(0 <= token < 258 for token, _ in told.sampling.logit_bias)
+def fits(reported: RequestOptions | ApiError) -> None:
+    if isinstance(reported, RequestOptions):
+        assert reported.prompts
+        assert 0 <= reported.sampling.temperature <= 2
+        assert reported.max_tokens is None or reported.max_tokens >= (0 if reported.echo else 1)
+        assert len(reported.prompts) <= reported.answers <= 128 * len(reported.prompts)
+        assert all(0 <= token < 258 for token, _ in reported.sampling.logit_bias)
         return
-    assert 400 <= told.status < 500
-    assert 0 < len(str(told)) < 600
-    assert msgspec.json.encode(told.body())
+    assert 400 <= reported.status < 500
+    assert 0 < len(str(reported)) < 600
+    assert msgspec.json.encode(reported.body())
 
 
 def test_the_starting_points_are_understood() -> None:

@@ -81,14 +81,14 @@ def test_answers_and_their_chances_are_those_of_transformers(server: Server, mod
 def test_an_echo_tells_the_chances_of_the_prompt_despite_a_hit(server: Server, model: Any) -> None:
     complete(server)
     answer = complete(server, echo=True, logprobs=1, max_tokens=1)
-    told = answer["choices"][0]["logprobs"]
+    reported = answer["choices"][0]["logprobs"]
     with torch.no_grad():
         logits = model(torch.tensor([tokens(PROMPT)])).logits[0].log_softmax(-1)
     want = [float(logits[n, token]) for n, token in enumerate(tokens(PROMPT)[1:])]
-    assert told["token_logprobs"][0] is None
-    assert told["token_logprobs"][1 : len(PROMPT)] == pytest.approx(want, abs=1e-2)
+    assert reported["token_logprobs"][0] is None
+    assert reported["token_logprobs"][1 : len(PROMPT)] == pytest.approx(want, abs=1e-2)
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-    assert "".join(told["tokens"][: len(PROMPT)]) == PROMPT
+    assert "".join(reported["tokens"][: len(PROMPT)]) == PROMPT
 
 
 def test_a_hit_changes_nothing(server: Server) -> None:
@@ -103,12 +103,12 @@ def test_a_hit_changes_nothing(server: Server) -> None:
 
 def test_a_chat_goes_through_the_template(server: Server) -> None:
     messages = [{"role": "user", "content": "hi"}]
-    told = server.send(
+    reported = server.send(
         "POST", "/v1/chat/completions",
         {"model": "tiny", "messages": messages, "max_tokens": 4, "return_token_ids": True},
     ).json  # fmt: skip
     special = {name: place for place, name in enumerate(tiny.SPECIAL)}
-    assert told["choices"][0]["prompt_token_ids"] == [
+    assert reported["choices"][0]["prompt_token_ids"] == [
         special["<s>"], special["<user>"], *tokens("hi"), special["<end>"], special["<assistant>"]
     ]  # fmt: skip
 

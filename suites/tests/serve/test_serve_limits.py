@@ -65,9 +65,9 @@ def test_a_client_that_leaves_frees_its_blocks_and_its_place(fields: dict[str, o
         for connection in connections:
             connection.close()
         until(lambda: not server.metrics()["kvproof_places_taken"])
-        told = server.metrics()
-        assert told[HELD] == told["kvproof_requests_running"] == 0
-        assert told['kvproof_requests_total{outcome="cancelled"}'] > 0
+        reported = server.metrics()
+        assert reported[HELD] == reported["kvproof_requests_running"] == 0
+        assert reported['kvproof_requests_total{outcome="cancelled"}'] > 0
         assert server.end() == 0
         assert server.errors() == ""
 

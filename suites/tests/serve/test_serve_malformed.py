@@ -38,7 +38,7 @@ def test_it_is_refused_with_the_reason(server: Server, case: Malformed) -> None:
     assert reply.status == case.status, reply
     error = reply.json["error"]
     assert set(error) == {"message", "type", "param", "code"}
-    assert case.told in error["message"], error
+    assert case.reported in error["message"], error
     assert "Traceback" not in error["message"]
     assert len(error["message"]) < 400
     if case.param:

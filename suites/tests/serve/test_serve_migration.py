@@ -73,8 +73,8 @@ def test_answers_go_on_where_their_requests_moved() -> None:
         before = generated(second)
         answers = [clients.submit(stream, first, prompt) for prompt in prompts]
         until_running(first, 2)
-        told = move(first, second.url)
-        assert (len(told["moved"]), told["stayed"]) == (2, {})
+        reported = move(first, second.url)
+        assert (len(reported["moved"]), reported["stayed"]) == (2, {})
         assert first.send("GET", "/health").json["running"] == 0
         assert [tokens(answer.result()) for answer in answers] == due
         assert 0 < generated(second) - before < 2 * LONG
@@ -112,12 +112,12 @@ def test_a_request_that_the_other_server_loses_ends_here(lost: str) -> None:
             assert second.end() == 0
         answer = clients.submit(stream, first, "a prompt")
         until_running(first, 1)
-        told = move(first, second.url)
+        reported = move(first, second.url)
         if lost == "killed":
-            assert len(told["moved"]) == 1
+            assert len(reported["moved"]) == 1
             second.process.kill()
         else:
-            (reason,) = told["stayed"].values()
+            (reason,) = reported["stayed"].values()
             assert ("blocks" if lost == "refused" else "refused") in reason
         assert tokens(answer.result()) == due
         assert first.metrics()['kvproof_requests_total{outcome="completed"}'] == 2
@@ -129,8 +129,8 @@ def test_requests_with_more_than_their_tokens_stay_and_end() -> None:
     with serving(*OPTIONS, experts, environment=ADMIN) as server, ThreadPoolExecutor() as clients:
         answer = clients.submit(stream, server, "a prompt")
         until_running(server, 1)
-        told = move(server, "http://127.0.0.1:1")
-        assert [*told["stayed"].values()] == ["this server records experts"]
+        reported = move(server, "http://127.0.0.1:1")
+        assert [*reported["stayed"].values()] == ["this server records experts"]
         assert len(tokens(answer.result())) == LONG
 
 

@@ -62,13 +62,13 @@ def test_leaving_early_cancels_the_rest(monkeypatch: pytest.MonkeyPatch) -> None
 
     async def leave() -> tuple[int, int]:
         made = service()
-        told, left, step = Event(), Event(), made.engine.step
+        reported, left, step = Event(), Event(), made.engine.step
 
         def step_until_told() -> list[Output]:
-            assert not told.is_set() or left.wait(60)
+            assert not reported.is_set() or left.wait(60)
             outputs = step()
             if outputs:
-                told.set()
+                reported.set()
             return outputs
 
         monkeypatch.setattr(made.engine, "step", step_until_told)

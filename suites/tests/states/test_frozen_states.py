@@ -1,6 +1,6 @@
-"""States that are kept inside a block with a frozen copy of it, told by a script and judged (T6).
+"""States that are kept inside a block with a frozen copy of it, from a script, judged (T6).
 
-No engine: the target says what it was told to say, so that each lie falls to its property.
+No engine: the target says what its script states, so that each lie falls to its property.
 """
 
 from __future__ import annotations

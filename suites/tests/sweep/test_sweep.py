@@ -105,8 +105,8 @@ def test_resources_come_with_their_numbers(faults: Swept) -> None:
 
 
 def test_repeatability_is_told_and_does_not_count(faults: Swept) -> None:
-    told = {cell.case["rows"]: cell.repeatable for cell in faults.cells("wavers")}
-    assert told == {1: True, 3: False, 8: True}
+    reported = {cell.case["rows"]: cell.repeatable for cell in faults.cells("wavers")}
+    assert reported == {1: True, 3: False, 8: True}
 
 
 def test_a_crash_that_raised_has_its_traceback(faults: Swept) -> None:

@@ -107,10 +107,10 @@ def test_3_when_nothing_could_be_judged(tmp_path: Path) -> None:
 @with_torch
 def test_json_is_alone_on_standard_output(tmp_path: Path) -> None:
     done = kvproof(*SWEEP, "--providers", f"{TOYS}:good", "--json", cwd=tmp_path)
-    told = json.loads(done.out)
-    assert (done.code, told["verdict"], len(told["cells"])) == (0, "pass", 6)
-    assert told["cells"][0]["case"] == {"rows": 1, "page": 2}
-    assert (tmp_path / told["directory"] / "events.jsonl").exists()
+    reported = json.loads(done.out)
+    assert (done.code, reported["verdict"], len(reported["cells"])) == (0, "pass", 6)
+    assert reported["cells"][0]["case"] == {"rows": 1, "page": 2}
+    assert (tmp_path / reported["directory"] / "events.jsonl").exists()
 
 
 @with_torch

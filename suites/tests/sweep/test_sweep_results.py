@@ -115,8 +115,10 @@ def test_speedups_compare_the_providers_of_one_case() -> None:
 def test_neighbours_are_one_step_apart_along_one_axis_worst_first() -> None:
     cells = [cell(16), cell(32, seconds=2e-3), cell(128, seconds=2e-3), cell(64, provider="peer")]
     pairs = results.neighbours(results.rows([*begun(), *cells]), [KERNEL])
-    told = [(p.axis, p.slow.cell.case["page"], p.fast.cell.case["page"], p.ratio) for p in pairs]
-    assert told == [("page", 32, 16, pytest.approx(2.0))]  # 64 lies between 32 and 128
+    reported = [
+        (p.axis, p.slow.cell.case["page"], p.fast.cell.case["page"], p.ratio) for p in pairs
+    ]
+    assert reported == [("page", 32, 16, pytest.approx(2.0))]  # 64 lies between 32 and 128
 
 
 def test_slower_means_by_more_than_is_tolerated_and_than_the_spread() -> None:
@@ -131,16 +133,16 @@ def test_slower_means_by_more_than_is_tolerated_and_than_the_spread() -> None:
     assert found.low > 1.1
     assert exit_code(found) == Exit.REGRESSION
     assert isinstance(found, Slower)
-    (told,) = undecided(now, before, tolerated=0.1)
-    assert told.startswith("decode ours page=64 head_dim=128: the interval")
+    (reported,) = undecided(now, before, tolerated=0.1)
+    assert reported.startswith("decode ours page=64 head_dim=128: the interval")
 
 
 def test_another_clock_explains_any_loss() -> None:
     before = results.latest([cell(16, clocks={"sm_mhz": 1980.0})])
     now = results.latest([cell(16, seconds=2e-3, clocks={"sm_mhz": 990.0})])
     assert slower(now, before, tolerated=0.1) == []
-    (told,) = undecided(now, before, tolerated=0.1)
-    assert told.endswith("the GPU ran at 1980 MHz, then at 990 MHz")
+    (reported,) = undecided(now, before, tolerated=0.1)
+    assert reported.endswith("the GPU ran at 1980 MHz, then at 990 MHz")
 
 
 PLANNED = [Planned("decode", name, {"page": 16, "head_dim": 128}) for name in ("ours", "peer")]
