@@ -102,9 +102,13 @@ class EvaluationMachine:
     def _compare(self, *, samples: list[dict[str, Any]]) -> object:
         """For each sample: the expected letter, and the answers of each repeat before and after."""
         sides = Sides(self._once(samples, "before"), self._once(samples, "after"), {})
-        row = make_row(sides, Configuration(name="on"), "cold", "off")
+        row, control = (
+            make_row(sides, Configuration(name="on", control=control), "cold", "off")
+            for control in (False, True)
+        )
         self._flips(row, samples)
         self._chance(row)
+        self._chance(control)
         return row.lost, row.won, row.answers
 
     def _once(self, samples: list[dict[str, Any]], side: str) -> dict[str, SampleRecord]:
@@ -147,13 +151,17 @@ class EvaluationMachine:
         )
 
     def _chance(self, row: Row) -> None:
+        """A loss is looked for on one side; the control's halves have no order."""
         changed, most = row.lost + row.won, max(row.lost, row.won)
         ways = [sum(way) for way in product((0, 1), repeat=changed)]
-        uneven = sum(max(lost, changed - lost) >= most for lost in ways)
+        as_bad = [
+            max(lost, changed - lost) >= most if row.control else lost >= row.lost for lost in ways
+        ]
+        exact = sum(as_bad) / len(ways)
         self._coverage.check(
             "p_values_are_exact",
-            row.p_accuracy == uneven / len(ways),
-            lambda: f"{row.lost} lost, {row.won} won: {row.p_accuracy}, not {uneven / len(ways)}",
+            row.p_accuracy == exact,
+            lambda: f"{row.lost} lost, {row.won} won: {row.p_accuracy}, not {exact}",
         )
 
 

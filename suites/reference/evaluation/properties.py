@@ -33,7 +33,7 @@ flips_are_listed_by_sample | E3 | LOST WON INVALID | by brute force
     exactly the samples that two configurations answer differently are named, with both
     answers; one without a letter is of a class of its own
 p_values_are_exact | E3 | LOST WON | by brute force
-    how likely a change is by chance is the share of all ways to flip as many coins that are
-    as uneven
+    how likely a loss is by chance is the share of all ways to flip as many coins that lose as
+    many; of the control, which has no order, the share of all ways that are as uneven
 """,
 )

@@ -359,13 +359,26 @@ def faults_of(directory):
 class Failing(Answering):
     """No process can be started for the second unit."""
 
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
     def submit(self, unit, _):
         if parse(unit)[2] == 2:
-            raise OSError(24, "Too many open files")
+            raise self.error
+
+
+def test_a_limit_of_the_machine_ends_a_campaign_that_goes_on_later(tmp_path, monkeypatch):
+    with pytest.raises(OSError, match="Too many open files"):
+        campaign(Failing(OSError(24, "Too many open files")), tmp_path, monkeypatch)
+    answers = answer(1), answer(2)
+    assert campaign(Answering(*answers), tmp_path, monkeypatch) == Exit.INCONCLUSIVE
+    assert [event.seed for event in units_of(tmp_path / "run")] == [1, 2]
+    assert faults_of(tmp_path / "run") == []
 
 
 def test_a_driver_that_fails_goes_on_when_it_is_called_again(tmp_path, monkeypatch):
-    assert campaign(Failing(), tmp_path, monkeypatch) == Exit.HARNESS
+    assert campaign(Failing(KeyError("node")), tmp_path, monkeypatch) == Exit.HARNESS
     assert units_of(tmp_path / "run") == []
     answers = answer(1), answer(2)
     assert campaign(Answering(*answers), tmp_path, monkeypatch) == Exit.INCONCLUSIVE
@@ -409,7 +422,7 @@ def test_a_campaign_that_ended_says_that_an_expected_failure_was_not_met(tmp_pat
     found = concluded(tmp_path, monkeypatch, Tally(test_cases=3), cut_short=False)
     assert (found.verdict, found.reason.split(":")[0]) == (
         "fail",
-        "it was expected to fail and did not",
+        "it was expected to fail and did not, by by_a_bug",
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from kvproof.harness.contract.target import TargetConfig
 from kvproof.harness.errors import ANSWERS, TargetDied
-from kvproof.harness.isolation import handles, registry
+from kvproof.harness.isolation import registry, worker_handle
 from kvproof.harness.isolation.registry import OwnTargets, open_handle
 from kvproof.harness.records.events import Failure, PropertyVerdict, Replayed, TargetFailed
 from kvproof.suites.framework.budgets import BUDGETS
@@ -51,7 +51,7 @@ class Folder:
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(registry, "OWN_SECONDS", 2.0)
-    monkeypatch.setattr(handles, "_SOONEST", 0.25)
+    monkeypatch.setattr(worker_handle, "_SOONEST", 0.25)
 
 
 def judged(name: str, folder: Path) -> Folder:

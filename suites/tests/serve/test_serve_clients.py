@@ -44,10 +44,11 @@ def test_openai_lists_models(client: Any) -> None:
 
 def test_openai_completes(client: Any) -> None:
     wish = {"model": "symbolic", "prompt": "hello from the client", "max_tokens": 20}
-    answer = client.completions.create(**wish, logprobs=1)
+    answer = client.completions.create(**wish, logprobs=2)
     again = client.completions.create(**wish)
     assert again.choices[0].text == answer.choices[0].text
-    assert answer.choices[0].logprobs.token_logprobs[0] == 0
+    first, second = answer.choices[0].logprobs.top_logprobs[0].values()
+    assert answer.choices[0].logprobs.token_logprobs[0] == first > second
     assert again.usage.prompt_tokens_details.cached_tokens == 20
     streamed = client.completions.create(**wish, stream=True)
     assert "".join(each.choices[0].text for each in streamed) == answer.choices[0].text
@@ -70,7 +71,8 @@ def test_openai_chats(client: Any) -> None:
     }  # fmt: skip
     answer = client.chat.completions.create(**wish)
     assert answer.choices[0].message.role == "assistant"
-    assert answer.choices[0].logprobs.content[0].logprob == 0
+    chosen = answer.choices[0].logprobs.content[0]
+    assert chosen.logprob == chosen.top_logprobs[0].logprob > chosen.top_logprobs[1].logprob
     chunks = list(
         client.chat.completions.create(**wish, stream=True, stream_options={"include_usage": True})
     )
@@ -91,9 +93,9 @@ def test_openai_s_helper_for_streams_understands_them(client: Any) -> None:
 
 
 def test_openai_reads_the_errors(client: Any, openai: Any, server: Server) -> None:
-    with pytest.raises(openai.BadRequestError, match="n 2 is not supported") as refused:
-        client.completions.create(model="symbolic", prompt="a", n=2)
-    assert (refused.value.param, refused.value.code) == ("n", "unsupported_parameter")
+    with pytest.raises(openai.BadRequestError, match="best_of 2 is not supported") as refused:
+        client.completions.create(model="symbolic", prompt="a", best_of=2)
+    assert (refused.value.param, refused.value.code) == ("best_of", "unsupported_parameter")
     with pytest.raises(openai.NotFoundError, match="gpt"):
         client.completions.create(model="gpt", prompt="a")
     with pytest.raises(openai.BadRequestError, match="greedily"):
