@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 eval_app = App(
-    name="eval", help="Does reuse cost answers? Per token, LongBench v2, SCBench; paired, with error rates."
+    name="eval",
+    help="Does reuse cost answers? Per token, LongBench v2, SCBench; paired, with error rates.",
 )
 
 SEVERAL = Parameter(consume_multiple=True, negative="")
