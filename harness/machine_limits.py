@@ -8,7 +8,7 @@ NO_MEMORY = ("there is not enough memory", "raise its limit (ulimit -v), or ask 
 _OF_THE_SYSTEM = {
     errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR, errno.ELOOP, errno.EMFILE,
     errno.ENAMETOOLONG, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR, errno.EPERM,
-    errno.EROFS,
+    errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EREMOTEIO, errno.ENOTCONN,
 }  # fmt: skip
 _OF_PYTHON = {
     "can't start new thread": NO_MEMORY,

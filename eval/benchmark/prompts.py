@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kvproof.eval.benchmark.data import LETTERS, Sample
+from kvproof.harness.decoding import read_bounded
 from kvproof.harness.errors import UsageError
 
 OWN = "kvproof 0-shot"
@@ -131,7 +132,7 @@ _INSTALL = "kvproof eval install builds the environment that it is read from"
 
 def _read(path: Path, names: Sequence[str]) -> str:
     try:
-        template = path.read_bytes().decode()
+        template = read_bounded(path, what="the prompt", hint=_WHERE).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the prompt {str(path)!r}: {error}", _WHERE) from error
     _check(str(path), template, names)

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from kvproof.harness.decoding import read_bounded
 from kvproof.harness.errors import UsageError
 
 BYTES = "bytes"
+_TOKENIZER = "give the tokenizer.json of the model, or bytes"
 """The tokenizer of UTF-8 bytes; needs no file."""
 
 
@@ -99,12 +101,11 @@ class FileTokenizer:
                 'pip install "kvproof[eval]"',
             ) from error
         try:
-            data = path.read_bytes()
+            data = read_bounded(path, what="the tokenizer", hint=_TOKENIZER)
             self._tokenizer = tokenizers.Tokenizer.from_str(data.decode())
         except Exception as error:
             raise UsageError(
-                f"cannot read the tokenizer {str(path)!r}: {error}",
-                "give the tokenizer.json of the model, or bytes",
+                f"cannot read the tokenizer {str(path)!r}: {error}", _TOKENIZER
             ) from error
         self.name = f"tokenizer.json {hashlib.sha256(data).hexdigest()[:16]}"
 

@@ -14,6 +14,7 @@ from kvproof.harness.analysis.change_points import Step, steps
 from kvproof.harness.analysis.series import Key, series_of
 from kvproof.harness.analysis.verdicts import Subject, outcomes
 from kvproof.harness.errors import UsageError
+from kvproof.harness.records.below import files_below
 from kvproof.harness.records.events import Failure, PropertyVerdict, Replayed
 from kvproof.harness.records.fault_events import FaultJudged
 from kvproof.harness.records.resume import final_verdicts
@@ -88,7 +89,7 @@ def read_history(directory: Path) -> tuple[list[Run], list[str]]:
     """Runs below a directory but evaluations, and unreadable ones. Raises UsageError for none."""
     runs, unreadable = [], []
     seen = set()
-    for path in sorted(directory.rglob("run.json")):
+    for path in files_below(directory, "run.json"):
         place = path.parent.resolve()
         if place in seen:
             continue

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from kvproof.harness.analysis.merge_sweep import SWEEP, merged_sweep
+from kvproof.harness.decoding import read_bounded
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.events import (
     AnyEvent,
@@ -25,7 +26,7 @@ from kvproof.harness.records.events import (
     Verdict,
 )
 from kvproof.harness.records.resume import final_verdicts
-from kvproof.harness.records.run_directory import Run
+from kvproof.harness.records.run_directory import GIVE, Run
 
 _ORDER: tuple[Verdict, ...] = ("fail", "pass", "expected_failure", "inconclusive", "unsupported")
 """Of several verdicts on one property the first holds: evidence counts wherever it was seen."""
@@ -166,6 +167,8 @@ def files_of(runs: Sequence[Run], keep: Callable[[str, bytes], object]) -> None:
         for event in _all([run], Failure):
             for name in (event.op_log, event.script_path):
                 path = run.directory / name
-                if name not in seen and path.is_file():
+                if name in seen or not path.resolve().is_relative_to(run.directory.resolve()):
+                    continue  # a record of another machine names no other file of this one
+                if path.is_file():
                     seen.add(name)
-                    keep(name, path.read_bytes())
+                    keep(name, read_bounded(path, what="the failure", hint=GIVE))

@@ -14,7 +14,7 @@ from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnusedC
 from rich.console import Console
 
 from kvproof.harness import redaction
-from kvproof.harness.cli.options import check_option
+from kvproof.harness.cli.options import check_option, converted
 from kvproof.harness.cli.output import hidden_secrets, standard_output
 from kvproof.harness.cli.renamed import current
 from kvproof.harness.cli.secrets import refuse_secrets
@@ -58,7 +58,9 @@ def _application() -> App:
         help="Tests the paged KV cache of an LLM engine: correctness and speed.",
         version=lambda: version("kvproof"),
         result_action="return_value",
-        default_parameter=Parameter(negative_iterable=(), validator=check_option),
+        default_parameter=Parameter(
+            negative_iterable=(), converter=converted, validator=check_option
+        ),
     )
     for name, path in VERBS.items():
         made.command(f"kvproof.harness.cli.verbs.{path}", name=name)

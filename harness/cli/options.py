@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, get_args
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token, convert
 
-from kvproof.harness.decoding import NotValid, check_number
+from kvproof.harness.decoding import NotValid, check_number, shown
 from kvproof.harness.errors import UsageError
 
 Targets: TypeAlias = Annotated[
@@ -31,6 +31,28 @@ def check_option(_: object, value: object) -> None:
                 raise NotValid(f"--{name.strip('_').replace('_', '-')}: {error}") from None
     for each in value if isinstance(value, list | tuple) else (value,):
         check_number(each)
+
+
+def converted(kind: object, tokens: Sequence[Token]) -> object:
+    """Convert the words of an option; refuse what cyclopts takes for another value.
+
+    It rounds 1.5 to 2 where a whole number is needed, and an empty path is the working directory.
+    Raises ValueError.
+    """
+    kinds = set(_kinds(kind))
+    for token in tokens:
+        if int in kinds and float not in kinds and "." in token.value:
+            raise ValueError(f"{shown(token.value)} is not a whole number")
+        if Path in kinds and not token.value:
+            raise ValueError("'' names no file and no folder; . is this folder")
+    return convert(kind, tokens)
+
+
+def _kinds(kind: object) -> Iterator[object]:
+    """Yield a type and all that it is made of: `list[int] | None`, `list[int]`, `int`, `None`."""
+    yield kind
+    for each in get_args(kind):
+        yield from _kinds(each)
 
 
 def names(given: Sequence[str] | None) -> tuple[str, ...]:

@@ -96,11 +96,12 @@ def parse(text: str) -> Address:
 def read_token(path: Path) -> str:
     """Return the first line of a file that its owner alone can read. Raises AddressError."""
     try:
-        mode, lines = path.stat().st_mode, path.read_text(encoding="utf-8").splitlines()
+        with path.open(encoding="utf-8") as file:
+            mode, line = os.fstat(file.fileno()).st_mode, file.readline(4 * MOST_TOKEN)
     except (OSError, UnicodeDecodeError) as error:
         advice = f"for example: (umask 077; openssl rand -hex 32 > {path})"
         raise AddressError(f"cannot read the token in {str(path)!r}: {error}", advice) from None
-    token = lines[0].strip() if lines else ""
+    token = line.strip()
     if mode & 0o077:
         raise AddressError(f"{str(path)!r} is open to other users", f"chmod 600 {path}")
     if not LEAST_TOKEN <= len(token) <= MOST_TOKEN:

@@ -204,16 +204,21 @@ class Connection:
             raise CacheServerGone(str(error)) from error
 
     def _answer(self, number: int, frame: bytes) -> m.Answer:
-        """Repeat the request until there is an answer. Raises CacheServerGone."""
+        """Repeat the request until there is an answer. Raises CacheServerGone.
+
+        An answer that is there counts, however late this process gets the processor again.
+        """
         end, wait = time.monotonic() + self._timeout, FIRST_WAIT
         self._link.send(frame)
-        while (left := end - time.monotonic()) > 0:
+        left = self._timeout
+        while left > 0:
+            left = max(0.0, end - time.monotonic())
             data = self._link.receive(min(left, wait))
-            if data is None:
+            if data is None and left:
                 wait *= 2
                 self._reconnect()
                 self._link.send(frame)
-            elif (answer := _decoded(data)) and answer.number == number:
+            elif data and (answer := _decoded(data)) and answer.number == number:
                 return answer
         raise CacheServerGone(
             f"no cache server answered at {self._link.address} within {self._timeout:g} s: check "

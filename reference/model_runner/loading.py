@@ -115,6 +115,12 @@ def _model(path: Path, dtype: torch.dtype | str) -> Any:
             f"transformers {transformers.__version__} does not know the model in {path}: {error}; "
             f"tested are {', '.join(TESTED)}"
         ) from error
+    except MemoryError:
+        raise
+    except Exception as error:  # transformers raises what it likes for a damaged file
+        raise UnsupportedModel(
+            f"{path}/config.json cannot be used: {_short(error)}; tested are {', '.join(TESTED)}"
+        ) from error
     check_family(config)
     name = config.architectures[0]
     make = getattr(transformers, name, None)

@@ -11,6 +11,8 @@ from urllib.parse import unquote, urlsplit
 from kvproof.reference.core.validation import ConfigError, require
 
 PASSWORD_VARIABLE = "KVPROOF_REDIS_PASSWORD"  # noqa: S105 - the name of the variable, no password
+LONGEST_PASSWORD = 4096
+"""Characters that are read from a file."""
 SCHEMES = ("redis", "rediss", "unix")
 EXAMPLE = "redis://127.0.0.1:6379/0"
 PORT = 6379
@@ -90,7 +92,8 @@ def password(file: str | Path = "") -> str:
     if not file:
         return os.environ.get(PASSWORD_VARIABLE, "")
     try:
-        text = Path(file).read_text().strip()
+        with Path(file).open(encoding="utf-8") as opened:
+            text = opened.read(LONGEST_PASSWORD).strip()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "not text"
         raise ConfigError(f"password_file {str(file)!r} cannot be read: {why}") from None

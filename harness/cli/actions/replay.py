@@ -13,6 +13,7 @@ from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import OwnTargets
+from kvproof.harness.records.below import files_below
 from kvproof.harness.records.events import Skipped
 from kvproof.harness.reproduce import oplog
 from kvproof.suites.framework.suite import ELSEWHERE, SUBJECT
@@ -109,7 +110,7 @@ def _op_logs(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += sorted(p for p in path.rglob("*.json") if p.name != "run.json")
+            found += (p for p in files_below(path, "*.json") if p.name != "run.json")
         else:
             found.append(path)
     if not found:

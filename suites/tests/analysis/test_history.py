@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import shutil
 import time
 from importlib.util import find_spec
 from itertools import pairwise
@@ -28,6 +31,20 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def found(folder):
     return history(read_history(folder)[0], Thresholds())
+
+
+def test_a_folder_that_cannot_be_listed_holds_no_run(folder, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    shutil.copytree(next(folder.iterdir()), tmp_path / "run")
+    real = os.scandir
+
+    def scandir(place):
+        if Path(place).name == "gone":  # a process in /proc that has ended, a stale mount
+            raise OSError(errno.EINVAL, "Invalid argument", str(place))
+        return real(place)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert len(read_history(tmp_path)[0]) == 1
 
 
 def test_a_change_of_level_is_found_where_it_is():

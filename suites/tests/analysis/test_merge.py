@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kvproof.harness.analysis.merge import merge
+from kvproof.harness.analysis.merge import files_of, merge
 from kvproof.harness.records.events import Ended, Failure, PropertyVerdict
 from kvproof.harness.records.run_directory import read_run
 from kvproof.harness.records.sweep_events import (
@@ -89,6 +89,17 @@ def test_a_failure_that_two_jobs_found_is_one_with_the_shortest_history(tmp_path
     two = write_run(tmp_path / "2", 9, [failure("f1", 3)])
     found = [event for event in merged(one, two) if isinstance(event, Failure)]
     assert [(e.fingerprint, len(e.history)) for e in found] == [("f1", 3), ("f2", 4)]
+
+
+def test_a_record_names_no_file_outside_of_it(tmp_path):
+    (tmp_path / "private").write_text("of this machine")
+    hostile = replace(failure("f1", 1), op_log="../private", script_path=str(tmp_path / "private"))
+    run = read_run(write_run(tmp_path / "1", 0, [hostile, failure("f2", 1)]))
+    (run.directory / "failures").mkdir()
+    (run.directory / "failures" / "a_f2.json").write_text("{}")
+    kept = dict[str, bytes]()
+    files_of([run], kept.__setitem__)
+    assert kept == {"failures/a_f2.json": b"{}"}
 
 
 def test_sweeps_of_two_cards_are_one_sweep(tmp_path):

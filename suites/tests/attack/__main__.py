@@ -219,12 +219,13 @@ def all_classes(
     seconds: float,
     seed: int,
 ) -> None:
-    """Attack with the class that is furthest behind its share of the time."""
+    """Attack with the class that is furthest behind its share of the time; each class once."""
     end = time.monotonic() + seconds
     shown = time.monotonic()
     numbers: Counter[str] = Counter()
-    while time.monotonic() < end:
-        name = min(classes, key=lambda each: report.figures[each].seconds / classes[each][1])
+    while time.monotonic() < end or len(numbers) < len(classes):
+        left = classes.keys() - numbers.keys() if time.monotonic() >= end else classes.keys()
+        name = min(left, key=lambda each: report.figures[each].seconds / classes[each][1])
         _one(session, report, name, f"{seed}:{numbers[name]}")
         numbers[name] += 1
         if time.monotonic() - shown > 30:

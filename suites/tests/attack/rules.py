@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Iterator, Mapping
@@ -189,8 +190,13 @@ def _changed(
 
 
 def contents(folder: Path) -> dict[str, int]:
-    """Return all files of a folder with a hash of their content."""
-    return {str(path.relative_to(folder)): hash(path.read_bytes()) for path in _files(folder)}
+    """Return all files of a folder with a hash of their content, and links with that of their goal.
+
+    A device or a file elsewhere may stand in the place of a record, behind a link.
+    """
+    found = {path: path.read_bytes() for path in _files(folder)}
+    found |= {path: os.fsencode(path.readlink()) for path in folder.rglob("*") if path.is_symlink()}
+    return {str(path.relative_to(folder)): hash(data) for path, data in found.items()}
 
 
 def named_outputs(words: tuple[str, ...]) -> frozenset[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
+
 import pytest
 
-from kvproof.reference.cache_server import answers
+from kvproof.reference.cache_server import answers, connection
 from kvproof.reference.cache_server.core import Settings
 from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.reference.cache_server.contract import contract_part, judge
@@ -29,6 +32,14 @@ def test_more_objects_than_one_message_names():
             assert [bytes(view) for view in lease.views] == list(objects.values())
             assert client.drop(list(objects)[:5_000]) == 5_000
         assert (client.clear(), client.status().objects) == (4_000, 0)
+
+
+def test_an_answer_counts_however_late_the_client_runs_again(monkeypatch):
+    with LocalServer(Settings(1 << 20)).client() as client:
+        clock = itertools.count(0, 60)
+        later = SimpleNamespace(monotonic=lambda: float(next(clock)))
+        monkeypatch.setattr(connection, "time", later)
+        assert client.store({key(1): b"1"}) == {key(1)}
 
 
 def test_what_one_client_may_not_hold_finds_no_room(monkeypatch):

@@ -121,6 +121,12 @@ def test_unknown_families_and_code_in_folders_are_refused(tmp_path):
     assert "has no MyLlamaForCausalLM; code that a folder brings along is not run" in message
 
 
+@pytest.mark.parametrize("wrong", [{"model_type": []}, {"num_attention_heads": "x"}])
+def test_a_damaged_configuration_is_refused(tmp_path, wrong):
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    assert "config.json cannot be used" in refused(tmp_path, **{**config, **wrong})
+
+
 def test_tested_families_are_those_of_the_zoo():
     assert {getattr(transformers, family.config).model_type for family in FAMILIES.values()} == {
         *TESTED
