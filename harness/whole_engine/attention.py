@@ -72,6 +72,7 @@ class Attention:
                 f"{row.request} computes tokens {verified[-6:]} at positions ..{known - 1}, "
                 f"its own are {expected[-6:]}"
             ),
+            facts={"load_failed": request.load_failed},
         )
         end = start + len(row.tokens)
         return Work(row, request, start, end, known, drafts, request.chain.branch(known, drafts))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvproof.harness.whole_engine.contract import EngineRequest
+from kvproof.harness.whole_engine.losses import LOST, SPOILED
 from kvproof.harness.whole_engine.memory import ShadowMemory, epoch_key
 from kvproof.harness.whole_engine.states import DeviceRequest, Work
 
@@ -18,6 +19,8 @@ MEDIA = "unlike_media_share_no_slot"
 EPOCHS = "nothing_is_read_across_a_change_of_weights"
 DRAFTS = "only_accepted_drafts_stay"
 REUSED = "freed_blocks_wait_for_launches_in_flight"
+LOST_BLOCK = "the block's load had failed"
+FROM_LOST = "it was computed from a block whose load had failed"
 _EPOCHS = 16
 """Changes of weights after which older content is not distinguished."""
 
@@ -46,6 +49,10 @@ def cause(
         return Cause(READS, "it is the null block")
     for writer, position in _writers(found, requests):
         return _by(writer, position, work)
+    if found == LOST:
+        return Cause(READS, LOST_BLOCK)
+    if _holds(found ^ SPOILED, requests):
+        return Cause(READS, FROM_LOST)
     now = epoch_key(epoch)
     if any(_holds(found ^ now ^ epoch_key(other), requests) for other in range(_EPOCHS)):
         return Cause(EPOCHS, "it was computed with other weights")

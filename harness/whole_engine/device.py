@@ -8,7 +8,7 @@ tokens that follow from what it read. What it reads is compared with the request
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvproof.harness.whole_engine.attention import Attention
@@ -16,8 +16,9 @@ from kvproof.harness.whole_engine.checks import check_submission
 from kvproof.harness.whole_engine.content import FIRST_TOKEN, VOCABULARY, Chain
 from kvproof.harness.whole_engine.contract import EngineRequest, Row
 from kvproof.harness.whole_engine.findings import Findings
+from kvproof.harness.whole_engine.losses import Losses, spoiled
 from kvproof.harness.whole_engine.memory import ShadowMemory
-from kvproof.harness.whole_engine.states import DeviceRequest
+from kvproof.harness.whole_engine.states import DeviceRequest, Work
 from kvproof.harness.whole_engine.transfers import Transfer, Transfers
 
 
@@ -30,6 +31,8 @@ class Launch:
     requests: Sequence[DeviceRequest]
     before: Sequence[Callable[[], None]]
     epoch: int
+    lost: Mapping[str, int] = field(default_factory=dict)
+    """Request that computes from a load that failed -> first position that is lost."""
     answers: list[tuple[int, ...]] | None = None
     """Tokens by row once it was executed."""
 
@@ -54,11 +57,14 @@ class ShadowDevice:
     """Submitted since it was last cleared."""
     requests: dict[str, DeviceRequest] = field(default_factory=dict)
     transfers: Transfers = field(init=False)
+    losses: Losses = field(init=False)
 
     def __post_init__(self) -> None:
         """Start with nothing under way."""
         self.transfers = Transfers(self.seed)
+        self.losses = Losses(self.memory.pools[0].block_size)
         self._attention = Attention(self.memory, self.findings, self.requests)
+        self._unjudged = Attention(self.memory, Findings(), self.requests)
 
     def register(self, request: EngineRequest, chain: Chain) -> None:
         """Say what a request's content is, before the engine gets it."""
@@ -67,8 +73,12 @@ class ShadowDevice:
     def launch(self, rows: Sequence[Row], before: Sequence[Callable[[], None]] = ()) -> Launch:
         """Queue a batch; `before` runs on the device ahead of it. It runs late by `lag`."""
         self.submitted += 1
+        rows, lost = self.losses.look(rows)
+        self.findings.saw("a request computes before its load is known to have failed", lost)
         requests = [self.requests[row.request] for row in rows]
-        launch = Launch(self.submitted, tuple(rows), requests, tuple(before), self.epoch)
+        for name in lost:
+            self.requests[name].load_failed = True
+        launch = Launch(self.submitted, tuple(rows), requests, tuple(before), self.epoch, lost)
         for row, request in zip(rows, requests):  # noqa: B905 - Python 3.10 runs it, equal by make
             check_submission(row, request, self.memory.pools, self.findings)
         self.queue.append(launch)
@@ -153,18 +163,28 @@ class ShadowDevice:
         self.executed = launch.number
         for run in launch.before:
             run()
-        work = [
-            self._attention.resolve(row, request)
-            for row, request in zip(launch.rows, launch.requests)  # noqa: B905 - as above
-        ]
-        self._attention.write(work, launch.epoch, launch.number)
+        pairs = zip(launch.rows, launch.requests)  # noqa: B905 - as above
+        work = [self._resolve(launch, row, request) for row, request in pairs]
+        for attention, lost in ((self._unjudged, True), (self._attention, False)):
+            share = [each for each in work if (each.row.request in launch.lost) == lost]
+            attention.write(share, launch.epoch, launch.number)
         answers = [
-            self._attention.answer(each, epoch=launch.epoch, launch=launch.number) for each in work
+            self._attention_of(launch, each.row).answer(
+                each, epoch=launch.epoch, launch=launch.number
+            )
+            for each in work
         ]
         for each, tokens in zip(work, answers):  # noqa: B905 - as above
             each.request.advance(each, tokens)
             self._propose(each.request, sampled=bool(tokens))
         launch.answers = answers
+
+    def _attention_of(self, launch: Launch, row: Row) -> Attention:
+        return self._unjudged if row.request in launch.lost else self._attention
+
+    def _resolve(self, launch: Launch, row: Row, request: DeviceRequest) -> Work:
+        work = self._attention_of(launch, row).resolve(row, request)
+        return spoiled(work, launch.lost[row.request]) if row.request in launch.lost else work
 
     def _propose(self, request: DeviceRequest, *, sampled: bool) -> None:
         """Draft tokens: right ones up to a number that the request was drawn with, then wrong."""

@@ -119,8 +119,9 @@ class Driver:
         self.findings.saw(f"a request is aborted while {status}")
         return f"{name}, {status}"
 
-    def _step(self, count: int = 1, lag: int = 0, delay: int = 0) -> str:
+    def _step(self, count: int = 1, lag: int = 0, delay: int = 0, lose: int = 0) -> str:
         self.device.lag, self.device.transfers.delay = lag, delay
+        self.device.losses.pattern = lose
         spoken = [self._once() for _ in range(count) if not self._over()]
         return " ".join(each for each in spoken if each)
 
@@ -159,6 +160,7 @@ class Driver:
                 f"{name} answers {list(output.tokens)} from its {done + 1}th token on, "
                 f"without an engine it is {list(own)}"
             ),
+            facts={"load_failed": self.device.requests[name].load_failed},
         )
         self.live[name] += len(output.tokens)
         if output.finished:
@@ -172,7 +174,11 @@ class Driver:
             output.finished != "length" or self.live[name] == wanted,
             lambda: f"{name} ended ({output.finished}) after {self.live[name]} of {wanted} tokens",
         )
-        self.findings.check(RUNS, output.finished != "error", lambda: f"{name} ended with an error")
+        failed = name in self.device.losses.requests
+        self.findings.saw("a request ends because its load failed", failed and output.finished)
+        self.findings.check(
+            RUNS, failed or output.finished != "error", lambda: f"{name} ended with an error"
+        )
 
     def _end(self, name: str) -> None:
         self.ended.append(name)
@@ -201,6 +207,7 @@ class Driver:
 
     def _drain(self) -> str:
         """Run until nothing is left, then check that nothing is held."""
+        self.device.losses.pattern = 0  # a load that always fails never ends
         steps, quiet, before = 0, 0, self._progress()
         while not self._over() and quiet < IDLE_STEPS and steps < MOST_STEPS:
             self._once()

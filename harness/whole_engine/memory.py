@@ -70,6 +70,13 @@ class ShadowMemory:
             layer.words[rows, columns, 1] = ~words
         self.written[slots // pool.block_size] = launch
 
+    def lose(self, block: int, print_: int, *, epoch: int) -> None:
+        """Put one fingerprint into all slots of a block of the first group."""
+        for layer in self.pools[0].layers:
+            word = np.uint64(print_ ^ layer.salt ^ epoch_key(epoch))
+            layer.words[block, :, 0] = word
+            layer.words[block, :, 1] = ~word
+
     def read(self, group: int, layer: Layer, table: Slots, positions: Slots, epoch: int) -> Words:
         """Return the fingerprints of positions, 0 where a slot's two words disagree."""
         pool = self.pools[group]

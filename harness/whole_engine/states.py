@@ -24,6 +24,8 @@ class DeviceRequest:
     unreported: int = 0
     """Drafts of the last launch."""
     proposals: int = 0
+    load_failed: bool = False
+    """A launch of it computed from a load that had failed."""
 
     def advance(self, work: Work, tokens: tuple[int, ...]) -> None:
         """Take a launch's result: the last answer is sampled and not computed."""

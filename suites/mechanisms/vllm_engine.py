@@ -23,3 +23,28 @@ def second_reset_asserts(found: Failed) -> bool:
     before = [verb for verb, _ in found.calls[:-1]]
     twice = found.verb == "reset" and "reset" in before
     return twice and bool(_RESETS.match(found.violation.sentence))
+
+
+_LOST = re.compile(
+    r".* reads position \d+ .*: (the block's load had failed|"
+    r"it was computed from a block whose load had failed);"
+)
+
+
+def _loses(found: Failed, *connectors: str) -> bool:
+    """Whether loads failed in the history, with one of these connectors."""
+    lost = any(keywords.get("lose") for _, keywords in found.calls)
+    return lost and found.config["engine"].get("connector") in connectors
+
+
+def failed_load_stays_cached(found: Failed) -> bool:
+    """Blocks that did not arrive are hit by others until their request has computed them again."""
+    served = bool(_LOST.match(found.violation.sentence))
+    return served and _loses(found, "failing_sync_recompute")
+
+
+def answer_of_a_failed_load_is_taken(found: Failed) -> bool:
+    """The step behind one whose load failed was scheduled already, and its answer is kept."""
+    own = bool(found.violation.facts.get("load_failed"))
+    asynchronous = bool(found.config["engine"].get("asynchronous"))
+    return own and asynchronous and _loses(found, "failing_sync_recompute")

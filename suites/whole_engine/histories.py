@@ -101,9 +101,16 @@ def tier_resets(choices: Choices) -> Config:
     return {"engine": engine, "features": ["turns", "reset"]}
 
 
+def failing_loads(choices: Choices) -> Config:
+    """Choose a tier whose loads fail in part, within a step or between steps."""
+    mode, policy = choices.pick(("sync", "async")), choices.pick(("recompute", "fail"))
+    engine = _engine(choices, connector=f"failing_{mode}_{policy}")
+    return {"engine": engine, "features": ["turns", "reset", "losses"]}
+
+
 PROFILES = {
     each.__name__: each
-    for each in (plain, eagle, ngram, windows, states, media, tiers, tier_resets)
+    for each in (plain, eagle, ngram, windows, states, media, tiers, tier_resets, failing_loads)
 }
 """Name -> its choice of a configuration."""
 
@@ -122,6 +129,7 @@ def operation(machine: EngineMachine, choices: Choices) -> tuple[str, Arguments]
             "count": choices.pick((1, 2, 4, 9)),
             "lag": choices.pick((0, 1, 1, 2)),
             "delay": choices.pick((0, 0, 1, 3)),
+            **({"lose": choices.pick(_LOSSES)} if "losses" in machine.features else {}),
         }
     if verb == "abort":
         return verb, {"number": choices.number(0, 5)}
@@ -151,6 +159,8 @@ def _request(machine: EngineMachine, choices: Choices) -> Arguments:
     return request
 
 
+_LOSSES = (0, 0, 0, 1, 2, 3, 4)
+"""Patterns of `harness.whole_engine.losses`."""
 _NAMESPACES: tuple[Arguments, ...] = (
     {},
     {},

@@ -53,7 +53,7 @@ def start(config: EngineConfig, findings: Findings) -> VllmEngine:
     """Start an engine. Raises Refused where vLLM refuses the configuration."""
     import os
 
-    RUNNING.config, RUNNING.findings = config, findings
+    RUNNING.config, RUNNING.findings, RUNNING.tier = config, findings, None
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if config.runner == "v2" else "0"
     try:
         return VllmEngine(config)
@@ -265,6 +265,16 @@ _CONNECTORS: dict[str, dict[str, Any]] = {
     "simple_lazy": {
         "kv_connector": "SimpleCPUOffloadConnector",
         "kv_connector_extra_config": {"cpu_bytes_to_use": 1 << 14, "lazy_offload": True},
+    },
+    **{
+        f"failing_{mode}_{policy}": {
+            "kv_connector": "FailingConnector",
+            "kv_connector_module_path": "kvproof.harness.adapters.vllm_engine.failing",
+            "kv_load_failure_policy": policy,
+            "kv_connector_extra_config": {"asynchronous": mode == "async"},
+        }
+        for mode in ("sync", "async")
+        for policy in ("recompute", "fail")
     },
 }
 """Name in a configuration -> the engine's settings; sizes are so small that tiers evict."""

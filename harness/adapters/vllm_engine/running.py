@@ -19,6 +19,8 @@ class Running:
     """The last worker that was constructed."""
     owned: Any = None
     """Request -> block ids by group, as the engine's manager has them."""
+    tier: Any = None
+    """Host memory of our own connector, shared by its two halves."""
     requests: dict[str, EngineRequest] = field(default_factory=dict)
 
 

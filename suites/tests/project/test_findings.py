@@ -37,6 +37,8 @@ FINDINGS = {
     "vllm_windows_count_as_drafts": EngineVersion("vllm", "0.33.0"),
     "vllm_cleared_event_names_no_tier": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_second_reset_asserts": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_failed_load_stays_cached": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_answer_of_a_failed_load_is_taken": EngineVersion("vllm-engine", "0.33.0"),
     "lmcache_partly_null_chunk_is_served": EngineVersion("lmcache", "0.5.6"),
     "lmcache_left_window_in_a_shared_object": EngineVersion("lmcache", "0.5.6"),
     "lmcache_retrieve_writes_the_null_block": EngineVersion("lmcache", "0.5.6"),

@@ -1,0 +1,87 @@
+"""Loads that fail: who computes from them before the scheduler knows, and what follows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kvproof.harness.oracle.violation import Violation
+from kvproof.harness.whole_engine.contract import Reads, Row
+from kvproof.harness.whole_engine.losses import Losses
+from kvproof.suites.mechanisms.failed import Failed
+from kvproof.suites.mechanisms.vllm_engine import (
+    answer_of_a_failed_load_is_taken,
+    failed_load_stays_cached,
+)
+
+
+def row(name: str, start: int, blocks: list[int], length: int = 1) -> Row:
+    table = np.array(blocks)
+    reads = Reads(table, np.empty(0, np.int64), blocks)
+    return Row(
+        name,
+        start,
+        (7,) * length,
+        drafts=0,
+        samples=True,
+        fresh=False,
+        device_start=False,
+        groups=(reads,),
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "picked"), [(0, []), (1, [0]), (2, [4]), (3, [0, 2, 4]), (4, [0, 1, 2, 3, 4])]
+)
+def test_a_pattern_says_which_blocks_do_not_arrive(pattern, picked):
+    assert Losses(16, pattern=pattern).pick(5) == picked
+    assert Losses(16, pattern=pattern).pick(0) == []
+
+
+def test_who_reads_a_lost_block_is_excused_until_the_failure_is_reported():
+    losses = Losses(4)
+    losses.lose("a", [2])
+    rows, firsts = losses.look([row("a", 8, [1, 2, 3]), row("b", 4, [1, 5])])
+    assert firsts == {"a": 4}
+    assert [each.fresh for each in rows] == [False, False]
+    losses.report([2])
+    rows, firsts = losses.look([row("a", 4, [1, 2, 3]), row("b", 5, [1, 5])])
+    assert firsts == {}
+    assert [each.fresh for each in rows] == [True, False]  # it begins again further back
+    assert losses.look([row("c", 8, [1, 2, 3])])[1] == {}  # has no excuse
+
+
+def test_a_block_that_a_row_computes_itself_is_not_lost_any_more():
+    losses = Losses(4)
+    losses.lose("a", [2])
+    assert losses.look([row("b", 4, [9, 2], length=4)])[1] == {}
+    assert losses.look([row("c", 8, [9, 2, 3])])[1] == {}
+
+
+LOST = "r4 reads position 32 of 71 in block 3 of group 0 (layer): the block's load had failed; 16"
+
+
+@pytest.mark.parametrize(
+    ("connector", "asynchronous", "lose", "cached", "answered"),
+    [
+        ("failing_sync_recompute", True, 1, True, True),
+        ("failing_sync_recompute", False, 1, True, False),
+        ("failing_sync_recompute", True, 0, False, False),
+        ("failing_sync_fail", True, 1, False, False),
+        ("failing_async_recompute", True, 1, False, False),
+        ("offload", True, 1, False, False),
+    ],
+)
+def test_only_failed_loads_within_a_step_that_are_recomputed_are_known(
+    connector, asynchronous, lose, cached, answered
+):
+    config = {"engine": {"connector": connector, "asynchronous": asynchronous}}
+    calls = [("submit", {"id": "r0"}), ("step", {"lose": lose}), ("drain", {})]
+
+    def failed(sentence: str, **facts: object) -> Failed:
+        return Failed(Violation("p", "o", sentence, facts=facts), config, calls)
+
+    assert failed_load_stays_cached(failed(LOST)) == cached
+    assert not failed_load_stays_cached(failed(LOST.replace("the block's", "another")))
+    assert answer_of_a_failed_load_is_taken(failed("r answers", load_failed=True)) == answered
+    assert not answer_of_a_failed_load_is_taken(failed("r answers", load_failed=False))
