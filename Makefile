@@ -16,7 +16,7 @@ PIP := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,\
 PACKAGES := eval harness kernels reference reports suites
 
 .DELETE_ON_ERROR:
-.PHONY: help install gate bench matrix test test-all check gpu hf parity eval eval-quick docs attack mutants clean
+.PHONY: help install gate bench bench-all matrix test test-all check gpu hf parity eval eval-quick docs attack mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## these lines
@@ -33,6 +33,14 @@ gate: $(VENV)/.core engines  ## is everything right and fast? ends with a report
 
 bench: $(VENV)/.core engines  ## cache managers side by side
 	$(BIN)/kvproof bench $(if $(TARGETS),--targets "$(TARGETS)") $(ARGS)
+
+# The newest locked version of each engine, unless TARGETS names some. What an engine does not
+# offer is skipped with the reason.
+bench-all: TARGETS := $(or $(TARGETS),reference $(shell ls harness/locks | \
+  sed -n 's/-\([0-9][0-9.]*\)\.txt$$/==\1/p' | sort -V | awk -F== '{last[$$1]=$$0} END {for (e in last) print last[e]}'))
+bench-all: $(VENV)/.core engines  ## every engine, every case on the workload, and shared stores; one report
+	OMP_NUM_THREADS=1 $(BIN)/kvproof bench --targets "$(TARGETS)" --case no_eviction --case eviction \
+	  --case python-lists --case index --case tiers $(ARGS)
 
 # Every engine version with a lock file, unless TARGETS names some; as many at once as there are
 # cores, each in a record of its own, which are merged.

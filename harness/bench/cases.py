@@ -18,9 +18,11 @@ from kvproof.harness.statistics import median_of_ratios
 
 DEFAULT_CASES = ("no_eviction", "eviction", "python-lists")
 """`python-lists` is `no_eviction` with prompts as plain Python lists, for the reference only."""
-CASES = (*DEFAULT_CASES, "index", "match")
+TIERS = "tiers"
+CASES = (*DEFAULT_CASES, "index", "match", TIERS)
 """`match` is the lookup alone of one long cached prompt, for any workload. `index` is `no_eviction`
 with an engine's index alone, where its `make_cycle` offers that; the reference serves whole cycles.
+`tiers` is a store that several engines share, on no workload.
 """
 EVICTION_PROMPTS = 64
 """Prompts of mean length that the pool of the case `eviction` holds."""

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from kvproof.harness.bench.cases import (
     CASES,
+    TIERS,
     BenchOptions,
     Case,
     engine_optimum,
@@ -29,6 +30,7 @@ from kvproof.harness.bench.cases import (
 )
 from kvproof.harness.bench.groups import groups_of, widths
 from kvproof.harness.bench.lookup_job import MATCHED
+from kvproof.harness.bench.tiers import measure_tiers
 from kvproof.harness.bench.workloads import Workload, load_workload
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.errors import TargetDied, UsageError
@@ -118,6 +120,10 @@ def run_bench(
     bench = _Bench(workload, options, write, progress, done)
     with _isolated(runners) as separate:
         bench.start(separate)
+        if TIERS in options.cases:
+            bench.tiers()
+        if not bench.cases:
+            return
         for row in hash_optimum(workload):
             write(row)
         for block_size in options.block_sizes:
@@ -193,6 +199,23 @@ class _Bench:
         others = [r.name for r in self.runners if r.name != self.reference]
         self.peer = self.options.peer or next(iter(others), "")
 
+    @property
+    def cases(self) -> tuple[str, ...]:
+        """Those on the workload."""
+        return tuple(case for case in self.options.cases if case != TIERS)
+
+    def tiers(self) -> None:
+        """Shared stores of objects, side by side."""
+        measure_tiers(
+            self.runners,
+            repetitions=self.options.repetitions,
+            peer=self.options.peer,
+            reference=self.reference,
+            write=self.write,
+            progress=self.progress,
+            lost=self._lost,
+        )
+
     def measure(self, block_size: int) -> None:
         """Everything at one block size."""
         self.progress(f"bench: block {block_size}, optimum")
@@ -200,11 +223,11 @@ class _Bench:
         cases = plan(
             workload,
             block_size,
-            cases=options.cases,
+            cases=self.cases,
             max_blocks=options.max_blocks,
             groups=options.groups,
         )
-        for name in set(options.cases) - {case.name for case in cases}:
+        for name in set(self.cases) - {case.name for case in cases}:
             self._skip_case(name, block_size)
         pools = [case.num_blocks for case in cases if case.name != "match"]
         for row in engine_optimum(workload, block_size, pools, options.groups):

@@ -227,6 +227,48 @@ class GrowthPoint(Event, tag="growth", frozen=True, kw_only=True):
     high: float
 
 
+class TierSample(Event, tag="tier_sample", frozen=True, kw_only=True):
+    """One turn of one operation on a store that several engines share."""
+
+    target: str
+    operation: str
+    """`memcpy` is a plain copy of the same objects by the same engines in the same turn."""
+    object_bytes: int
+    clients: int
+    repetition: int
+    objects: int
+    """Of all engines."""
+    cpu_seconds: float
+    """Of all engines and the server."""
+    wall_seconds: float
+    """Of the slowest engine."""
+
+
+class TierSummary(Event, tag="tier_summary", frozen=True, kw_only=True):
+    """Medians of an operation over the turns, its share of memcpy's speed, its ratio."""
+
+    target: str
+    operation: str
+    object_bytes: int
+    clients: int
+    repetitions: int
+    objects_per_second: float
+    """By CPU time of all engines and the server."""
+    low: float
+    """10th percentile."""
+    high: float
+    wall_objects_per_second: float
+    of_memcpy: float | None = None
+    """CPU time of the plain copy over the operation's, paired by turn; None: nothing is copied."""
+    of_memcpy_low: float | None = None
+    of_memcpy_high: float | None = None
+    peer: str = ""
+    ratio: float | None = None
+    """objects_per_second over the peer's, median of the paired turns."""
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+
+
 class Checked(Event, tag="checked", frozen=True, kw_only=True):
     """A workload ran once more, or a recording was judged, under the shadow memory."""
 
@@ -328,6 +370,8 @@ AnyEvent: TypeAlias = (
     | BenchSummary
     | Optimum
     | GrowthPoint
+    | TierSample
+    | TierSummary
     | Checked
     | Explained
     | Threshold

@@ -24,6 +24,8 @@ from kvproof.harness.records.events import (
     Optimum,
     PropertyVerdict,
     Threshold,
+    TierSample,
+    TierSummary,
 )
 
 
@@ -111,9 +113,17 @@ def _subject(event: AnyEvent) -> tuple[Hashable, ...] | None:
             return type(event), event.workload, event.block_size, event.rule, event.capacity
         case GrowthPoint():
             return type(event), event.target, event.block_size, event.cached_blocks
+        case TierSample():
+            return *_tier(event), event.repetition
+        case TierSummary():
+            return _tier(event)
         case Threshold():
             return type(event), event.name
     return None
+
+
+def _tier(event: TierSample | TierSummary) -> tuple[Hashable, ...]:
+    return type(event), event.target, event.operation, event.object_bytes, event.clients
 
 
 def _sized(event: BenchSummary | Checked | Explained, *more: str) -> tuple[Hashable, ...]:

@@ -35,6 +35,8 @@ from kvproof.harness.records.events import (
     TargetFailed,
     TargetStarted,
     Threshold,
+    TierSample,
+    TierSummary,
 )
 from kvproof.harness.records.sweep_events import (
     Ceilings,
@@ -44,6 +46,7 @@ from kvproof.harness.records.sweep_events import (
     SweepStarted,
 )
 from kvproof.harness.records.sweep_results import case_name
+from kvproof.reports.charts import tiers
 from kvproof.reports.charts.bench import ratio_text
 from kvproof.reports.model import faults
 from kvproof.reports.model.attention import replay_verdict, threshold_text
@@ -258,6 +261,10 @@ def _describe_measure(event: AnyEvent) -> tuple[str, str]:
         case GrowthPoint():
             cost = f"{event.nanoseconds_per_token:.3g} ns/token"
             return "", f"{event.target} with {plural(event.cached_blocks, 'cached block')}: {cost}"
+        case TierSample():
+            return "", f"{event.target} {event.operation}: repetition {event.repetition}"
+        case TierSummary():
+            return "", f"{event.target} {': '.join(tiers.row(event)[1:5])}"
         case Checked():
             work = f"{event.workload}, block {event.block_size}, under the shadow memory"
             return event.verdict, f"{event.target} {work} {event.message}"

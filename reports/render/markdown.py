@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records.events import Explained
+from kvproof.harness.records.events import Explained, TierSummary
 from kvproof.harness.records.run_directory import Run
 from kvproof.harness.redaction import redacted
+from kvproof.reports.charts import tiers
 from kvproof.reports.charts.bench import case_words, ratio_text
 from kvproof.reports.charts.fuzz_pace import campaign_of, pace_chart, tables
 from kvproof.reports.charts.hit_loss import sums
@@ -48,6 +49,7 @@ def render_markdown(run: Run) -> str:
         _notes,
         _failures,
         _bench,
+        _tiers,
         _causes,
         _sweep,
         _faults,
@@ -185,6 +187,14 @@ def _bench(report: Report) -> Iterator[str]:
         ]  # fmt: skip
         heads = ["workload", "block", "case", "target", "tokens/s", "against peer", "p50", "p99"]
         yield from _table([*heads, "hit rate"], rows)
+
+
+def _tiers(report: Report) -> Iterator[str]:
+    if found := report.of(TierSummary):
+        yield from ("", f"### {tiers.TITLE}", "")
+        yield from _table(
+            [*tiers.HEADS], [[*map(escape, tiers.row(each))] for each in tiers.measured(found)]
+        )
 
 
 def _causes(report: Report) -> Iterator[str]:

@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kvproof.harness.records.events import BenchSummary, Optimum, Step
+from kvproof.harness.records.events import BenchSummary, Optimum, Step, TierSummary
 from kvproof.harness.records.run_directory import Run
+from kvproof.reports.charts import tiers
 from kvproof.reports.charts.bench import case_words
 from kvproof.reports.charts.block_table import describe
 from kvproof.reports.model.attention import Note, notes, number
@@ -54,6 +55,7 @@ def print_run(run: Run, console: Console) -> None:
     _deaths(report, screen)
     _coverage(report, screen)
     _bench(report, screen)
+    _tiers(report, screen)
     _optimum(report, screen)
     _sweep(report, screen)
     _faults(report, screen)
@@ -198,6 +200,19 @@ def _bench(report: Report, screen: Screen) -> None:
                 cells = _bench_cells(entry, named=len(peers) > 1)
                 table.add_row(*(screen.text(cell) for cell in ("" if place else work, *cells)))
         screen.show(table)
+
+
+def _tiers(report: Report, screen: Screen) -> None:
+    if not (found := report.of(TierSummary)):
+        return
+    screen.heading(tiers.TITLE)
+    table = screen.table(*(tiers.HEADS[at] for at in tiers.NARROW))
+    for column in table.columns[4:]:
+        column.justify = "right"
+    for each in tiers.measured(found):
+        cells = tiers.row(each)
+        table.add_row(*(screen.text(cells[at]) for at in tiers.NARROW))
+    screen.show(table)
 
 
 _RULES = {

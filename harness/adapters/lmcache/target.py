@@ -26,6 +26,8 @@ from kvproof.harness.contract.target import Target, TargetConfig
 
 _NO_BLOCKS = "blocks belong to the engine: LMCache stores what they hold, it hands none out"
 _JOBS = "kvproof.harness.adapters.lmcache.jobs"
+TIER = "kvproof.harness.adapters.lmcache.tier"
+"""Its server, with sockets and processes (`harness.contract.tier`)."""
 
 
 @cache

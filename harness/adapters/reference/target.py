@@ -76,6 +76,10 @@ def _profile() -> Profile:
     )
 
 
+TIER = "kvproof.harness.adapters.reference.tier"
+"""Its shared store of objects (`harness.contract.tier`)."""
+
+
 def make_target(config: TargetConfig) -> ReferenceTarget:
     """Build the reference with one group of blocks."""
     return ReferenceTarget(config)

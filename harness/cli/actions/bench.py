@@ -16,7 +16,13 @@ from kvproof.harness.cli.runs import run_directory
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.registry import OwnTargets
 from kvproof.harness.records.bench_names import current_case, current_workload
-from kvproof.harness.records.events import AnyEvent, BenchSummary, Skipped, TargetFailed
+from kvproof.harness.records.events import (
+    AnyEvent,
+    BenchSummary,
+    Skipped,
+    TargetFailed,
+    TierSummary,
+)
 from kvproof.harness.settings import load_settings
 
 
@@ -65,7 +71,7 @@ def _options(arguments: BenchArguments) -> BenchOptions:
 
 def _refuse_nothing(events: Sequence[AnyEvent]) -> None:
     """A bench that measured nothing must not look like one that passed."""
-    if not any(isinstance(event, (BenchSummary, TargetFailed)) for event in events):
+    if not any(isinstance(event, (BenchSummary, TierSummary, TargetFailed)) for event in events):
         skipped = [event for event in events if isinstance(event, Skipped)]
         raise UsageError(
             "nothing was measured", "; ".join(f"{e.part}: {e.reason}" for e in skipped)

@@ -28,8 +28,8 @@ class BenchArguments:
     """Groups of layers, for example full,window:1024,window:1024,state: kind, tokens of a window
     or chunk, blocks of a state. One of full attention by default."""
     case: Annotated[list[str] | None, Parameter(("--case", "--cases"))] = None
-    """no_eviction, eviction, python-lists, index, match (the lookup of 131,072 tokens); repeatable;
-    all but match by default."""
+    """no_eviction, eviction, python-lists, index, match (the lookup of 131,072 tokens), tiers (a
+    store that engines share); repeatable; the first three by default."""
     repetitions: int = 5
     """Interleaved repetitions per target and case."""
     baseline_target: str | None = None

@@ -1,0 +1,143 @@
+"""A shared store of KV objects under several engines, in the worker of a target (Python 3.10).
+
+`open` starts a server and engines, each a process; `turn` measures; `close` ends them. They stay
+between the calls, so that turns of several targets can alternate.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+OPERATIONS = ("memcpy", "store", "lookup", "retrieve")
+_CPU_CLOCK = 2
+"""CPUCLOCK_SCHED: nanoseconds that all threads of a process ran."""
+_RUNNING: dict[str, _Tier] = {}
+
+
+def start(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Start a server of `room` bytes and `clients` engines. Arguments: factory, clients, room."""
+    module = importlib.import_module(arguments["factory"].partition(":")[0])
+    tier = getattr(module, "TIER", None)
+    if tier is None:
+        return {"unsupported": f"{module.__name__} names no TIER: no store that others share"}
+    _end()
+    _RUNNING["tier"] = _Tier(tier, arguments["clients"], arguments["room"])
+    return {}
+
+
+def turn(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Measure each operation once, with the first `clients` engines at the same time.
+
+    Arguments: clients, size (bytes of an object), objects (of each engine), first (register the
+    pages, and check all bytes once). Result: operation -> {objects, cpu_seconds (of engines and
+    server), wall_seconds (of the slowest engine)}, and `problem`.
+    """
+    tier, count = _RUNNING["tier"], arguments["clients"]
+    if arguments["first"]:
+        tier.ask(count, "register", arguments["size"], arguments["objects"])
+    tier.ask(1, "clear")
+    found: dict[str, Any] = {name: tier.timed(count, name) for name in OPERATIONS}
+    wanted = count * arguments["objects"]
+    short = [name for name in OPERATIONS if found[name]["objects"] != wanted]
+    problem = f"{', '.join(short)}: fewer than the {wanted} objects" if short else ""
+    if arguments["first"] and not all(a["intact"] for a in tier.ask(count, "intact")):
+        problem = "retrieved bytes differ from the stored ones"
+    return {**found, "problem": problem}
+
+
+def stop(arguments: dict[str, Any]) -> dict[str, Any]:
+    """End server and engines."""
+    del arguments
+    _end()
+    return {}
+
+
+def _end() -> None:
+    if running := _RUNNING.pop("tier", None):
+        running.close()
+
+
+class _Tier:
+    def __init__(self, module: str, clients: int, room: int) -> None:
+        self._folder = tempfile.mkdtemp(prefix="kvproof-tier-")
+        self._engines: list[_Process] = []
+        self._server = _Process("server", module, self._folder, room)
+        try:
+            self._server.answer()
+            self._engines += [_Process("engine", module, self._folder, n) for n in range(clients)]
+            for engine in self._engines:
+                engine.answer()
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, count: int, *message: object) -> list[dict[str, Any]]:
+        """Ask the first engines the same at the same time."""
+        for engine in self._engines[:count]:
+            engine.send(message)
+        return [engine.answer() for engine in self._engines[:count]]
+
+    def timed(self, count: int, operation: str) -> dict[str, Any]:
+        began = self._server.cpu_seconds()
+        answers = self.ask(count, operation)
+        return {
+            "objects": sum(each["objects"] for each in answers),
+            "cpu_seconds": sum(each["cpu_seconds"] for each in answers)
+            + self._server.cpu_seconds()
+            - began,
+            "wall_seconds": max(each["wall_seconds"] for each in answers),
+        }
+
+    def close(self) -> None:
+        for process in (*self._engines, self._server):
+            process.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class _Process:
+    def __init__(self, role: str, module: str, folder: str, number: int) -> None:
+        command = [sys.executable, "-I", str(Path(__file__).with_name("tier_process.py"))]
+        self._role = role
+        self._process = subprocess.Popen(  # noqa: S603 - our own module, with numbers
+            [*command, role, module, folder, str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            text=True,
+        )
+
+    def send(self, message: Sequence[object]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline()):
+            raise RuntimeError(f"the {self._role} of the tier ended: {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def cpu_seconds(self) -> float:
+        """Of all its threads, by its own clock (clock_getcpuclockid)."""
+        return time.clock_gettime((~self._process.pid << 3) | _CPU_CLOCK)
+
+    def close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

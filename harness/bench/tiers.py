@@ -1,0 +1,197 @@
+"""Stores of KV objects that several engines share, side by side, beside a plain copy.
+
+Turns of all targets alternate; shares and ratios are paired by turn. Times are CPU seconds of all
+engines and the server, so that other work on the machine does not count as ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from msgspec.structs import replace
+
+from kvproof.harness.bench.tier_job import OPERATIONS
+from kvproof.harness.errors import TargetDied
+from kvproof.harness.records.events import AnyEvent, Skipped, TierSample, TierSummary
+from kvproof.harness.statistics import median_of_ratios
+
+SIZES = (1 << 16, 1 << 20, 1 << 24, 1 << 26)
+"""Bytes of an object."""
+CLIENTS = (1, 4)
+"""Engines at the same time."""
+BATCH = 1 << 25
+"""Bytes of each engine in one call, or one object."""
+_COPY = "memcpy"
+_COPYING = ("store", "retrieve")
+_TIMEOUT_S = 120.0
+
+
+class Runner(Protocol):
+    """The part of a handle that is used."""
+
+    @property
+    def name(self) -> str:
+        """The target's name in records."""
+
+    @property
+    def factory(self) -> str:
+        """`pkg.module:make_target`; the module may name its `TIER`."""
+
+    def run_job(self, job: str, arguments: dict[str, Any], *, timeout: float) -> dict[str, Any]:
+        """Run a job where the engine lives. Raises TargetDied."""
+
+
+class _Cell(NamedTuple):
+    clients: int
+    size: int
+    objects: int
+    """Of each engine."""
+
+
+def measure_tiers(
+    runners: Sequence[Runner],
+    *,
+    repetitions: int,
+    peer: str,
+    reference: str,
+    write: Callable[[AnyEvent], None],
+    progress: Callable[[str], None],
+    lost: Callable[[Any, TargetDied], None],
+    sizes: Sequence[int] = SIZES,
+    clients: Sequence[int] = CLIENTS,
+    batch: int = BATCH,
+) -> None:
+    """Measure all targets that have such a store; those without are skipped with the reason."""
+    cells = [_Cell(count, size, max(1, batch // size)) for count in clients for size in sizes]
+    tiers = _Tiers(write, progress, lost, repetitions)
+    try:
+        for runner in list(runners):
+            tiers.start(runner, max(clients), 2 * max(clients) * max(batch, *sizes))
+        for cell in cells:
+            tiers.measure(cell)
+    finally:
+        tiers.stop()
+    names = [runner.name for runner in tiers.running]
+    others = [name for name in names if name != reference]
+    for cell in cells:
+        for event in summaries(tiers.samples, cell, names, peer or next(iter(others), "")):
+            write(event)
+
+
+class _Tiers:
+    def __init__(
+        self,
+        write: Callable[[AnyEvent], None],
+        progress: Callable[[str], None],
+        lost: Callable[[Any, TargetDied], None],
+        repetitions: int,
+    ) -> None:
+        self._write, self._progress, self._lost = write, progress, lost
+        self._repetitions = repetitions
+        self.running: list[Runner] = []
+        self.samples: list[TierSample] = []
+
+    def start(self, runner: Runner, clients: int, room: int) -> None:
+        self._progress(f"bench: tiers, starting {clients} engines: {runner.name}")
+        self.running.append(runner)
+        answer = self._ask(runner, "start", clients=clients, room=room)
+        if answer and (why := answer.get("unsupported")):
+            self.running.remove(runner)
+            self._write(Skipped(part=f"bench tiers of {runner.name}", reason=why))
+
+    def measure(self, cell: _Cell) -> None:
+        """A first turn, which touches all memory and checks all bytes, does not count."""
+        for turn in range(self._repetitions + 1):
+            at = f"{cell.size >> 10} KiB, {cell.clients} engines, {turn} of {self._repetitions}"
+            for runner in list(self.running):
+                self._progress(f"bench: tiers, {at}: {runner.name}")
+                answer = self._ask(
+                    runner,
+                    "turn",
+                    clients=cell.clients,
+                    size=cell.size,
+                    objects=cell.objects,
+                    first=not turn,
+                )
+                if answer and turn:
+                    self._keep(runner.name, cell, turn - 1, answer)
+
+    def stop(self) -> None:
+        for runner in list(self.running):
+            self._ask(runner, "stop")
+
+    def _keep(self, target: str, cell: _Cell, turn: int, answer: dict[str, Any]) -> None:
+        for operation in OPERATIONS:
+            sample = TierSample(
+                target=target,
+                operation=operation,
+                object_bytes=cell.size,
+                clients=cell.clients,
+                repetition=turn,
+                **answer[operation],
+            )
+            self.samples.append(sample)
+            self._write(sample)
+
+    def _ask(self, runner: Runner, verb: str, **arguments: Any) -> dict[str, Any] | None:
+        work = {"factory": runner.factory, **arguments}
+        try:
+            job = f"kvproof.harness.bench.tier_job:{verb}"
+            answer = runner.run_job(job, work, timeout=_TIMEOUT_S)
+            if why := answer.get("problem"):
+                raise TargetDied("garbage", why)
+        except TargetDied as error:
+            self.running.remove(runner)
+            self._lost(runner, error)
+            return None
+        return answer
+
+
+def summaries(
+    samples: Sequence[TierSample], cell: _Cell, names: Sequence[str], peer: str
+) -> Iterator[TierSummary]:
+    """One summary for each operation and target."""
+    for operation in OPERATIONS:
+        for name in names:
+            own = _of(samples, cell, name, operation)
+            rates = [each.objects / each.cpu_seconds for each in own]
+            low, median, high = np.percentile(rates, [10, 50, 90]).tolist()
+            beside = _of(samples, cell, peer, operation) if name != peer else []
+            of_copy = _of(samples, cell, name, _COPY) if operation in _COPYING else []
+            summary = TierSummary(
+                target=name,
+                operation=operation,
+                object_bytes=cell.size,
+                clients=cell.clients,
+                repetitions=len(own),
+                objects_per_second=median,
+                low=low,
+                high=high,
+                wall_objects_per_second=float(np.median([e.objects / e.wall_seconds for e in own])),
+                peer=peer if beside else "",
+            )
+            yield replace(
+                summary, **_ratio("ratio", beside, own), **_ratio("of_memcpy", of_copy, own)
+            )
+
+
+def _ratio(
+    name: str, slow: Sequence[TierSample], fast: Sequence[TierSample]
+) -> dict[str, float | None]:
+    if not slow:
+        return {}
+    found = median_of_ratios([e.cpu_seconds for e in slow], [e.cpu_seconds for e in fast])
+    return {name: found.middle, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _of(
+    samples: Sequence[TierSample], cell: _Cell, target: str, operation: str
+) -> list[TierSample]:
+    return [
+        each
+        for each in samples
+        if (each.clients, each.object_bytes) == (cell.clients, cell.size)
+        and (each.target, each.operation) == (target, operation)
+    ]
