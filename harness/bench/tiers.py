@@ -25,7 +25,7 @@ BATCH = 1 << 25
 """Bytes of each engine in one call, or one object."""
 _COPY = "memcpy"
 _COPYING = ("store", "retrieve")
-_TIMEOUT_S = 120.0
+_TIMEOUT_S = 300.0
 
 
 class Runner(Protocol):
