@@ -51,7 +51,9 @@ def found_drift(
         if installed in known:
             raise
         text = f"{type(error).__name__}: {error}"
-        return (Difference("import", "making a small cache manager", "no exception", text),)
+        return (
+            Difference("import", "import, or making a small cache manager", "no exception", text),
+        )
 
 
 def _of(error: AttributeError) -> str:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import logging
 import os
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from kvproof.harness.adapters.drift import attribute_drift, drift_of_calls, found_drift, refuse
 from kvproof.harness.adapters.sglang import stubs as sglang_stubs
 from kvproof.harness.contract.differences import Difference
-from kvproof.harness.contract.releases import nearest
 from kvproof.harness.contract.target import Group, TargetConfig
 
 VERSIONS = ("0.5.15", "0.5.23")
@@ -37,9 +38,17 @@ def version() -> str:
 
 @cache
 def like() -> str:
-    """The known release that the installed one is driven like."""
-    return nearest(version(), VERSIONS)
+    """The known release that the installed one is driven like: by its kind of trees."""
+    if version() in VERSIONS:
+        return version()
+    found = importlib.util.find_spec("sglang")
+    folders = (found.submodule_search_locations or ()) if found else ()
+    old = any((Path(each) / _OLD_TREE).exists() for each in folders)
+    return VERSIONS[0] if old else VERSIONS[-1]
 
+
+_OLD_TREE = "srt/mem_cache/mamba_radix_cache.py"
+"""A module of releases with one tree class for each kind of model: those up to 0.5.20."""
 
 _SRT = "sglang.srt."
 
@@ -270,12 +279,23 @@ def engine() -> Any:
     names = SimpleNamespace(torch=importlib.import_module("torch"))
     for modules in (_EVERYWHERE, _IMPORTS[like()]):
         for module, wanted in modules.items():
-            loaded = importlib.import_module(_SRT + module)
             for name in wanted.split():
-                setattr(names, name, getattr(loaded, name))
+                setattr(names, name, _found(module, name))
     if not unified():
         sglang_stubs.allocate_on_cpu()
     return names
+
+
+def _found(module: str, name: str) -> Any:
+    """Return a name of a module, or of the one that it moved to."""
+    loaded = importlib.import_module(_SRT + module)
+    if module in _MOVED and not hasattr(loaded, name):
+        loaded = importlib.import_module(_SRT + _MOVED[module])
+    return getattr(loaded, name)
+
+
+_MOVED = {"mem_cache.common": "mem_cache.allocation"}
+"""Module -> where its allocations are since 0.5.16."""
 
 
 @cache
