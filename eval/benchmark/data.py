@@ -99,11 +99,13 @@ class DataFacts(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind = "custom"
     notes: tuple[str, ...] = ()
     """Notes for the reader of the figures."""
+    heading: str = ""
+    """Title of data that is not in the shape of LongBench v2."""
 
     @property
     def title(self) -> str:
         """Name of the benchmark, which only the published data has without a word before it."""
-        return TITLES[self.kind]
+        return self.heading or TITLES[self.kind]
 
 
 _decode = msgspec.json.Decoder(Sample).decode

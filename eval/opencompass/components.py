@@ -17,7 +17,7 @@ from opencompass.models.base_api import BaseAPIModel
 from opencompass.openicl.icl_inferencer.icl_base_inferencer import BaseInferencer
 from opencompass.openicl.icl_prompt_template import PromptTemplate
 
-from kvproof.eval.opencompass.context import OpenCompassContext, context_of
+from kvproof.eval.opencompass.context import OpenCompassContext, context_of, joined
 from kvproof.eval.run.protocol import Request
 from kvproof.eval.run.records import SampleRecord
 
@@ -34,7 +34,7 @@ class Samples(BaseDataset):  # type: ignore[misc]  # OpenCompass has no types
 
 
 def _row(at: OpenCompassContext, request: Request) -> dict[str, Any]:
-    sample = at.found.sample(request)
+    sample = at.sample(request)
     return {
         "_id": sample.id,
         "request": f"{request.phase} {request.number}",
@@ -48,6 +48,23 @@ def _row(at: OpenCompassContext, request: Request) -> dict[str, Any]:
     }
 
 
+class StoredRows(BaseDataset):  # type: ignore[misc]  # OpenCompass has no types
+    """Rows of RULER or MRCR that OpenCompass has built before, the same for every configuration."""
+
+    @staticmethod
+    def load(job: str, stage: int) -> DatasetDict:
+        """Return messages and references of one data set."""
+        at = context_of(job)
+        rows = []
+        assert at.rows  # the job is one of rows
+        for (request,) in at.job.stages[stage]:
+            row = at.rows.file.row(request.number)
+            words = isinstance(row.reference, tuple)
+            reference = list(row.reference) if words else row.reference
+            rows.append({"messages": list(row.messages), "reference": reference})
+        return DatasetDict({"train": Dataset.from_list(rows[:1]), "test": Dataset.from_list(rows)})
+
+
 class Template(PromptTemplate):  # type: ignore[misc]  # OpenCompass has no types
     """Renders a row's sample with our prompt set, so that no field edits another one."""
 
@@ -58,7 +75,7 @@ class Template(PromptTemplate):  # type: ignore[misc]  # OpenCompass has no type
     def generate_item(self, entry: Mapping[str, Any], *_: object, **__: object) -> str:
         """Return the whole prompt."""
         request = Request(entry["phase"], entry["number"])
-        return self._at.job.prompts.render(self._at.found.sample(request))
+        return self._at.rendered(request)
 
 
 class Inferencer(BaseInferencer):  # type: ignore[misc]  # OpenCompass has no types
@@ -123,4 +140,6 @@ class Api(BaseAPIModel):  # type: ignore[misc]  # OpenCompass has no types
 
 
 def _text(prompt: Any) -> str:
+    if isinstance(prompt, list) and prompt and "content" in prompt[0]:
+        return joined(prompt)
     return prompt if isinstance(prompt, str) else "".join(turn["prompt"] for turn in prompt)

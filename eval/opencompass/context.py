@@ -5,8 +5,9 @@ Imported in OpenCompass's environment only.
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,8 +16,17 @@ from opencompass.utils.text_postprocessors import first_option_postprocess
 
 from kvproof.eval.benchmark.data import LETTERS, DataSet, Letter, Sample
 from kvproof.eval.benchmark.truncate import Prompt, Truncation
-from kvproof.eval.opencompass.job import Job, Message, StageDone, decode, encode, read_job
-from kvproof.eval.run.protocol import Questions, Request, RequestLoop, request_fields
+from kvproof.eval.long_context.rows import RowFile, Rows
+from kvproof.eval.opencompass.job import (
+    Job,
+    Message,
+    RowsJob,
+    StageDone,
+    decode,
+    encode,
+    read_job,
+)
+from kvproof.eval.run.protocol import Material, Questions, Request, RequestLoop, request_fields
 from kvproof.eval.run.records import SampleRecord
 from kvproof.eval.run.server import key_of
 from kvproof.harness.http.chat_client import ChatClient
@@ -27,20 +37,27 @@ class OpenCompassContext:
 
     def __init__(self, path: str) -> None:
         self.job = job = read_job(path)
-        protocol = job.config.protocol
         self.one = next(c for c in job.config.configuration if c.name == job.configuration)
         self._texts: dict[Request, Callable[[], str]] = {}
-        self.found = _QuestionsOfOpenCompass(
+        self.rows = Rows(RowFile(Path(job.rows))) if isinstance(job, RowsJob) else None
+        self.questions = self._questions(job) if isinstance(job, Job) else None
+        material = self.rows or self.questions
+        assert material  # there are two kinds of jobs
+        self._material: Material = material
+        self._answers = Path(job.answers).open("ab")  # noqa: SIM115 - open as long as the process
+        self._lock = threading.Lock()
+        self.records = {Request(e.phase, e.number): e for e in _read(Path(job.earlier))}
+        self._asking = self._made()
+
+    def _questions(self, job: Job) -> Questions:
+        protocol = job.config.protocol
+        return _QuestionsOfOpenCompass(
             _opened(job.data, job),
             job.prompts,
             Truncation(protocol.tokenizer, protocol.max_prompt_tokens),
             _opened(job.shared, job) if job.shared else None,
             lambda request: self._texts[request](),
         )
-        self._answers = Path(job.answers).open("ab")  # noqa: SIM115 - open as long as the process
-        self._lock = threading.Lock()
-        self.records = {Request(e.phase, e.number): e for e in _read(Path(job.earlier))}
-        self._asking = self._made()
 
     def _made(self) -> RequestLoop:
         job, protocol = self.job, self.job.config.protocol
@@ -56,7 +73,7 @@ class OpenCompassContext:
             configuration=job.configuration,
             repeat=job.repeat,
             protocol=protocol,
-            material=self.found,
+            material=self._material,
             client=client,
             done={(job.configuration, job.repeat, *request) for request in self.records},
             write=self._write,
@@ -65,10 +82,9 @@ class OpenCompassContext:
 
     def ask(self, stage: int, text: Callable[[int], str]) -> list[SampleRecord]:
         """Send one data set's requests; `text` returns the prompt of the request at an index."""
-        jobs = self.job.stages[stage]
-        requests = [request for job in jobs for request in job]
+        requests = [request for job in self.job.stages[stage] for request in job]
         self._texts |= {each: _bound(text, n) for n, each in enumerate(requests)}
-        self._asking.stage(jobs)
+        self._asking.stage(self.job.sent(stage))
         answers = [self.records[request] for request in requests]
         found = StageDone(
             stage=stage,
@@ -80,7 +96,19 @@ class OpenCompassContext:
         return answers
 
     def _ours(self, request: Request) -> str:
-        return self.job.prompts.render(self.found.sample(request))
+        if self.rows:
+            return joined(self.rows.file.row(request.number).messages)
+        return self.rendered(request)
+
+    def sample(self, request: Request) -> Sample:
+        """Sample of LongBench v2."""
+        assert self.questions  # rows have no samples of it
+        return self.questions.sample(request)
+
+    def rendered(self, request: Request) -> str:
+        """Prompt of LongBench v2, by our prompt set."""
+        assert self.questions  # rows are rendered already
+        return self.questions.prompts.render(self.sample(request))
 
     def _write(self, record: SampleRecord) -> None:
         self.records[Request(record.phase, record.number)] = record
@@ -100,6 +128,11 @@ def _opened(path: str, job: Job) -> DataSet:
     found = DataSet(Path(path), skip_bad_rows=bool(job.left_out))
     found.leave_out(job.left_out)
     return found
+
+
+def joined(messages: Iterable[Mapping[str, str]]) -> str:
+    """Return a conversation as one text, to compare."""
+    return json.dumps([(each["role"], each["content"]) for each in messages])
 
 
 def _bound(text: Callable[[int], str], place: int) -> Callable[[], str]:

@@ -9,15 +9,16 @@ from typing import Any
 import msgspec
 
 from kvproof.eval.benchmark.prompts import PromptSet, with_fields
+from kvproof.eval.long_context.rows import DataSetRows
 from kvproof.eval.run.config import EvalConfig
 from kvproof.eval.run.protocol import Job as Requests
-from kvproof.eval.run.protocol import stages
-from kvproof.eval.run.records import SampleRecord
+from kvproof.eval.run.protocol import Request, stages
+from kvproof.eval.run.records import Phase, SampleRecord
 
 PARTS = "kvproof.eval.opencompass.components"
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class CommonJob(msgspec.Struct, frozen=True, kw_only=True):
     """One repeat of one configuration. Paths are absolute."""
 
     config: EvalConfig
@@ -27,19 +28,71 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     fresh: bool
     """The server's cache is empty."""
+    samples: int
+    earlier: str
+    """Records of requests that are done."""
+    answers: str
+    """File for new records."""
+
+    @property
+    def abbr(self) -> str:
+        """Name of the model in OpenCompass: its folder and its column."""
+        return self.configuration.replace(" ", "_")
+
+
+class RowsJob(CommonJob, frozen=True, kw_only=True, tag="rows", tag_field="kind"):
+    """RULER or MRCR: rows that OpenCompass has built."""
+
+    rows: str
+    sets: tuple[DataSetRows, ...]
+
+    @property
+    def _parts(self) -> list[tuple[DataSetRows, Phase]]:
+        """One data set of OpenCompass for each pass; with `samples` all passes of one in turn."""
+        phases = self.config.protocol.phases
+        if self.config.protocol.order == "samples":
+            return [(each, phase) for each in self.sets for phase in phases]
+        return [(each, phase) for phase in phases for each in self.sets]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the data sets of OpenCompass."""
+        return [f"{each.name}_{phase}" for each, phase in self._parts]
+
+    @property
+    def evaluators(self) -> list[str]:
+        """Classes of their evaluators."""
+        return [each.evaluator for each, _ in self._parts]
+
+    @property
+    def stages(self) -> list[list[Requests]]:
+        """Requests of each data set of OpenCompass."""
+        return [
+            [(Request(phase, n),) for n in range(each.first, each.first + each.count)]
+            for each, phase in self._parts
+        ]
+
+    def sent(self, stage: int) -> list[Requests]:
+        """Return what is sent at a stage; with `samples` all passes of a row at its first one."""
+        found, protocol = self.stages[stage], self.config.protocol
+        if protocol.order == "passes":
+            return found
+        first = found[0][0].phase == protocol.phases[0]
+        rows = [job[0].number for job in found] if first else []
+        return [tuple(Request(phase, n) for phase in protocol.phases) for n in rows]
+
+
+class Job(CommonJob, frozen=True, kw_only=True, tag="letters", tag_field="kind"):
+    """LongBench v2."""
+
     data: str
     shared: str
     """Other questions about the same documents; empty: choices are rotated."""
-    samples: int
     label: str
     """Name of the data in the tables of OpenCompass."""
     prompts: PromptSet
     left_out: dict[int, str]
     """Rows of both files that are skipped."""
-    earlier: str
-    """Records of requests that are done."""
-    answers: str
-    """File for new records."""
 
     @property
     def stages(self) -> list[list[Requests]]:
@@ -61,10 +114,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         """
         return self.config.protocol.order == "passes"
 
-    @property
-    def abbr(self) -> str:
-        """Name of the model in OpenCompass: its folder and its column."""
-        return self.configuration.replace(" ", "_")
+    def sent(self, stage: int) -> list[Requests]:
+        """Return the requests of a stage."""
+        return self.stages[stage]
+
+
+AnyJob = Job | RowsJob
 
 
 class StageDone(msgspec.Struct, frozen=True, kw_only=True, tag="stage", tag_field="record"):
@@ -85,18 +140,19 @@ encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(Message).decode
 
 
-def read_job(path: str) -> Job:
-    """Read a `Job` from its file."""
-    return msgspec.json.decode(Path(path).read_bytes(), type=Job)
+def read_job(path: str) -> AnyJob:
+    """Read a job from its file."""
+    found: AnyJob = msgspec.json.decode(Path(path).read_bytes(), type=AnyJob)
+    return found
 
 
-def written_config(job: Job, path: Path, passes: list[Path]) -> str:
+def written_config(job: AnyJob, path: Path, passes: list[Path]) -> str:
     """Return the configuration of OpenCompass for a job.
 
     `path`: file of the job; `passes`: files of each pass, for OpenCompass's data set.
     """
     count = len(job.names)
-    datasets = _shipped(job, passes) if job.shipped else [_interleaved(job, path)]
+    datasets = _data_sets(job, path, passes)
     lines = [
         "# Written by kvproof eval.",
         "",
@@ -106,6 +162,32 @@ def written_config(job: Job, path: Path, passes: list[Path]) -> str:
         _assigned("eval", _stage("OpenICLEvalTask", count)),
     ]
     return "\n".join([*lines, ""])
+
+
+def _data_sets(job: AnyJob, path: Path, passes: list[Path]) -> list[str]:
+    if isinstance(job, RowsJob):
+        found = zip(job.names, job.evaluators, strict=True)
+        sets = [_rows(name, str(path), n, evaluator) for n, (name, evaluator) in enumerate(found)]
+        return [_assigned("datasets", sets)]
+    return _shipped(job, passes) if job.shipped else [_interleaved(job, path)]
+
+
+def _rows(name: str, job: str, stage: int, evaluator: str) -> dict[str, Any]:
+    """Rows that OpenCompass has built, with its template for messages, inferencer and evaluator."""
+    template = "opencompass.openicl.icl_raw_prompt_template.RawPromptTemplate"
+    return {
+        "type": f"{PARTS}.StoredRows",
+        "abbr": name,
+        "job": job,
+        "stage": stage,
+        "reader_cfg": {"input_columns": ["messages"], "output_column": "reference"},
+        "infer_cfg": {
+            "prompt_template": {"type": template, "messages": [{"expand_column": "messages"}]},
+            "retriever": {"type": "opencompass.openicl.icl_retriever.ZeroRetriever"},
+            "inferencer": {"type": "opencompass.openicl.icl_inferencer.GenInferencer"},
+        },
+        "eval_cfg": {"evaluator": {"type": evaluator}, "pred_role": "BOT"},
+    }
 
 
 def _shipped(job: Job, passes: list[Path]) -> list[str]:
@@ -169,7 +251,7 @@ def _dataset(name: str, job: str, stage: int) -> dict[str, Any]:
     }
 
 
-def _model(job: Job, path: str) -> dict[str, Any]:
+def _model(job: AnyJob, path: str) -> dict[str, Any]:
     roles = [
         {"role": "HUMAN", "api_role": "HUMAN"},
         {"role": "BOT", "api_role": "BOT", "generate": True},

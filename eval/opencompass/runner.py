@@ -13,15 +13,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from kvproof.eval.benchmark.data import DataSet, Kind, Sample, write_data
 from kvproof.eval.benchmark.prompts import rotated
+from kvproof.eval.long_context.rows import Rows
 from kvproof.eval.opencompass.environment import OpenCompass
-from kvproof.eval.opencompass.job import Job, Message, StageDone, decode, encode, written_config
-from kvproof.eval.run.protocol import Request
+from kvproof.eval.opencompass.job import (
+    AnyJob,
+    Job,
+    Message,
+    RowsJob,
+    StageDone,
+    decode,
+    encode,
+    written_config,
+)
+from kvproof.eval.run.protocol import Questions, Request
 from kvproof.eval.run.records import SampleRecord, Scored
 from kvproof.eval.run.runner import ConfigurationRun
 from kvproof.harness.errors import UsageError
@@ -40,14 +50,14 @@ LABELS: dict[Kind, str] = {
 }
 """Names of data sets in the tables of OpenCompass."""
 
-_MAIN = str(Path(__file__).with_name("worker_main.py"))
+MAIN = str(Path(__file__).with_name("worker_main.py"))
 
 _POLL = 0.1
 
-_OFFLINE = {
-    "HF_HUB_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
+OFFLINE = {
+    "HF_HUBOFFLINE": "1",
+    "HF_DATASETSOFFLINE": "1",
+    "TRANSFORMERSOFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "NO_PROXY": "127.0.0.1,localhost",
     "MPLBACKEND": "Agg",
@@ -57,6 +67,9 @@ _LOG_LINES = 8
 
 _ROUNDING = 1e-6
 """Percent."""
+
+_SCORE_ROUNDING = 0.006
+"""Percent; OpenCompass rounds scores of RULER to two digits."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +92,7 @@ class Runner:
                 time.sleep(_POLL)
         follower.read()
         _check(at, process.code)
-        for each in _scored(at, job, follower):
+        for each in _scored(at, job, follower, turn):
             turn.write(each)
         return follower.warmed
 
@@ -115,32 +128,43 @@ class _At(NamedTuple):
         return self.folder / "log.txt"
 
 
-def _prepared(at: _At, turn: ConfigurationRun, earlier: Sequence[SampleRecord]) -> Job:
+def _prepared(at: _At, turn: ConfigurationRun, earlier: Sequence[SampleRecord]) -> AnyJob:
     at.folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(at.work, ignore_errors=True)
     at.work.mkdir()
     at.earlier.write_bytes(b"".join(encode(each) + b"\n" for each in earlier))
+    job = _job(at, turn)
+    at.job.write_bytes(redacted_bytes(msgspec.json.encode(job)))
+    shipped = isinstance(job, Job) and job.shipped
+    passes = list(_passes(at, turn)) if shipped else []
+    at.config.write_text(written_config(job, at.job, passes), encoding="utf-8")
+    return job
+
+
+def _job(at: _At, turn: ConfigurationRun) -> AnyJob:
     found = turn.material
-    job = Job(
-        config=turn.config,
-        configuration=turn.configuration.name,
-        repeat=turn.repeat,
-        url=turn.server.url,
-        model=turn.model,
-        fresh=turn.server.fresh,
+    common: dict[str, Any] = {
+        "config": turn.config,
+        "configuration": turn.configuration.name,
+        "repeat": turn.repeat,
+        "url": turn.server.url,
+        "model": turn.model,
+        "fresh": turn.server.fresh,
+        "samples": found.count,
+        "earlier": str(at.earlier),
+        "answers": str(at.answers),
+    }
+    if isinstance(found, Rows):
+        return RowsJob(rows=str(found.file.path.absolute()), sets=tuple(found.sets()), **common)
+    assert isinstance(found, Questions)  # there are two kinds of material
+    return Job(
         data=str(found.data.path.absolute()),
         shared=str(found.shared.path.absolute()) if found.shared else "",
-        samples=len(found.data.cards),
         label=LABELS[found.data.facts.kind],
         prompts=found.prompts,
         left_out=found.data.left_out,
-        earlier=str(at.earlier),
-        answers=str(at.answers),
+        **common,
     )
-    at.job.write_bytes(redacted_bytes(msgspec.json.encode(job)))
-    passes = list(_passes(at, turn)) if job.shipped else []
-    at.config.write_text(written_config(job, at.job, passes), encoding="utf-8")
-    return job
 
 
 def _taken_over(at: _At, turn: ConfigurationRun) -> Iterator[SampleRecord]:
@@ -161,6 +185,7 @@ def _taken_over(at: _At, turn: ConfigurationRun) -> Iterator[SampleRecord]:
 def _passes(at: _At, turn: ConfigurationRun) -> Iterator[Path]:
     """Files of all passes; OpenCompass reads neither bad rows nor a byte order mark."""
     found = turn.material
+    assert isinstance(found, Questions)  # rows have no passes of their own
     data = _clean(found.data, at.folder / "data.json")
     for phase in turn.config.protocol.phases:
         if phase != "shared":
@@ -185,8 +210,8 @@ def _samples(data: DataSet) -> Iterator[Sample]:
 def _started(place: OpenCompass, at: _At) -> Supervised:
     """Start OpenCompass; it ends with this process."""
     arguments = [str(at.config), "-w", str(at.work), "--debug", "--dump-eval-details", "False"]
-    environment = _OFFLINE | {"HF_DATASETS_CACHE": str(at.work / "cache")}
-    line = [str(place.python), "-I", _MAIN, *arguments]
+    environment = OFFLINE | {"HF_DATASETS_CACHE": str(at.work / "cache")}
+    line = [str(place.python), "-I", MAIN, *arguments]
     return Supervised(line, at.log, environment=environment, folder=at.work)
 
 
@@ -197,6 +222,7 @@ class _Follower:
         self._path, self._turn, self._offset, self.warmed = path, turn, 0, 0
         self.right = {Request(e.phase, e.number): e.correct for e in earlier}
         """Whether a request's answer is right, by the strict rule."""
+        self.texts = {Request(e.phase, e.number): e.text for e in earlier}
         self.stages: dict[int, StageDone] = {}
 
     def read(self) -> None:
@@ -209,7 +235,8 @@ class _Follower:
             if record.outcome == "dropped":
                 self._turn.server.check()
             self._turn.write(record)
-            self.right[Request(record.phase, record.number)] = record.correct
+            request = Request(record.phase, record.number)
+            self.right[request], self.texts[request] = record.correct, record.text
 
 
 def _lines(path: Path, offset: int) -> tuple[list[Message], int]:
@@ -224,29 +251,28 @@ def _lines(path: Path, offset: int) -> tuple[list[Message], int]:
 def _check(at: _At, code: int) -> None:
     if code == 0:
         return
-    lines = at.log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
-    raise UsageError(
+    raise failed(code, at.log)
+
+
+def failed(code: int, log: Path) -> UsageError:
+    """Return the error of an OpenCompass that has failed, with its last lines."""
+    lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+    return UsageError(
         "\n".join([f"OpenCompass ended with code {code}:", *lines]),
-        f"its whole log is {str(at.log)!r}; the same command goes on from there",
+        f"its whole log is {str(log)!r}; the same command goes on from there",
     )
 
 
-def _scored(at: _At, job: Job, found: _Follower) -> Iterator[Scored]:
+def _scored(at: _At, job: AnyJob, found: _Follower, turn: ConfigurationRun) -> Iterator[Scored]:
     """Return the scores of each data set.
 
     Raises UsageError if OpenCompass has scored other answers than the recorded ones.
     """
     for number, (name, stage) in enumerate(zip(job.names, job.stages, strict=True)):
-        done, metrics = found.stages.get(number), _metrics(at, job, name)
+        metrics, done = _metrics(at, job, name), found.stages.get(number)
         requests = [request for each in stage for request in each]
-        share = 100 * done.right / len(requests) if done else -1.0
-        if done is None or abs(metrics["accuracy"] - share) > _ROUNDING:
-            counted = f"{done.right} of {len(requests)}" if done else "none"
-            raise UsageError(
-                f"OpenCompass finds {metrics['accuracy']:.2f} % of {name} right in "
-                f"{job.configuration!r}, the records by the same rule {counted}",
-                f"its files are in {str(at.folder)!r}; please report this with both",
-            )
+        score = _score(turn, found, requests) if isinstance(job, RowsJob) else None
+        _check_score(at, job, name, metrics, _share(done, requests) if score is None else score)
         yield Scored(
             configuration=job.configuration,
             repeat=job.repeat,
@@ -254,11 +280,36 @@ def _scored(at: _At, job: Job, found: _Follower) -> Iterator[Scored]:
             metrics=metrics,
             right=sum(found.right[each] for each in requests),
             total=len(requests),
-            edited=done.edited,
+            score=score,
+            edited=done.edited if done else 0,
         )
 
 
-def _metrics(at: _At, job: Job, name: str) -> dict[str, float]:
+def _share(done: StageDone | None, requests: Sequence[Request]) -> float:
+    """Right answers by OpenCompass's rule in percent; -1 if none was recorded."""
+    return 100 * done.right / len(requests) if done else -1.0
+
+
+def _score(turn: ConfigurationRun, found: _Follower, requests: Sequence[Request]) -> float:
+    """Mean score of the recorded texts in percent, by our rule."""
+    assert isinstance(turn.material, Rows)  # letters have no score
+    scores = [turn.material.score(each.number, found.texts[each]) for each in requests]
+    return 100 * sum(scores) / len(scores)
+
+
+def _check_score(at: _At, job: AnyJob, name: str, metrics: dict[str, float], ours: float) -> None:
+    rows = isinstance(job, RowsJob)
+    theirs = metrics.get("score" if rows else "accuracy", -1.0)
+    if abs(theirs - ours) > (_SCORE_ROUNDING if rows else _ROUNDING):
+        counted = f"{ours:.2f} %" if ours >= 0 else "none"
+        raise UsageError(
+            f"OpenCompass finds {theirs:.2f} % of {name} right in "
+            f"{job.configuration!r}, the records by the same rule {counted}",
+            f"its files are in {str(at.folder)!r}; please report this with both",
+        )
+
+
+def _metrics(at: _At, job: AnyJob, name: str) -> dict[str, float]:
     found = next(at.work.glob(f"*/results/{job.abbr}/{name}.json"), None)
     if found is None:
         raise UsageError(

@@ -2,7 +2,7 @@
 
 Run as a plain file, `python -I <root>/eval/opencompass/worker_main.py CONFIG -w DIR --debug`, so
 that kvproof need not be installed there; `--debug` keeps all in this process, whose exit status
-shows whether a task failed.
+shows whether a task failed. `worker_main.py --rows RECIPE FILE` builds rows instead.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ if __name__ == "__main__":
     namespace.__path__ = [str(Path(__file__).resolve().parents[2])]
     sys.modules["kvproof"] = namespace
 
-    from opencompass.cli.main import main
+    if sys.argv[1] == "--rows":
+        from kvproof.eval.opencompass.row_builder import build
 
-    main()
+        build(*sys.argv[2:])
+    else:
+        from opencompass.cli.main import main
+
+        main()

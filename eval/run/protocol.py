@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from typing import Protocol as Interface
 
 import msgspec
 
-from kvproof.eval.benchmark.data import DataSet, Letter, Sample
+from kvproof.eval.benchmark.data import DataSet, Sample
 from kvproof.eval.benchmark.extract import extract
 from kvproof.eval.benchmark.prompts import PromptSet, rotated
 from kvproof.eval.benchmark.truncate import Prompt, Truncation
@@ -39,9 +40,64 @@ class Request(NamedTuple):
 Job = tuple[Request, ...]
 
 
+class Question(Interface):
+    """Facts of one sample for its record; a benchmark without groups leaves them empty."""
+
+    @property
+    def id(self) -> str:
+        """Name of the sample."""
+
+    @property
+    def domain(self) -> str:
+        """Group of the reports."""
+
+    @property
+    def sub_domain(self) -> str:
+        """Part of the domain."""
+
+    @property
+    def difficulty(self) -> str:
+        """Easy or hard."""
+
+    @property
+    def length(self) -> str:
+        """Short, medium or long."""
+
+    @property
+    def answer(self) -> str:
+        """The answer that is right, as `Material.extract` returns it."""
+
+
+class Asked(NamedTuple):
+    """A request with its reply."""
+
+    prompt: bytes
+    """Of the first turn, for its digest."""
+    reply: Reply
+    cut: bool = False
+    """The prompt has lost its middle."""
+
+
+class Material(Interface):
+    """Samples of a benchmark, the same for every configuration."""
+
+    @property
+    def count(self) -> int:
+        """Number of samples of a pass."""
+
+    def sample(self, request: Request) -> Question:
+        """Sample of a request."""
+
+    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Asked:
+        """Send the request of a sample, and further turns."""
+
+    def extract(self, request: Request, text: str) -> str | None:
+        """Answer that a text gives; None if it gives none."""
+
+
 @dataclass(frozen=True)
 class Questions:
-    """Samples and prompts, the same for every configuration."""
+    """Samples of LongBench v2 and their prompts."""
 
     data: DataSet
     prompts: PromptSet
@@ -49,10 +105,33 @@ class Questions:
     shared: DataSet | None = None
     """Other questions about the same documents in the same order."""
 
+    @property
+    def count(self) -> int:
+        """Number of samples of a pass."""
+        return len(self.data.cards)
+
     def prompt(self, request: Request, sample: Sample) -> Prompt:
         """Return the prompt of a request."""
         del request  # of the same sample in another pass nothing differs
         return self.truncation.apply(self.prompts.render(sample))
+
+    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Asked:
+        """Send the prompt; for a pair also the second one, with the first answer."""
+        sample = self.sample(request)
+        prompt, cut = self.prompt(request, sample)
+        sent = prompt.encode(errors="surrogatepass")
+        if not self.prompts.second:
+            return Asked(sent, client.ask(prompt), cut)
+        first = client.ask(prompt, max_tokens=protocol.thought_tokens)
+        if first.outcome != "answered":
+            return Asked(sent, first, cut)
+        second = client.ask(self.prompts.render_second(sample, first.text))
+        return Asked(sent, joined(first, second), cut)
+
+    def extract(self, request: Request, text: str) -> str | None:
+        """Letter of an answer, by the official rules."""
+        del request  # one rule for all
+        return extract(text)
 
     def sample(self, request: Request) -> Sample:
         """Sample of a request."""
@@ -77,7 +156,7 @@ class RequestLoop:
     configuration: str
     repeat: int
     protocol: Protocol
-    material: Questions
+    material: Material
     client: ChatClient
     done: set[Done]
     """Requests that earlier parts of the run have recorded."""
@@ -86,8 +165,6 @@ class RequestLoop:
     """The cache holds no prompts of earlier parts."""
     check: Callable[[], None] = lambda: None
     """Raises if the server is gone, so that the rest is not recorded as its answers."""
-    extract: Callable[[str], Letter | None] = extract
-    """Extracts the letter of an answer."""
     begun: float = field(default_factory=time.monotonic)
     warmed: int = 0
     _seen: set[int] = field(default_factory=set)
@@ -96,7 +173,7 @@ class RequestLoop:
 
     def run(self) -> None:
         """Send all requests without a record. Raises a worker's error, after all have ended."""
-        for stage in stages(self.protocol, len(self.material.data.cards)):
+        for stage in stages(self.protocol, self.material.count):
             self.stage(stage)
 
     def _has(self, request: Request) -> bool:
@@ -149,48 +226,34 @@ class RequestLoop:
         """
         if not self.fresh or self.protocol.order == "samples" or jobs[0][0].phase == "cold":
             return
-        for number in range(len(self.material.data.cards)):
+        for number in range(self.material.count):
             if number not in self._seen and self._has(Request("cold", number)):
-                self._reply(Request("cold", number))
+                self._asked(Request("cold", number))
                 self.warmed += 1
 
     def _one(self, request: Request) -> None:
         if self._has(request) and not self._needed_again(request):
             return
         started = time.monotonic() - self.begun
-        sample, prompt, reply, cut = self._reply(request)
+        asked = self._asked(request)
         if self._has(request):
             self.warmed += 1
             return
-        if reply.outcome == "dropped":
+        if asked.reply.outcome == "dropped":
             self.check()
-        self.write(self._record(request, sample, prompt, reply, started, cut=cut))
+        self.write(self._record(request, asked, started))
 
     def _needed_again(self, request: Request) -> bool:
         """The first pass of a sample fills the cache for its later ones."""
         return self.protocol.order == "samples" and request.phase == "cold" and self.fresh
 
-    def _reply(self, request: Request) -> tuple[Sample, str, Reply, bool]:
-        sample = self.material.sample(request)
-        prompt, cut = self.material.prompt(request, sample)
-        reply = self._turns(sample, prompt)
+    def _asked(self, request: Request) -> Asked:
+        found = self.material.ask(self.client, request, self.protocol)
         self._seen.add(request.number)
-        return sample, prompt, reply, cut
+        return found
 
-    def _turns(self, sample: Sample, prompt: str) -> Reply:
-        """Send the prompt; for a pair also the second one, with the first answer."""
-        prompts = self.material.prompts
-        if not prompts.second:
-            return self.client.ask(prompt)
-        first = self.client.ask(prompt, max_tokens=self.protocol.thought_tokens)
-        if first.outcome != "answered":
-            return first
-        second = self.client.ask(prompts.render_second(sample, first.text))
-        return joined(first, second)
-
-    def _record(
-        self, request: Request, sample: Sample, prompt: str, reply: Reply, at: float, *, cut: bool
-    ) -> SampleRecord:
+    def _record(self, request: Request, asked: Asked, at: float) -> SampleRecord:
+        sample, reply = self.material.sample(request), asked.reply
         answered = reply.outcome == "answered"
         return SampleRecord(
             configuration=self.configuration,
@@ -205,7 +268,7 @@ class RequestLoop:
             expected=sample.answer,
             outcome=reply.outcome,
             text=reply.text,
-            answer=self.extract(reply.text) if answered else None,
+            answer=self.material.extract(request, reply.text) if answered else None,
             finish_reason=reply.finish_reason,
             usage=reply.usage,
             seconds=round(reply.seconds, 6),
@@ -213,8 +276,8 @@ class RequestLoop:
             started=round(at, 6),
             tries=reply.tries,
             faults=reply.faults,
-            prompt_sha256=hashlib.sha256(prompt.encode(errors="surrogatepass")).hexdigest(),
-            cut=cut,
+            prompt_sha256=hashlib.sha256(asked.prompt).hexdigest(),
+            cut=asked.cut,
             logprobs=reply.logprobs,
             thought=reply.thought,
         )

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from kvproof.eval.benchmark.data import DataFacts, Difficulty, Length, Letter
+from kvproof.eval.benchmark.data import DataFacts
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.chat_completion import Outcome, Usage
 from kvproof.harness.records.run_directory import (
@@ -70,12 +70,13 @@ class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_
     id: str
     domain: str
     sub_domain: str
-    difficulty: Difficulty
-    length: Length
-    expected: Letter
+    difficulty: str
+    length: str
+    expected: str
+    """The right answer: a letter, or a grade."""
     outcome: Outcome
     text: str
-    answer: Letter | None
+    answer: str | None
     finish_reason: str
     usage: Usage
     seconds: float
@@ -95,12 +96,12 @@ class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_
 
     @property
     def correct(self) -> bool:
-        """Answered with the right letter."""
+        """Answered, and right."""
         return self.answer == self.expected
 
     @property
     def given(self) -> str:
-        """A letter, `invalid`, or the error."""
+        """A letter or grade, `invalid`, or the error."""
         return self.outcome if self.outcome != "answered" else self.answer or "invalid"
 
     @property
@@ -162,6 +163,8 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored", tag_field=
     metrics: dict[str, float]
     right: int = 0
     """Right answers of the same requests by the strict rule."""
+    score: float | None = None
+    """Mean score of the same requests by our own rule, in percent; None with letters."""
     total: int = 0
     edited: int = 0
     """Prompts in which OpenCompass's template has replaced text of a document."""

@@ -11,13 +11,19 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from kvproof.eval.benchmark.data import DataSet
+from kvproof.eval.benchmark.data import DataFacts, DataSet
 from kvproof.eval.benchmark.extract import RULE
 from kvproof.eval.benchmark.prompts import PromptSet, own_prompts
 from kvproof.eval.benchmark.truncate import Truncation
 from kvproof.eval.run.config import Configuration, EvalConfig
 from kvproof.eval.run.generator import VERSION, GeneratorOptions, write_generated
-from kvproof.eval.run.protocol import ROTATED, Questions, RequestLoop, request_fields
+from kvproof.eval.run.protocol import (
+    ROTATED,
+    Material,
+    Questions,
+    RequestLoop,
+    request_fields,
+)
 from kvproof.eval.run.records import (
     Conditions,
     Done,
@@ -51,7 +57,7 @@ class ConfigurationRun(NamedTuple):
     repeat: int
     server: Serving
     model: str
-    material: Questions
+    material: Material
     done: set[Done]
     earlier: Sequence[SampleRecord]
     """Its completed samples."""
@@ -117,14 +123,35 @@ def conditions(
     config: EvalConfig, found: Questions, *, runner: str = "kvproof", extraction: str = RULE
 ) -> Conditions:
     """Return the conditions that a comparable run must share."""
-    protocol = config.protocol
-    return Conditions(
-        data=found.data.facts,
+    made = conditions_of(
+        config,
+        found.data.facts,
         shared=found.shared.facts.sha256 if found.shared else ROTATED,
         prompt=found.prompts.name,
         prompt_sha256=found.prompts.sha256,
         truncation=found.truncation.rule,
         extraction=extraction,
+        runner=runner,
+    )
+    thought = config.protocol.thought_tokens if found.prompts.second else 0
+    return replace(made, thought_tokens=thought)
+
+
+def conditions_of(
+    config: EvalConfig,
+    data: DataFacts,
+    *,
+    shared: str,
+    prompt: str,
+    prompt_sha256: str,
+    truncation: str,
+    extraction: str,
+    runner: str,
+) -> Conditions:
+    """Return the conditions of any data."""
+    protocol = config.protocol
+    return Conditions(
+        data=data,
         model=config.model,
         weights=weights_digest(config.model),
         temperature=protocol.temperature,
@@ -134,7 +161,11 @@ def conditions(
         order=protocol.order,
         concurrency=protocol.concurrency,
         repeats=protocol.repeats,
-        thought_tokens=protocol.thought_tokens if found.prompts.second else 0,
+        shared=shared,
+        prompt=prompt,
+        prompt_sha256=prompt_sha256,
+        truncation=truncation,
+        extraction=extraction,
         runner=runner,
     )
 
@@ -150,7 +181,7 @@ class RunSink(NamedTuple):
 
 def evaluate(
     config: EvalConfig,
-    found: Questions,
+    found: Material,
     outlet: RunSink,
     *,
     earlier: Sequence[Record] = (),
@@ -176,13 +207,13 @@ class _Plan(NamedTuple):
     config: EvalConfig
     one: Configuration
     repeat: int
-    found: Questions
+    found: Material
     earlier: Sequence[Record]
     runner: Runner
 
 
 def _turn(plan: _Plan, outlet: RunSink, models: set[str]) -> None:
-    total = len(plan.found.data.cards) * len(plan.config.protocol.phases)
+    total = plan.found.count * len(plan.config.protocol.phases)
     own = (plan.one.name, plan.repeat)
     have = [e for e in samples_of(plan.earlier) if (e.configuration, e.repeat) == own]
     begun = time.monotonic()

@@ -207,7 +207,7 @@ def check_comparable(first: Conditions, second: Conditions) -> None:
             )
 
 
-_DESCRIPTIONS = ("data.name", "data.kind", "data.notes", "runner", "weights")
+_DESCRIPTIONS = ("data.name", "data.kind", "data.notes", "data.heading", "runner", "weights")
 """Conditions that may differ in two comparable runs; weights are compared before."""
 
 

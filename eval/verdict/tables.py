@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kvproof.eval.long_context.grade import EXTRACTION
 from kvproof.eval.run.records import Scored
 from kvproof.eval.verdict.measured import condition_rows, server_rows
 from kvproof.eval.verdict.pairs import Row
@@ -40,7 +41,12 @@ def _servers(summary: Summary) -> Table:
     return Table("Servers", head, server_rows(summary.measured), len(head))
 
 
+_BESIDE = "OpenCompass's evaluator beside ours"
+
+
 def _opencompass(summary: Summary) -> Table:
+    if any(each.score is not None for each in summary.scored):
+        return _graded(summary)
     head = ("configuration", "data set", "strict rule", "OpenCompass",
             *(name.removeprefix("accuracy_") for name in _METRICS), "prompts changed")  # fmt: skip
     rows = tuple(
@@ -59,7 +65,25 @@ def _opencompass(summary: Summary) -> Table:
         "A to D where no rule matches; its tables are in opencompass/ of the run. Prompts "
         "changed: its template replaced text of a document that looks like a field."
     )
-    return Table("OpenCompass's evaluator beside ours", head, rows, 2, note)
+    return Table(_BESIDE, head, rows, 2, note)
+
+
+def _graded(summary: Summary) -> Table:
+    head = ("configuration", "data set", "right", "mean score", "OpenCompass")
+    rows = tuple(
+        (e.configuration, e.data, f"{e.right}/{e.total}", f"{e.score or 0:.2f}", _second(e))
+        for e in summary.scored
+    )
+    note = (
+        "Mean scores in percent, ours and that of OpenCompass's evaluator over the same texts; "
+        "its tables are in opencompass/ of the run. Right: the full score, or for a text to "
+        "repeat a likeness of 95 %. A run stops where both scores differ."
+    )
+    return Table(_BESIDE, head, rows, 2, note)
+
+
+def _second(each: Scored) -> str:
+    return f"{each.metrics['score']:.2f}" if "score" in each.metrics else "-"
 
 
 _METRICS = ("accuracy_easy", "accuracy_hard", "accuracy_short", "accuracy_medium", "accuracy_long")
@@ -74,10 +98,14 @@ def _scores(summary: Summary) -> Table:
             "hits", "cached", "first token", "answer", "prompt tokens/s")  # fmt: skip
     rows = tuple(_score(each) for each in summary.scores)
     note = (
-        "Invalid: answered, but by neither official rule. Errors: no answer after the last try. "
+        f"Invalid: answered, but {_invalid(summary)}. Errors: no answer after the last try. "
         "Both are wrong and stay in the denominator. Times are medians."
     )
     return Table("Accuracy", head, rows, 2, note)
+
+
+def _invalid(summary: Summary) -> str:
+    return "without the prefix" if _is_graded(summary) else "by neither official rule"
 
 
 def _score(each: Score) -> tuple[str, ...]:
@@ -157,7 +185,13 @@ def _groups(summary: Summary) -> Table:
         (each.configuration, each.phase, *(_group(each, name) for name in names))
         for each in summary.scores
     )
-    return Table("By length, difficulty and domain", ("configuration", "pass", *names), rows, 2)
+    title = "By data set" if _is_graded(summary) else "By length, difficulty and domain"
+    return Table(title, ("configuration", "pass", *names), rows, 2)
+
+
+def _is_graded(summary: Summary) -> bool:
+    """Answers have grades, not letters."""
+    return summary.conditions.extraction == EXTRACTION
 
 
 def _group(each: Score, name: str) -> str:

@@ -57,7 +57,7 @@ def longbench_v2(
 
     Raises UsageError for an invalid configuration, data file or server.
     """
-    asked = with_urls(read_config(config), _urls(url))
+    asked = with_urls(read_config(config), named_urls(url))
     asked = replace(asked, model=model or asked.model)
     if quick:
         _check_quick(data)
@@ -70,7 +70,7 @@ def longbench_v2(
     console = standard_output()
     with material(asked, sources, directory / "data") as found:
         kept = redacted_tree(stored(asked, conditions_of(asked, found, runner)))
-        earlier = _earlier(directory, kept)
+        earlier = earlier_records(directory, kept)
         for line in power(asked, found.data.facts.samples):
             console.print(line, markup=False, highlight=False)
         writer = Writer(directory, new_manifest("eval", directory, kept))
@@ -79,7 +79,7 @@ def longbench_v2(
             try:
                 evaluate(asked, found, outlet, earlier=earlier, runner=client)
             except (KeyboardInterrupt, UsageError):
-                _resumable(console, directory)
+                resumable(console, directory)
                 raise
     return publish(directory, console).exit
 
@@ -105,7 +105,7 @@ def scbench(
     output: Path | None,
 ) -> int:
     """Run SCBench, or its miniature, and judge; returns the exit code. Raises UsageError."""
-    asked = with_urls(read_config(config), _urls(url))
+    asked = with_urls(read_config(config), named_urls(url))
     asked = replace(asked, model=model or asked.model)
     check_servers(asked)
     if sessions < 1 or not 0 < margin < 1:
@@ -209,7 +209,8 @@ def is_eval(directory: Path) -> bool:
         return False
 
 
-def _urls(given: Sequence[str] | None) -> dict[str, str]:
+def named_urls(given: Sequence[str] | None) -> dict[str, str]:
+    """Return addresses by configuration. Raises UsageError."""
     found = {}
     for each in given or ():
         name, equals, address = each.partition("=")
@@ -221,7 +222,8 @@ def _urls(given: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-def _earlier(directory: Path, kept: dict[str, Any]) -> list[Record]:
+def earlier_records(directory: Path, kept: dict[str, Any]) -> list[Record]:
+    """Return the records of a killed run with the same command. Raises UsageError."""
     if not (directory / "run.json").exists():
         return []
     run = read_eval(directory)
@@ -253,7 +255,8 @@ def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _resumable(console: Console, directory: Path) -> None:
+def resumable(console: Console, directory: Path) -> None:
+    """Print how a run goes on."""
     console.print(
         f"Records: {directory}; the same command with --output {directory} goes on from there",
         highlight=False,

@@ -15,6 +15,11 @@ eval_app = App(
 SEVERAL = Parameter(consume_multiple=True, negative="")
 ScbenchTask = Literal["kv", "prefix_suffix", "vt", "choice_eng"]
 ScbenchMode = Literal["turns", "requests"]
+RulerTask = Literal[
+    "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2",
+    "niah_multikey_3", "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe", "qa_squad",
+    "qa_hotpotqa",
+]  # fmt: skip
 Urls = Annotated[
     list[str] | None, Parameter(("--url", "--urls"), consume_multiple=True, negative="")
 ]
@@ -223,6 +228,107 @@ def scbench(
         modes=modes or MODES,
         sessions=sessions,
         margin=margin,
+        model=model,
+        url=url,
+        output=output,
+    )
+
+
+@eval_app.command
+def ruler(
+    *,
+    config: Path,
+    data: Path | None = None,
+    tasks: Annotated[list[RulerTask] | None, Parameter(consume_multiple=True, negative="")] = None,
+    length: int = 4096,
+    samples: int = 100,
+    tokenizer: str = "",
+    model: str = "",
+    url: Urls = None,
+    output: Path | None = None,
+) -> int:
+    """Run RULER through OpenCompass, cold and from the cache, and compare.
+
+    OpenCompass generates the data sets, after kvproof eval install, once for all configurations.
+
+    Parameters
+    ----------
+    config
+        TOML file of configurations, for example eval/configs/ruler.toml.
+    data
+        Folder with the files of OpenCompass's ruler.zip: PaulGrahamEssays.jsonl, dev-v2.0.json,
+        hotpotqa.json.
+    tasks
+        Tasks of RULER; by default all with --data, else the six that read no file.
+    length
+        Tokens of a prompt with its answer, at least 1024.
+    samples
+        Prompts of each task.
+    tokenizer
+        Folder of a Hugging Face tokenizer, or words; default: the model's folder, else words.
+    model
+        Name in requests and launch commands; the server's own by default.
+    url
+        A running server instead of a launch command, for example "off=http://127.0.0.1:8000/v1".
+    output
+        Directory of the run's records and reports; the same command resumes it.
+
+    """
+    from kvproof.harness.cli.actions import long_context as action
+
+    return action.ruler(
+        config=config,
+        data=data,
+        tasks=tasks or (),
+        length=length,
+        samples=samples,
+        tokenizer=tokenizer,
+        model=model,
+        url=url,
+        output=output,
+    )
+
+
+@eval_app.command
+def mrcr(
+    *,
+    config: Path,
+    data: Path | None = None,
+    sets: Annotated[list[str] | None, SEVERAL] = None,
+    samples: int = 50,
+    model: str = "",
+    url: Urls = None,
+    output: Path | None = None,
+) -> int:
+    """Run MRCR through OpenCompass, cold and from the cache, and compare.
+
+    Parameters
+    ----------
+    config
+        TOML file of configurations, for example eval/configs/mrcr.toml.
+    data
+        A .parquet or .jsonl file of openai/mrcr, or a folder of giulio98/MRCR_v2_common, which
+        OpenCompass's own data set reads; a synthetic miniature by default.
+    sets
+        Of a file 2needle, 4needle, 8needle, all by default; of a folder its data sets, by default
+        those of OpenCompass's mrcr_v2_8k.
+    samples
+        Prompts of each set, at most.
+    model
+        Name in requests and launch commands; the server's own by default.
+    url
+        A running server instead of a launch command, for example "off=http://127.0.0.1:8000/v1".
+    output
+        Directory of the run's records and reports; the same command resumes it.
+
+    """
+    from kvproof.harness.cli.actions import long_context as action
+
+    return action.mrcr(
+        config=config,
+        data=data,
+        sets=sets or (),
+        samples=samples,
         model=model,
         url=url,
         output=output,

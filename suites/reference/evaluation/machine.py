@@ -182,7 +182,7 @@ def _record(number: int, repeat: int, expected: str, given: str) -> SampleRecord
         sub_domain="",
         difficulty="easy",
         length="short",
-        expected=expected,  # type: ignore[arg-type]  # drawn from LETTERS
+        expected=expected,
         outcome=FAILED if given == FAILED else "answered",
         text=text,
         answer=extract(text),

@@ -133,8 +133,10 @@ def test_there_are_ready_made_files() -> None:
         "divergence_faults",
         "faults",
         "kernel_block",
+        "mrcr",
         "prefix_cache",
         "probe",
+        "ruler",
         "scbench",
         "state_pool",
     ]

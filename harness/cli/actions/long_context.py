@@ -1,0 +1,160 @@
+"""`kvproof eval ruler` and `mrcr`: OpenCompass's long-context data sets, from a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+from rich.console import Console
+
+from kvproof.eval.benchmark.data import DataFacts
+from kvproof.eval.long_context import recipe as recipes
+from kvproof.eval.long_context.grade import EXTRACTION
+from kvproof.eval.long_context.miniature import write_miniature
+from kvproof.eval.long_context.recipe import Recipe
+from kvproof.eval.long_context.rows import RowFile, Rows
+from kvproof.eval.opencompass import environment
+from kvproof.eval.opencompass.row_process import built_rows
+from kvproof.eval.opencompass.runner import Runner
+from kvproof.eval.run.config import EvalConfig, check_servers, read_config, with_urls
+from kvproof.eval.run.records import Conditions, Writer
+from kvproof.eval.run.runner import RunSink, conditions_of, evaluate
+from kvproof.eval.verdict.power import power
+from kvproof.eval.verdict.summary import stored
+from kvproof.harness.cli.actions.eval import earlier_records, named_urls, publish, resumable
+from kvproof.harness.cli.output import standard_output
+from kvproof.harness.cli.progress import progress
+from kvproof.harness.cli.runs import new_directory, new_manifest
+from kvproof.harness.errors import UsageError
+from kvproof.harness.redaction import redacted_tree
+
+
+def ruler(
+    *,
+    config: Path,
+    data: Path | None,
+    tasks: Sequence[str],
+    length: int,
+    samples: int,
+    tokenizer: str,
+    model: str,
+    url: Sequence[str] | None,
+    output: Path | None,
+) -> int:
+    """Run RULER and judge; returns the exit code. Raises UsageError."""
+    asked = _asked(config, url, model)
+    counted = _tokenizer(tokenizer or asked.model, named=bool(tokenizer))
+    recipe = recipes.ruler(tasks, data=data, length=length, samples=samples, tokenizer=counted)
+    return _run(asked, recipe, output)
+
+
+def mrcr(
+    *,
+    config: Path,
+    data: Path | None,
+    sets: Sequence[str],
+    samples: int,
+    model: str,
+    url: Sequence[str] | None,
+    output: Path | None,
+) -> int:
+    """Run MRCR, or its miniature, and judge; returns the exit code. Raises UsageError."""
+    asked = _asked(config, url, model)
+    directory = output or new_directory("eval")
+    if data is None:
+        given = write_miniature(directory / "data" / "synthetic_mrcr.jsonl", max(samples, 1))
+    else:
+        given = data
+    recipe = recipes.mrcr(sets, data=given, samples=samples, synthetic=data is None)
+    return _run(asked, recipe, directory)
+
+
+def _asked(config: Path, url: Sequence[str] | None, model: str) -> EvalConfig:
+    """Return the configurations, without the shared pass."""
+    asked = with_urls(read_config(config), named_urls(url))
+    phases = tuple(each for each in asked.protocol.phases if each != "shared")
+    asked = replace(
+        asked, model=model or asked.model, protocol=replace(asked.protocol, phases=phases)
+    )
+    check_servers(asked)
+    if "warm" not in phases:
+        raise UsageError(
+            f"{str(config)!r} has no warm pass, so that nothing hits",
+            'for example phases = ["cold", "warm"]',
+        )
+    return asked
+
+
+def _tokenizer(folder: str, *, named: bool) -> str:
+    """Return a tokenizer's folder; without one words are counted. Raises UsageError."""
+    if folder and (Path(folder) / "tokenizer_config.json").is_file():
+        _check_code(Path(folder))
+        return str(Path(folder).absolute())
+    if named and folder != recipes.WORDS:
+        raise UsageError(
+            f"there is no tokenizer_config.json in {folder!r}",
+            "give the folder of a Hugging Face tokenizer, or --tokenizer words",
+        )
+    return recipes.WORDS
+
+
+def _check_code(folder: Path) -> None:
+    """OpenCompass would run code of a tokenizer's folder. Raises UsageError if there is some."""
+    for name in ("tokenizer_config.json", "config.json"):
+        path = folder / name
+        try:
+            found = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
+        except (OSError, msgspec.MsgspecError) as error:
+            raise UsageError(f"cannot read {str(path)!r}: {error}", _PLAIN) from error
+        if isinstance(found, dict) and "auto_map" in found:
+            raise UsageError(f"{str(path)!r} names code of its own (auto_map)", _PLAIN)
+
+
+_PLAIN = "give a folder with a plain tokenizer.json, or --tokenizer words"
+
+
+def _run(asked: EvalConfig, recipe: Recipe, output: Path | None) -> int:
+    place, directory = environment.require(), output or new_directory("eval")
+    console = standard_output()
+    with progress(console) as shown:
+        folder = directory / "data"
+        path = built_rows(recipe, folder, place, lambda line: shown(line, 0, 0))
+    with RowFile(path) as file:
+        if not file.cards:
+            raise UsageError(f"{recipe.data!r} has no rows of {recipe.sets}", "give other sets")
+        _ask(asked, Rows(file), _conditions(asked, recipe, file), directory, console)
+    return publish(directory, console).exit
+
+
+def _conditions(asked: EvalConfig, recipe: Recipe, file: RowFile) -> Conditions:
+    place = str(environment.OpenCompass())
+    sets = ", ".join(dict.fromkeys(card.domain for card in file.cards))
+    facts = DataFacts(
+        name=sets, sha256=file.sha256, samples=len(file.cards), notes=recipe.notes,
+        kind="synthetic" if recipe.synthetic else "custom", heading=recipe.title,
+    )  # fmt: skip
+    return conditions_of(
+        asked, facts, shared="none", prompt=f"as {place} renders it", prompt_sha256=file.sha256,
+        truncation="none", extraction=EXTRACTION, runner=place,
+    )  # fmt: skip
+
+
+def _ask(
+    asked: EvalConfig, rows: Rows, found: Conditions, directory: Path, console: Console
+) -> None:
+    kept = redacted_tree(stored(asked, found))
+    earlier = earlier_records(directory, kept)
+    for line in power(asked, rows.count):
+        console.print(line, markup=False, highlight=False)
+    writer = Writer(directory, new_manifest("eval", directory, kept))
+    runner = Runner(environment.require(), directory / "opencompass")
+    with closing(writer), progress(console) as shown:
+        outlet = RunSink(writer.write, shown, directory / "servers")
+        try:
+            evaluate(asked, rows, outlet, earlier=earlier, runner=runner)
+        except (KeyboardInterrupt, UsageError):
+            resumable(console, directory)
+            raise
