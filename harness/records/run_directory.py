@@ -7,6 +7,7 @@ nothing else. Unknown fields are ignored, so that newer code reads older runs.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -175,6 +176,8 @@ class RunWriter:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a whole file, without secrets, or nothing: a full disk leaves no part of it."""
+    if not path.name:  # the root of the file system
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_bytes(redacted_bytes(data))

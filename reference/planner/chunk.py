@@ -87,6 +87,8 @@ def _geometry(plan: Plan, cache: PlannedCache) -> Geometry:
             names=("",), dtype="uint8", heads=1, width=cache.row_bytes, kind="state",
             block=group.block_size, rows=1 if plan.separate_states else group.state_blocks,
         )  # fmt: skip
+    if cache.dtype not in ITEM_BYTES:
+        raise LayoutError(f"{cache.name}: {cache.dtype!r} is none of {', '.join(ITEM_BYTES)}")
     if cache.row_bytes % ITEM_BYTES[cache.dtype]:
         raise LayoutError(
             f"{cache.name}: {cache.row_bytes} bytes from page to page are no whole number of "
