@@ -76,11 +76,13 @@ def judged(name: str, folder: Path) -> Folder:
     ],
 )
 def test_a_broken_engine_gets_a_verdict_a_short_history_and_a_script(
-    name: str, kind: str, words: str, tmp_path: Path
+    name: str, kind: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if kind == "crash":  # a busy machine fills memory slowly: that is no hang
+        monkeypatch.setattr(registry, "OWN_SECONDS", 30.0)
     begun = time.monotonic()
     found = judged(name, tmp_path)
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 120
     (failure,) = found.of(Failure)
     assert (failure.property, failure.sentence) == (ANSWERS, f"the target died ({kind}): {words}")
     assert [step.op for step in failure.history] == ["admit", "complete", "reset"]
