@@ -40,7 +40,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     weights: str = ""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field="record"):
+class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field="record"):
     """One answer."""
 
     configuration: str
@@ -69,7 +69,7 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="died", tag_field="rec
     log: str = ""
 
 
-Record = Asked | Lost | ServerRecord
+Record = Answer | Lost | ServerRecord
 
 _decode = msgspec.json.Decoder(Record).decode
 
@@ -82,9 +82,9 @@ class ScbenchRun(msgspec.Struct, frozen=True, kw_only=True):
     records: list[Record]
 
     @property
-    def answers(self) -> list[Asked]:
+    def answers(self) -> list[Answer]:
         """All answers."""
-        return [each for each in self.records if isinstance(each, Asked)]
+        return [each for each in self.records if isinstance(each, Answer)]
 
 
 def read_scbench(directory: Path) -> ScbenchRun:
