@@ -21,6 +21,7 @@ from kvproof.harness.records.sweep_events import (
     SweepConcluded,
     SweepStarted,
 )
+from kvproof.harness.records.timeline import Timeline
 
 Verdict: TypeAlias = Literal["pass", "inconclusive", "fail", "unsupported", "expected_failure"]
 RunVerdict: TypeAlias = Literal[
@@ -104,6 +105,8 @@ class Failure(Event, tag="failure", frozen=True, kw_only=True):
     blocks: list[BlockView] = []
     tables: dict[str, list[int]] = {}
     """Request -> its block table at that moment."""
+    timeline: Timeline | None = None
+    """Of a whole engine."""
     seed: int | None = None
     related: list[str] = []
 

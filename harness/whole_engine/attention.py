@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from kvproof.harness.whole_engine.causes import (
     DRAFTS,
@@ -205,11 +206,20 @@ class Attention:
             return
         at = int(np.argmax(found != expected))
         pool = self._memory.pools[group]
-        block = int(work.row.groups[group].table[positions[at] // pool.kernel_block_size])
-        block = block * pool.kernel_block_size // pool.block_size
+        block = self._block(work, group, int(positions[at]))
         why = self._causes(work, int(found[at]), block, epoch, launch)
         # only rejected drafts make the device read so far back: the host freed by what it scheduled
         early = positions[at] < first_read(pool.kind, work.row.start)
+
+        def slots() -> list[dict[str, object]]:
+            borders = np.flatnonzero(positions % pool.block_size == 0)
+            pages = np.split(np.arange(len(found)), borders)
+            return [
+                self._page(work, group, layer, where, found, found != expected, page)
+                for page in pages
+                if len(page)
+            ]
+
         self._findings.check(
             REUSED if early else why.property,
             False,  # noqa: FBT003 - as above
@@ -218,7 +228,43 @@ class Attention:
                 f"{block} of group {group} ({layer.name}): {why.sentence}; "
                 f"{int((found != expected).sum())} of {len(found)} slots hold something else"
             ),
+            slots=slots,
         )
+
+    def _page(
+        self,
+        work: Work,
+        group: int,
+        layer: Layer,
+        where: tuple[Slots, int, int],
+        found: Words,
+        wrong: npt.NDArray[np.bool_],
+        page: Slots,
+    ) -> dict[str, object]:
+        """Return what a row read from one block."""
+        positions, epoch, launch = where
+        block = self._block(work, group, int(positions[page[0]]))
+        holds = ""
+        if wrong[page].any():
+            first = int(page[np.argmax(wrong[page])])
+            holds = self._causes(work, int(found[first]), block, epoch, launch).sentence
+            holds = f"position {positions[first]}: {holds}"
+        return {
+            "launch": launch,
+            "request": work.row.request,
+            "group": group,
+            "layer": layer.name,
+            "block": block,
+            "first": int(positions[page[0]]),
+            "last": int(positions[page[-1]]),
+            "wrong": int(wrong[page].sum()),
+            "found": holds,
+        }
+
+    def _block(self, work: Work, group: int, position: int) -> int:
+        pool = self._memory.pools[group]
+        kernel = int(work.row.groups[group].table[position // pool.kernel_block_size])
+        return kernel * pool.kernel_block_size // pool.block_size
 
     def _state(self, work: Work, group: int, *, epoch: int, launch: int) -> list[WrongRead]:
         """Read the state after `start` tokens, and write the one after `end`."""
@@ -239,7 +285,12 @@ class Attention:
                     f"{block} of group {group}: it is one of {length} tokens, {why.sentence}"
                 )
                 own = why.property if length == work.start and why.property != READS else STATES
-                self._findings.check(own, right, sentence.format)
+                slots = {
+                    "launch": launch, "request": work.row.request, "group": group,
+                    "layer": layer.name, "block": block, "first": 0, "last": work.start - 1,
+                    "wrong": 1, "found": f"a state of {length} tokens: {why.sentence}",
+                }  # fmt: skip
+                self._findings.check(own, right, sentence.format, slots=[slots].copy)
                 wrong.append(WrongRead(pool.kind, work.start, np.array([found], np.uint64)))
         target = int(table[(work.end - 1) // pool.block_size])
         self._findings.check(

@@ -19,7 +19,7 @@ NAMED = "a_row_has_its_requests_adapter_and_media"
 
 
 def check_submission(
-    row: Row, request: DeviceRequest, pools: Sequence[Pool], findings: Findings
+    row: Row, request: DeviceRequest, pools: Sequence[Pool], findings: Findings, *, launch: int
 ) -> None:
     """Check what the host can know: tables, slots, adapter and media."""
     own = request.request
@@ -28,12 +28,14 @@ def check_submission(
         NAMED, named, lambda: f"{row.request} runs with {row.adapter} and {row.media}, not its own"
     )
     for group, (pool, reads) in enumerate(zip(pools, row.groups)):  # noqa: B905 - Python 3.10
-        _check_table(row, group, pool, reads, findings)
+        _check_table(row, group, pool, reads, findings, launch)
         if len(reads.writes) and pool.kind.kind != "state":
             _check_slots(row, group, pool, reads, findings)
 
 
-def _check_table(row: Row, group: int, pool: Pool, reads: Reads, findings: Findings) -> None:
+def _check_table(
+    row: Row, group: int, pool: Pool, reads: Reads, findings: Findings, launch: int
+) -> None:
     """Compare the kernel's table with the manager's blocks, where the row reads and writes."""
     ratio = pool.block_size // pool.kernel_block_size
     end = row.start + len(row.tokens)
@@ -60,6 +62,20 @@ def _check_table(row: Row, group: int, pool: Pool, reads: Reads, findings: Findi
             f"{row.request} reads and writes blocks {_ids(found, ratio)} in group {group}, "
             f"the manager holds {owned.tolist()} there"
         ),
+        slots=lambda: [
+            {
+                "launch": launch,
+                "request": row.request,
+                "group": group,
+                "layer": "table",
+                "block": block,
+                "first": (first + place) * pool.block_size,
+                "last": (first + place + 1) * pool.block_size - 1,
+                "wrong": pool.block_size * int(block != own),
+                "found": "" if block == own else f"the manager holds block {own} there",
+            }
+            for place, (block, own) in enumerate(zip(_ids(found, ratio), owned.tolist()))  # noqa: B905 - Python 3.10
+        ],
     )
 
 

@@ -31,8 +31,12 @@ class Launch:
     requests: Sequence[DeviceRequest]
     before: Sequence[Callable[[], None]]
     epoch: int
+    tick: int
+    """When it was submitted."""
     lost: Mapping[str, int] = field(default_factory=dict)
     """Request that computes from a load that failed -> first position that is lost."""
+    ran: int = -1
+    """When it was executed; -1: it is queued."""
     answers: list[tuple[int, ...]] | None = None
     """Tokens by row once it was executed."""
 
@@ -78,9 +82,10 @@ class ShadowDevice:
         requests = [self.requests[row.request] for row in rows]
         for name in lost:
             self.requests[name].load_failed = True
-        launch = Launch(self.submitted, tuple(rows), requests, tuple(before), self.epoch, lost)
+        number, now = self.submitted, (self.epoch, self.tick)
+        launch = Launch(number, tuple(rows), requests, tuple(before), *now, lost)
         for row, request in zip(rows, requests):  # noqa: B905 - Python 3.10 runs it, equal by make
-            check_submission(row, request, self.memory.pools, self.findings)
+            check_submission(row, request, self.memory.pools, self.findings, launch=number)
         self.queue.append(launch)
         self.recent.append(launch)
         self.findings.saw("a launch waits while the host goes on", self.lag and len(self.queue) > 1)
@@ -140,7 +145,7 @@ class ShadowDevice:
         self.complete(transfer.after)
         self._check_undisturbed(transfer)
         self.findings.saw("a transfer ends later than it was submitted", self.tick > transfer.due)
-        self.transfers.end(transfer)
+        self.transfers.end(transfer, tick=self.tick)
         self.memory.written[list(transfer.writes)] = self.submitted
 
     def _check_undisturbed(self, transfer: Transfer) -> None:
@@ -160,7 +165,7 @@ class ShadowDevice:
         return list(self.requests[request].drafts)
 
     def _execute(self, launch: Launch) -> None:
-        self.executed = launch.number
+        self.executed, launch.ran = launch.number, self.tick
         for run in launch.before:
             run()
         pairs = zip(launch.rows, launch.requests)  # noqa: B905 - as above

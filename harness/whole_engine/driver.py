@@ -24,6 +24,7 @@ from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.replayed_index import ReplayedIndex
 from kvproof.harness.whole_engine.requests import chain_of, prompt_of, request_of
 from kvproof.harness.whole_engine.situations import Sightings
+from kvproof.harness.whole_engine.timeline import Timeline
 
 ANSWERS = "answers_equal_the_greedy_chain"
 ENDS = "every_request_ends"
@@ -58,11 +59,13 @@ class Driver:
         with self.clock.running():
             self.engine = start(config, self.findings)
         self.device = self.engine.device
+        self.timeline = Timeline(self.device)
 
     def apply(self, verb: str, keywords: Mapping[str, Any]) -> str:
         """Carry out one operation; what the engine raises is a finding."""
         if self.findings.wrong is not None:
             return ""
+        before = self.clock.tick
         try:
             with self.clock.running():
                 return str(getattr(self, f"_{verb}")(**keywords))
@@ -72,6 +75,15 @@ class Driver:
         except Exception as error:  # noqa: BLE001 - whatever an engine raises is its verdict
             self._raised(error)
             return f"{type(error).__name__}: {error}"
+        finally:
+            self.timeline.operations.append((verb, before, self.clock.tick))
+
+    def record(self) -> dict[str, Any]:
+        """Return the timeline up to the violation, or up to now, as JSON."""
+        wrong = self.findings.wrong
+        return self.timeline.record(
+            wrong.slots if wrong else (), wrong.tick if wrong else self.clock.tick
+        )
 
     def go_on(self) -> None:
         """Take over the engine's state after a known failure."""
@@ -104,6 +116,7 @@ class Driver:
         self.requests[name] = request
         self.device.register(request, chain)
         self._sightings.submitted(request, self.requests.values())
+        self.timeline.arrived(request)
         self.engine.submit(request)
         self.live[name] = 0
         return f"{len(prompt)} tokens"
@@ -114,7 +127,7 @@ class Driver:
         name = sorted(self.live)[number % len(self.live)]
         status = self.engine.statuses().get(name, "gone")
         self.engine.abort(name)
-        self._end(name)
+        self._end(name, "aborted")
         self._aborted.add(name)
         self.findings.saw(f"a request is aborted while {status}")
         return f"{name}, {status}"
@@ -136,7 +149,9 @@ class Driver:
         self.findings.check(RUNS, True, str)  # noqa: FBT003 - the condition of a check
         for output in outputs:
             self._take(output)
-        self._sightings.stepped(self.engine.statuses(), self.device)
+        statuses = self.engine.statuses()
+        self.timeline.stepped(statuses)
+        self._sightings.stepped(statuses, self.device)
         self._follow_events()
         return ", ".join(f"{each.id}+{len(each.tokens)}" for each in outputs if each.tokens)
 
@@ -165,7 +180,7 @@ class Driver:
         self.live[name] += len(output.tokens)
         if output.finished:
             self._check_end(name, output)
-            self._end(name)
+            self._end(name, output.finished)
 
     def _check_end(self, name: str, output: Output) -> None:
         wanted = self.requests[name].answers
@@ -180,8 +195,9 @@ class Driver:
             RUNS, failed or output.finished != "error", lambda: f"{name} ended with an error"
         )
 
-    def _end(self, name: str) -> None:
+    def _end(self, name: str, outcome: str) -> None:
         self.ended.append(name)
+        self.timeline.ended(name, outcome)
         with suppress(KeyError):
             del self.live[name]
 
@@ -198,6 +214,7 @@ class Driver:
         done = self.engine.reset(running=running)
         if done:
             self.device.epoch += 1
+            self.timeline.resets.append(self.device.tick)
             self._index.reset()
         self.findings.saw("a reset is done" if done else "a reset is refused")
         self.findings.saw("a reset preempts what runs", done and running and self.live)

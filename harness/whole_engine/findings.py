@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 _NO_FACTS: Mapping[str, object] = MappingProxyType({})
+
+
+def _no_slots() -> list[dict[str, object]]:
+    return []
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,8 @@ class Wrong:
     """Virtual time, in steps."""
     facts: Mapping[str, object]
     """The numbers of the sentence, by name, as JSON."""
+    slots: Sequence[Mapping[str, object]] = ()
+    """What was read, block by block: `SlotsRead` of the records."""
 
 
 class Findings:
@@ -46,9 +52,10 @@ class Findings:
         sentence: Callable[[], str],
         *,
         facts: Mapping[str, object] = _NO_FACTS,
+        slots: Callable[[], Sequence[Mapping[str, object]]] = _no_slots,
     ) -> bool:
         """Count a check; keep the sentence of the first that failed. Returns whether it held."""
         self.checks[prop] += 1
         if not ok and self.wrong is None:
-            self.wrong = Wrong(prop, sentence(), self.tick, facts)
+            self.wrong = Wrong(prop, sentence(), self.tick, facts, slots())
         return bool(ok)

@@ -4,6 +4,7 @@
 `apply(verb, keywords)` carries out an operation and returns what was checked, seen and wrong since
 the last one; `traits()` names the properties that cannot be judged, with reasons;
 `go_on()` takes over the engine's state after a known failure;
+`timeline()` returns who ran when until the violation;
 `plant(module, old, new)` puts a bug into the engine, `clear()` takes all of them back.
 """
 
@@ -13,10 +14,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kvproof.harness.whole_engine.contract import EngineConfig, Refused
+from kvproof.harness.whole_engine.contract import Drafts, EngineConfig, GroupKind, Refused
 from kvproof.harness.whole_engine.driver import Driver
 from kvproof.harness.whole_engine.planting import Planted
-from kvproof.harness.whole_engine.records import config_of
+
+
+def config_of(values: Mapping[str, Any]) -> EngineConfig:
+    """Return a configuration; fields that are left out have their defaults."""
+    more = dict(values)
+    if more.get("drafts"):
+        more["drafts"] = Drafts(**more["drafts"])
+    if "groups" in more:
+        more["groups"] = tuple(GroupKind(**each) for each in more["groups"])
+    return EngineConfig(**more)
 
 
 class Job:
@@ -66,6 +76,11 @@ class Job:
         assert self._driver is not None, "open comes first"
         self._driver.go_on()
 
+    def timeline(self) -> dict[str, Any]:
+        """Return requests, launches and transfers over the steps of the last history."""
+        assert self._driver is not None, "open comes first"
+        return self._driver.record()
+
     def apply(self, *, verb: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out an operation of the history."""
         assert self._driver is not None, "open comes first"
@@ -92,6 +107,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "open": Job.open,
     "apply": Job.apply,
     "go_on": Job.go_on,
+    "timeline": Job.timeline,
     "plant": Job.plant,
     "clear": Job.clear,
 }

@@ -25,6 +25,10 @@ class Transfer:
     """Device blocks that it reads."""
     writes: Sequence[int]
     """Device blocks that it writes."""
+    tick: int = 0
+    """When it was submitted."""
+    ended: int = -1
+    """When it ended; -1: it is under way."""
     done: bool = False
 
 
@@ -36,6 +40,8 @@ class Transfers:
     delay: int = 0
     """Ticks between submission and end of those that are submitted now."""
     pending: list[Transfer] = field(default_factory=list)
+    recent: list[Transfer] = field(default_factory=list)
+    """Submitted since it was last cleared."""
     count: int = 0
 
     def __post_init__(self) -> None:
@@ -57,8 +63,9 @@ class Transfers:
         self.count += 1
         before = [each.due for each in self.pending if each.stream == stream]
         due = max([tick + self.delay, *before])
-        transfer = Transfer(self.count, due, submitted, after, stream, run, reads, writes)
+        transfer = Transfer(self.count, due, submitted, after, stream, run, reads, writes, tick)
         self.pending.append(transfer)
+        self.recent.append(transfer)
         return transfer
 
     def due(self, tick: int) -> list[Transfer]:
@@ -76,9 +83,9 @@ class Transfers:
             if each.stream == transfer.stream and each.number < transfer.number
         ]
 
-    def end(self, transfer: Transfer) -> None:
+    def end(self, transfer: Transfer, *, tick: int) -> None:
         """Move the bytes, unless that was done."""
         if not transfer.done:
-            transfer.done = True
+            transfer.done, transfer.ended = True, tick
             self.pending.remove(transfer)
             transfer.run()

@@ -19,7 +19,7 @@ from kvproof.reports.charts import block_table as blocks
 from kvproof.reports.charts import fuzz_pace as campaign
 from kvproof.reports.charts import hit_rate as capacity
 from kvproof.reports.charts import sweep as sweep_charts
-from kvproof.reports.charts import tiers
+from kvproof.reports.charts import tiers, timeline
 from kvproof.reports.charts.hit_loss import cause_charts
 from kvproof.reports.model import attention as notes
 from kvproof.reports.model import faults as faults_tables
@@ -180,6 +180,8 @@ def environment() -> jinja2.Environment:
         "anchor": parts.evidence_anchor,
         "block_picture": blocks.block_picture,
         "block_table": blocks.block_table,
+        "timeline_picture": timeline.timeline_picture,
+        "launch_table": timeline.launch_table,
         "replay_verdict": notes.replay_verdict,
         "is_link": is_link,
         "facts": facts,

@@ -15,6 +15,7 @@ from kvproof.reports.charts import tiers
 from kvproof.reports.charts.bench import case_words, ratio_text
 from kvproof.reports.charts.fuzz_pace import campaign_of, pace_chart, tables
 from kvproof.reports.charts.hit_loss import sums
+from kvproof.reports.charts.timeline_text import timeline_lines
 from kvproof.reports.model.attention import Note, notes, number
 from kvproof.reports.model.build import build
 from kvproof.reports.model.faults import kills_table, matrix_of, mechanisms_table
@@ -170,6 +171,8 @@ def _failure(report: Report, finding: Finding) -> Iterator[str]:
     yield from _table(["#", "operation", "arguments", "answer", "violation"], rows)
     if failure.detail:
         yield from ("", *_fence(failure.detail))
+    if failure.timeline:
+        yield from ("", *_fence("\n".join(timeline_lines(failure.timeline))))
     yield from ("", "<details><summary>script that reproduces it</summary>", "")
     yield from _fence(failure.script, "python")
     yield from ("", "</details>", "")

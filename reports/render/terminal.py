@@ -13,6 +13,7 @@ from kvproof.harness.records.run_directory import Run
 from kvproof.reports.charts import tiers
 from kvproof.reports.charts.bench import case_words
 from kvproof.reports.charts.block_table import describe
+from kvproof.reports.charts.timeline_text import timeline_lines
 from kvproof.reports.model.attention import Note, notes, number
 from kvproof.reports.model.build import build
 from kvproof.reports.model.faults import matrix_of, mechanisms_table, narrow_kills
@@ -115,6 +116,8 @@ def _finding(report: Report, finding: Finding, screen: Screen) -> None:
     for line in filter(None, [finding.expected, must_hold, *failure.detail.splitlines()]):
         screen.line(line, indent=3)
     _history(failure.history, screen)
+    for line in timeline_lines(failure.timeline) if failure.timeline else ():
+        screen.line(line, indent=3)
     suspects = [view for view in failure.blocks if view.suspect] or failure.blocks
     for view in suspects[:_MOST_BLOCKS]:
         screen.line(one_line(describe(view)), indent=3)

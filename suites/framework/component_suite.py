@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.oracle.violation import SURVIVES, Violation
 from kvproof.harness.records.events import BlockView
+from kvproof.harness.records.timeline import Timeline
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.property import Property
@@ -115,6 +116,8 @@ class ComponentSuite(NamedTuple):
     reporting: Reporting | None = None
     portable: bool = False
     """Whether a log may be replayed on any target, else only on the one that recorded it."""
+    timeline: Callable[[Counterexample], Timeline | None] = lambda _: None
+    """Returns who ran when in a failing history, where requests run over time."""
     known: tuple[Known, ...] = ()
     """The failures that the target is known to have."""
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kvproof.harness.records.events import BlockView, Step
+from kvproof.harness.records.timeline import Timeline
 from kvproof.harness.reproduce import oplog, script
 from kvproof.suites.framework.component_suite import Counterexample, History, Operation
 
@@ -24,6 +25,7 @@ class Evidence(NamedTuple):
     history: list[Step]
     blocks: list[BlockView]
     tables: dict[str, list[int]]
+    timeline: Timeline | None
 
 
 def evidence(found: Counterexample, target: str) -> Evidence:
@@ -39,6 +41,7 @@ def evidence(found: Counterexample, target: str) -> Evidence:
         history=steps(history, violation.sentence),
         blocks=blocks,
         tables=tables,
+        timeline=history.suite.timeline(found),
     )
 
 

@@ -320,6 +320,7 @@ class SuiteRun:
             history=evidence.history,
             blocks=evidence.blocks,
             tables=evidence.tables,
+            timeline=evidence.timeline,
             seed=seed,
         )
 

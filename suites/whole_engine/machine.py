@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from kvproof.harness.records.timeline import Timeline
 from kvproof.suites.framework.component_suite import Config, RemoteCalls
 from kvproof.suites.framework.coverage import Coverage
 
@@ -35,3 +38,8 @@ class EngineMachine:
             self._coverage.check(name, False, lambda: sentence, facts=facts)  # noqa: FBT003 - a condition
             self._ask(("go_on", {}))  # it is known
         return str(seen["answer"])
+
+    def timeline(self) -> Timeline:
+        """Return who ran when until now."""
+        (seen,) = self._ask(("timeline", {}))
+        return msgspec.convert(seen, Timeline)

@@ -26,13 +26,14 @@ HOSTILE = (
 CLOSED = {"event", "verdict", "kind", "state", "isolation", "outcome", "rule", "device"}
 """Fields with a closed set of values: nothing foreign can stand in them."""
 
-RECORDS = {"history", "blocks", "devices", "kernels", "providers"}
+RECORDS = {"history", "blocks", "devices", "kernels", "providers", "requests", "spans", "launches",
+           "rows", "transfers", "slots"}  # fmt: skip
 """Lists of records."""
 
 
 def structured(key: str, within: str) -> bool:
     """Whether a value is a record, and no dictionary with free keys."""
-    return key in ("allowed", "cost", "resources") or within in ("values", "errors")
+    return key in ("allowed", "cost", "resources", "timeline") or within in ("values", "errors")
 
 
 def recorded_run() -> Run:
