@@ -71,6 +71,8 @@ class EngineConfig:
     """Name of a tier beside the pool; empty: none."""
     seed: int = 0
     """Of completion orders."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """More settings, by the engine's own names; a release leaves out those that it lacks."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,10 @@ class EngineRequest:
     media: tuple[Media, ...] = ()
     accepts: tuple[int, ...] = ()
     """How many drafts of the n-th proposal are right, in turn; empty: all."""
+    stop: int = -1
+    """A token that ends the request early; -1: none."""
+    reads_cache: bool = True
+    """It may hit; False: it computes all of its prompt, and stores it."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,13 @@ from kvproof.harness.whole_engine.contract import (
 )
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.replayed_index import ReplayedIndex
-from kvproof.harness.whole_engine.requests import chain_of, prompt_of, request_of
+from kvproof.harness.whole_engine.requests import (
+    chain_of,
+    prompt_of,
+    request_of,
+    wanted,
+    with_stop,
+)
 from kvproof.harness.whole_engine.situations import Sightings
 from kvproof.harness.whole_engine.timeline import Timeline
 
@@ -52,6 +58,8 @@ class Driver:
         self.live: dict[str, int] = {}
         """Request that has not ended -> answers so far."""
         self.ended: list[str] = []
+        self._wanted: dict[str, int] = {}
+        """Request -> answers that it must end with."""
         self._aborted: set[str] = set()
         self._just_reset = False
         self._index = ReplayedIndex(self.findings)
@@ -103,16 +111,16 @@ class Driver:
 
     def _submit(self, **keywords: Any) -> str:
         name = keywords["id"]
-        before = self.device.requests.get(keywords.get("after", ""))
-        if name in self.requests or ("after" in keywords and before is None):
+        if name in self.requests or keywords.get("after", name) not in (name, *self.requests):
             return "ignored"
-        if before is not None:
-            before.chain.ensure(before.chain.prompt + before.request.answers)
-        prompt = prompt_of(keywords, before and before.chain)
+        prompt = prompt_of(keywords, self._turn(keywords["after"]) if "after" in keywords else None)
         request = request_of(keywords, prompt)
-        if not prompt or len(prompt) + request.answers > self.config.max_length:
+        if not 0 < len(prompt) < self.config.max_length:
             return "ignored"
         chain = chain_of(request, self.config.groups)
+        if "stop" in keywords:
+            request = with_stop(request, chain, keywords["stop"])
+        self._wanted[name] = wanted(request, chain, self.config.max_length)
         self.requests[name] = request
         self.device.register(request, chain)
         self._sightings.submitted(request, self.requests.values())
@@ -120,6 +128,13 @@ class Driver:
         self.engine.submit(request)
         self.live[name] = 0
         return f"{len(prompt)} tokens"
+
+    def _turn(self, name: str) -> list[int]:
+        """Return the tokens of a request when it ends by itself."""
+        chain = self.device.requests[name].chain
+        end = chain.prompt + self._wanted[name]
+        chain.ensure(end)
+        return list(chain.tokens[:end])
 
     def _abort(self, number: int) -> str:
         if not self.live:
@@ -183,11 +198,11 @@ class Driver:
             self._end(name, output.finished)
 
     def _check_end(self, name: str, output: Output) -> None:
-        wanted = self.requests[name].answers
+        most = self._wanted[name]
         self.findings.check(
             ENDS,
-            output.finished != "length" or self.live[name] == wanted,
-            lambda: f"{name} ended ({output.finished}) after {self.live[name]} of {wanted} tokens",
+            output.finished not in ("length", "stop") or self.live[name] == most,
+            lambda: f"{name} ended ({output.finished}) after {self.live[name]} of {most} tokens",
         )
         failed = name in self.device.losses.requests
         self.findings.saw("a request ends because its load failed", failed and output.finished)

@@ -7,6 +7,7 @@ later turn is all of an earlier request, its answers included, and `own` new tok
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kvproof.harness.whole_engine.content import FIRST_TOKEN, VOCABULARY, Chain, mix, number
@@ -22,16 +23,32 @@ def text(name: str, length: int) -> list[int]:
     return [FIRST_TOKEN + mix(seed + i) % (VOCABULARY - FIRST_TOKEN) for i in range(length)]
 
 
-def prompt_of(keywords: Mapping[str, Any], before: Chain | None) -> list[int]:
-    """Spell the prompt of a request; `before` is the chain of the turn that it follows."""
+def prompt_of(keywords: Mapping[str, Any], before: Sequence[int] | None) -> list[int]:
+    """Spell the prompt of a request; `before` is the turn that it follows, with its answers."""
     own = text(f"own {keywords['id']}", keywords.get("own", 0))
     if before is not None:
-        return [*before.tokens, *own]
+        return [*before, *own]
     tokens = text(f"family {keywords.get('family', 0)}", keywords.get("shared", 0)) + own
     for start, length, _ in keywords.get("media", ()):
         stop = min(start + length, len(tokens))
         tokens[start:stop] = [PLACEHOLDER] * max(0, stop - start)
     return tokens
+
+
+def wanted(request: EngineRequest, chain: Chain, max_length: int) -> int:
+    """Return how many tokens a request has to answer: it ends at its stop token, and when full."""
+    most = min(request.answers, max_length - chain.prompt)
+    if request.stop < 0:
+        return most
+    chain.ensure(chain.prompt + most)
+    answers = chain.tokens[chain.prompt : chain.prompt + most]
+    return answers.index(request.stop) + 1 if request.stop in answers else most
+
+
+def with_stop(request: EngineRequest, chain: Chain, after: int) -> EngineRequest:
+    """Return the request with a stop token: its answer number `after`, counted from 0."""
+    chain.ensure(chain.prompt + after + 1)
+    return replace(request, stop=chain.tokens[chain.prompt + after])
 
 
 def request_of(keywords: Mapping[str, Any], prompt: Sequence[int]) -> EngineRequest:
@@ -51,6 +68,7 @@ def request_of(keywords: Mapping[str, Any], prompt: Sequence[int]) -> EngineRequ
         adapter_version=keywords.get("version", 0),
         media=media,
         accepts=tuple(keywords.get("accepts", ())),
+        reads_cache=keywords.get("reads_cache", True),
     )
 
 

@@ -48,3 +48,9 @@ def answer_of_a_failed_load_is_taken(found: Failed) -> bool:
     own = bool(found.violation.facts.get("load_failed"))
     asynchronous = bool(found.config["engine"].get("asynchronous"))
     return own and asynchronous and _loses(found, "failing_sync_recompute")
+
+
+def idle_engine_stores_for_ever(found: Failed) -> bool:
+    """No request is left; the lazy tier is smaller than the pool, and each store evicts another."""
+    rests = found.verb == "drain" and "the engine has not ended" in found.violation.sentence
+    return rests and found.config["engine"].get("connector") == "simple_lazy"

@@ -30,8 +30,18 @@ def _engine(choices: Choices, **fixed: Any) -> Arguments:
         "max_requests": choices.pick((3, 6)),
         "max_length": 12 * BLOCK,
         "seed": choices.number(0, 99),
+        "settings": choices.pick(_SETTINGS),
         **fixed,
     }
+
+
+_SETTINGS: tuple[Arguments, ...] = (
+    {},
+    {},
+    {"long_prefill_token_threshold": 20},
+    {"scheduler_reserve_full_isl": False},
+    {"watermark": 0.2},
+)
 
 
 def plain(choices: Choices) -> Config:
@@ -94,6 +104,13 @@ def tiers(choices: Choices) -> Config:
     return {"engine": engine, "features": ["turns"]}
 
 
+def tier_mixes(choices: Choices) -> Config:
+    """Choose a tier beside what else is cached: drafts, windows, states, images, namespaces."""
+    beside = choices.pick((eagle, ngram, windows, states, media, plain))(choices)
+    beside["engine"]["connector"] = choices.pick(CONNECTORS)
+    return beside
+
+
 def tier_resets(choices: Choices) -> Config:
     """Choose a tier, and changes of weights."""
     engine = tiers(choices)["engine"]
@@ -110,7 +127,10 @@ def failing_loads(choices: Choices) -> Config:
 
 PROFILES = {
     each.__name__: each
-    for each in (plain, eagle, ngram, windows, states, media, tiers, tier_resets, failing_loads)
+    for each in (
+        *(plain, eagle, ngram, windows, states, media),
+        *(tiers, tier_mixes, tier_resets, failing_loads),
+    )
 }
 """Name -> its choice of a configuration."""
 
@@ -128,7 +148,7 @@ def operation(machine: EngineMachine, choices: Choices) -> tuple[str, Arguments]
         return verb, {
             "count": choices.pick((1, 2, 4, 9)),
             "lag": choices.pick((0, 1, 1, 2)),
-            "delay": choices.pick((0, 0, 1, 3)),
+            "delay": choices.pick((0, 0, 1, 3, 9)),
             **({"lose": choices.pick(_LOSSES)} if "losses" in machine.features else {}),
         }
     if verb == "abort":
@@ -146,7 +166,11 @@ def _request(machine: EngineMachine, choices: Choices) -> Arguments:
         near = choices.pick((-1, 0, 0, 1, 7))
         request["shared"] = max(0, BLOCK * choices.number(0, 5) + near)
         request["own"] = choices.pick((0, 1, 1, 5, 15, 16, 17))
-    request["answers"] = choices.pick((1, 2, 9, 17, 30, 50))
+    request["answers"] = choices.pick((1, 2, 9, 17, 30, 50, 200))
+    if not choices.number(0, 5):
+        request["stop"] = choices.pick((0, 1, 4, 15, 16))
+    if not choices.number(0, 9):
+        request["reads_cache"] = False
     request["priority"] = choices.pick((0, 0, 1, 2))
     if "namespaces" in machine.features:
         request |= choices.pick(_NAMESPACES)

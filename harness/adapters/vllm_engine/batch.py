@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from vllm.v1.kv_cache_interface import MambaSpec
 from vllm.v1.outputs import SamplerOutput
-from vllm.v1.pool.late_interaction_runner import LateInteractionRunner
 from vllm.v1.utils import CpuGpuBuffer
-from vllm.v1.worker.block_table import SlotMappingMode
 from vllm.v1.worker.gpu_input_batch import InputBatch
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
+from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.requests import adapter_of, media_of
 from kvproof.harness.whole_engine.contract import OWN, Reads, Row
 
@@ -29,7 +28,12 @@ _CPU = torch.device("cpu")
 class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped here
     """The host half of the model runner: requests, batch, tables."""
 
-    def __init__(self, vllm_config: Any, kv_cache_config: Any, specs: Sequence[Any]) -> None:
+    uses_xdrope_dim = 0
+    routed_experts_initialized = False
+
+    def __init__(
+        self, vllm_config: Any, kv_cache_config: Any, specs: Sequence[Any], sizes: Sequence[int]
+    ) -> None:
         # the runner's own __init__ wants a device: here is what its host half reads
         self.vllm_config = vllm_config
         self.model_config = vllm_config.model_config
@@ -47,12 +51,13 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
         self.num_prompt_logprobs: dict[str, int] = {}
         self.encoder_cache: dict[str, Any] = {}
         self.kv_caches: list[Any] = []
-        self.late_interaction_runner = LateInteractionRunner()
+        self.late_interaction_runner = _NoLateInteraction()
         scheduler = vllm_config.scheduler_config
         rows = scheduler.max_num_seqs
         self.prev_num_draft_tokens = _buffer(rows, torch.int32)
         self.discard_request_mask = _buffer(rows, torch.bool)
-        self.input_batch = _input_batch(self, specs, rows, scheduler.max_num_batched_tokens)
+        self.input_batch = _input_batch(self, specs, sizes, rows, scheduler.max_num_batched_tokens)
+        self._states = [isinstance(spec, MambaSpec) for spec in specs]
         self.counts: Callable[[], Mapping[str, int]] = dict
         """Request -> tokens that the device sampled for it in the launch before."""
 
@@ -74,7 +79,12 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
 
     def update(self, scheduler_output: Any) -> Callable[[], None] | None:
         """Apply a scheduler output, without what the device does; return a later correction."""
-        host = replace(scheduler_output, kv_cache_block_copies=None, new_block_ids_to_zero=None)
+        host = replace(
+            scheduler_output,
+            **releases.having(
+                scheduler_output, kv_cache_block_copies=None, new_block_ids_to_zero=None
+            ),
+        )
         correction: Callable[[], None] | None = self._update_states(host)
         return correction
 
@@ -104,7 +114,7 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
             groups = tuple(
                 Reads(
                     tables[group][index],
-                    _slots(table, first, last),
+                    _NONE if self._states[group] else _slots(table, first, last),
                     blocks[group] if group < len(blocks) else (),
                 )
                 for group, table in enumerate(batch.block_table.block_tables)
@@ -168,7 +178,8 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
             torch.empty(0),
             output.total_num_scheduled_tokens,
         )
-        valid: list[list[int]] = booked[3]
+        # its place differs between releases: it is the first list
+        valid: list[list[int]] = next(each for each in booked if isinstance(each, list))
         return valid
 
 
@@ -176,28 +187,37 @@ def _buffer(size: int, dtype: Any) -> Any:
     return CpuGpuBuffer(size, dtype=dtype, device=_CPU, pin_memory=False)
 
 
-def _input_batch(batch: Batch, specs: Sequence[Any], rows: int, tokens: int) -> Any:
-    return InputBatch(
+def _input_batch(
+    batch: Batch, specs: Sequence[Any], sizes: Sequence[int], rows: int, tokens: int
+) -> Any:
+    return releases.accepted(
+        InputBatch,
         max_num_reqs=rows,
         max_model_len=batch.max_model_len,
         max_num_batched_tokens=tokens,
         device=_CPU,
+        pin_memory=False,
         vocab_size=batch.model_config.get_vocab_size(),
         block_sizes=[spec.block_size for spec in specs],
-        max_num_blocks_per_req=[
-            spec.max_num_blocks_per_req(batch.vllm_config, batch.max_model_len) for spec in specs
-        ],
+        kernel_block_sizes=list(sizes),
+        max_num_blocks_per_req=releases.widths(batch, specs),
         num_spec_tokens=batch.num_spec_tokens,
-        slot_mapping_modes=[
-            SlotMappingMode.NONE
-            if isinstance(spec, MambaSpec)
-            else SlotMappingMode.TOKEN_TO_KV_SLOT
-            for spec in specs
-        ],
+        **releases.slot_mapping_modes(specs),
     )
 
 
+_NONE = np.empty(0, np.int64)
+
+
 def _slots(table: Any, first: int, last: int) -> Any:
-    if table.slot_mapping_mode == SlotMappingMode.NONE:
-        return np.empty(0, np.int64)
     return table.slot_mapping.gpu[first:last].numpy().copy()
+
+
+class _NoLateInteraction:
+    """Of pooling models, which are not driven."""
+
+    def on_requests_finished(self, requests: Any) -> None:
+        """Nothing is kept."""
+
+    def register_request(self, request: str, parameters: Any) -> None:
+        """Nothing is kept."""

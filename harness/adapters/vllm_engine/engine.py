@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -219,7 +220,8 @@ def _settings(config: EngineConfig) -> Any:
     from vllm.usage.usage_lib import UsageContext
 
     states = any(group.kind == "state" for group in config.groups)
-    more: dict[str, Any] = {}
+    known = {each.name for each in fields(EngineArgs)}
+    more: dict[str, Any] = {name: each for name, each in config.settings.items() if name in known}
     if states:
         more |= {"mamba_cache_mode": "align", "mamba_block_size": config.block_size}
     if config.drafts:

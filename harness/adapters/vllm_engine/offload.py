@@ -7,15 +7,20 @@ SimpleCPUOffloadConnector the streams, events and the copy backend of its worker
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.whole_engine.transfers import Transfer
+
+try:
+    from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
+except ImportError:  # older releases have a handler for each direction
+    from vllm.v1.kv_offload.worker.worker import OffloadingHandler as OffloadingWorker
+    from vllm.v1.kv_offload.worker.worker import TransferResult
 
 
 class ShadowOffloadingWorker(OffloadingWorker):  # type: ignore[misc] # the engine's, untyped here
@@ -76,6 +81,12 @@ class ShadowOffloadingWorker(OffloadingWorker):  # type: ignore[misc] # the engi
         self._device.findings.saw("blocks are loaded from another tier")
         return True
 
+    def transfer_async(self, job_id: int, spec: Any) -> bool:
+        """Put a copy in either direction under way: the call of a handler."""
+        source, target = spec
+        submit = self.submit_store if source.medium() == "GPU" else self.submit_load
+        return submit(job_id, source, target)
+
     def _mover(self, pages: Sequence[Any], *, to_host: bool) -> Callable[[], None]:
         def run() -> None:
             for index, block, chunk, place, size in pages:
@@ -114,10 +125,22 @@ class ShadowOffloadingSpec(CPUOffloadingSpec):  # type: ignore[misc] # the engin
         """Return the worker, made once."""
         worker: Any = getattr(self, "_worker", None)
         if not worker:
-            worker = self._worker = ShadowOffloadingWorker(
-                kv_caches, self.blocks_per_chunk, self.num_chunks
-            )
+            worker = self._worker = ShadowOffloadingWorker(kv_caches, *self._sizes())
         return worker
+
+    def _sizes(self) -> tuple[int, int]:
+        """Return pages of a chunk and the number of chunks, whatever a release calls them."""
+        pages = getattr(self, "blocks_per_chunk", 0) or self.block_size_factor
+        return pages, getattr(self, "num_chunks", 0) or self.num_blocks
+
+    def get_handlers(self, kv_caches: Any) -> Iterator[tuple[Any, Any, Any]]:
+        """Return the worker as the handler of both directions, for older releases."""
+        from vllm.v1.kv_offload.base import GPULoadStoreSpec
+        from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
+
+        worker = self.get_worker(kv_caches)
+        yield GPULoadStoreSpec, CPULoadStoreSpec, worker
+        yield CPULoadStoreSpec, GPULoadStoreSpec, worker
 
 
 class _Event:
@@ -207,4 +230,5 @@ def stand_in_for_simple_offload() -> None:
     """Replace what SimpleCPUOffloadConnector's worker takes from a GPU."""
     from vllm.v1.simple_kv_offload import worker
 
-    worker.torch, worker.DmaCopyBackend, worker.PIN_MEMORY = _Torch(), _CopyBackend, False
+    worker.torch, worker.DmaCopyBackend = _Torch(), _CopyBackend
+    worker.PIN_MEMORY = False  # older releases ask the platform, which says the same

@@ -63,7 +63,12 @@ def core_request(request: EngineRequest, *, arrival: float, extra: Any = None) -
         prompt_token_ids=list(request.prompt),
         mm_features=features_of(request.media),
         sampling_params=SamplingParams(
-            max_tokens=request.answers, temperature=0, ignore_eos=True, extra_args=extra
+            max_tokens=request.answers,
+            temperature=0,
+            ignore_eos=True,
+            extra_args=extra,
+            **({"stop_token_ids": [request.stop]} if request.stop >= 0 else {}),
+            **({} if request.reads_cache else {"skip_reading_prefix_cache": True}),
         ),
         pooling_params=None,
         arrival_time=arrival,

@@ -13,6 +13,7 @@ from vllm.v1.kv_cache_interface import (
     SlidingWindowSpec,
 )
 
+from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.whole_engine.contract import EngineConfig, GroupKind
 
 _HEAD = 4
@@ -26,7 +27,8 @@ def layers(config: EngineConfig) -> dict[str, tuple[GroupKind, Any]]:
         for _ in range(group.layers):
             found[f"model.layers.{len(found)}.self_attn.attn"] = (group, _spec(config, group))
     if config.drafts and config.drafts.method == "eagle":
-        draft = replace(_attention(config, FullAttentionSpec), is_draft=True)
+        draft = _attention(config, FullAttentionSpec)
+        draft = replace(draft, **releases.having(draft, is_draft=True))
         found["draft.layers.0.self_attn.attn"] = (GroupKind(), draft)
     return found
 

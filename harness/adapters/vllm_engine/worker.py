@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from vllm.distributed import parallel_state
-from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts, record_kv_cache_layout
 from vllm.v1.kv_cache_interface import MambaSpec, UniformTypeKVCacheSpecs
 from vllm.v1.outputs import (
     EMPTY_MODEL_RUNNER_OUTPUT,
@@ -16,14 +15,10 @@ from vllm.v1.outputs import (
     DraftTokenIds,
     ModelRunnerOutput,
 )
-from vllm.v1.worker.utils import (
-    AttentionGroup,
-    allocate_kv_cache,
-    copy_kv_cache_blocks_inplace,
-    prepare_kernel_block_sizes,
-)
+from vllm.v1.worker.utils import AttentionGroup, prepare_kernel_block_sizes
 from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
 
+from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.backend import ShadowBackend
 from kvproof.harness.adapters.vllm_engine.batch import Batch
 from kvproof.harness.adapters.vllm_engine.connectors import Connector
@@ -57,6 +52,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
     def init_device(self) -> None:
         """Join a process group of size one."""
         RUNNING.worker = self
+        releases.replace_kernels()
         self.device = torch.device("cpu")
         if not parallel_state.model_parallel_is_initialized():
             parallel_state.init_distributed_environment(
@@ -74,7 +70,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
 
     def get_supported_kv_cache_layouts(self) -> list[str]:
         """Return all that the backend has."""
-        return [each.name for each in get_supported_kv_cache_layouts([ShadowBackend])]
+        return releases.layouts(ShadowBackend)
 
     def determine_available_memory(self) -> int:
         """Bytes; more than any pool here needs."""
@@ -95,10 +91,6 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         """Allocate the caches by the engine's own code, and put the device under them."""
         self.cache_config.num_gpu_blocks = kv_cache_config.num_blocks
-        if kv_cache_config.kv_cache_layout is not None:
-            record_kv_cache_layout(self.cache_config, kv_cache_config.kv_cache_layout)
-        self.cache_config.hash_block_size = kv_cache_config.hash_block_size
-        self.cache_config.cache_hit_alignment_tokens = kv_cache_config.cache_hit_alignment_tokens
         self.kv_cache_config = kv_cache_config
         self.connector = Connector(self.vllm_config, kv_cache_config)
         specs = [_one(group.kv_cache_spec) for group in kv_cache_config.kv_cache_groups]
@@ -108,10 +100,9 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
             for index, (spec, layer_names) in enumerate(zip(specs, names, strict=True))
         ]
         sizes = prepare_kernel_block_sizes(kv_cache_config, groups)
-        layout = self.cache_config.get_resolved_kv_cache_layout()
-        self.caches = allocate_kv_cache(kv_cache_config, self.device, layout, sizes)
+        self.caches = releases.allocate(self, kv_cache_config, specs, sizes)
         self._tables = [_KernelTables(spec, size) for spec, size in zip(specs, sizes, strict=True)]
-        self.batch = Batch(self.vllm_config, kv_cache_config, specs)
+        self.batch = Batch(self.vllm_config, kv_cache_config, specs, sizes)
         self.device_of = ShadowDevice(
             ShadowMemory(self._pools(specs, names, sizes), kv_cache_config.num_blocks),
             RUNNING.findings,
@@ -174,11 +165,9 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
     def _before(self, output: Any) -> list[Callable[[], None]]:
         """Return what runs on the device ahead of a launch: zeroing, then copies."""
         work: list[Callable[[], None]] = []
-        if output.new_block_ids_to_zero:
-            blocks = list(output.new_block_ids_to_zero)
+        if blocks := list(getattr(output, "new_block_ids_to_zero", None) or ()):
             work.append(lambda: self._zero(blocks))
-        if output.kv_cache_block_copies:
-            copies = list(output.kv_cache_block_copies)
+        if copies := list(getattr(output, "kv_cache_block_copies", None) or ()):
             work.append(lambda: self._copy(copies))
         return work
 
@@ -191,7 +180,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
 
     def _copy(self, copies: Sequence[Any]) -> None:
         caches = [each for cache in self.caches.values() for each in _tensors(cache)]
-        copy_kv_cache_blocks_inplace(caches, self.kv_cache_config.num_blocks, copies)
+        releases.copy_blocks(caches, self.kv_cache_config.num_blocks, copies)
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Return the answers of the launch, or a promise of them."""
@@ -273,7 +262,7 @@ class _KernelTables:
         self._spec, self._size = spec, size
 
     def expand(self, table: Any) -> Any:
-        if isinstance(self._spec, MambaSpec) or self._size == self._spec.block_size:
+        if not releases.kernel_tables_expand(self._spec, self._size):
             return table
         ratio = self._spec.block_size // self._size
         group = AttentionGroup.__new__(AttentionGroup)

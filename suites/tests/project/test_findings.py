@@ -39,6 +39,7 @@ FINDINGS = {
     "vllm_second_reset_asserts": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_failed_load_stays_cached": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_answer_of_a_failed_load_is_taken": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_idle_engine_stores_for_ever": EngineVersion("vllm-engine", "0.33.0"),
     "lmcache_partly_null_chunk_is_served": EngineVersion("lmcache", "0.5.6"),
     "lmcache_left_window_in_a_shared_object": EngineVersion("lmcache", "0.5.6"),
     "lmcache_retrieve_writes_the_null_block": EngineVersion("lmcache", "0.5.6"),

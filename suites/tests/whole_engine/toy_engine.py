@@ -175,20 +175,23 @@ class ToyEngine:
         return [self._take_answer(run, stop, own) for (run, stop), own in taken]
 
     def _take_answer(self, run: Running, stop: int, answer: tuple[int, ...]) -> Output:
-        left = len(run.request.prompt) + run.request.answers - len(run.tokens)
+        longest = min(len(run.request.prompt) + run.request.answers, self.config.max_length)
+        left = longest - len(run.tokens)
         run.computed = stop + max(0, len(answer) - 1)
         if self.fault == "drafts_count" and answer:
             run.computed = stop + len(run.drafts)
         answer = answer[:left]
+        if stopped := run.request.stop in answer:
+            answer = answer[: answer.index(run.request.stop) + 1]
         run.tokens += answer
         run.drafts = self.device.drafts(run.request.id) if answer else []
         self._store(run)
-        done = len(run.tokens) == len(run.request.prompt) + run.request.answers
+        done = stopped or len(run.tokens) == longest
         if done:
             self.abort(run.request.id)
         if self.fault == "answers_twice" and len(answer) == 1 and self.steps % 7 == 0:
             answer = (answer[0], answer[0])
-        return Output(run.request.id, answer, "length" if done else "")
+        return Output(run.request.id, answer, ("stop" if stopped else "length") if done else "")
 
     def _store(self, run: Running) -> None:
         if not self.config.caching:
