@@ -20,7 +20,7 @@ CACHED, TIER, STEPS = 44, 32, 1000
 
 def filled(blocks):
     """Return a pool whose blocks are all cached and free, but the null block."""
-    pool = BlockPool(blocks + 1, True, hash_block_size=16)
+    pool = BlockPool(blocks + 1, enable_caching=True, hash_block_size=16)
     taken = pool.get_new_blocks(blocks)
     for block in taken:
         key = make_block_hash_with_group_id(block.block_id.to_bytes(32, "big"), 0)
@@ -33,7 +33,7 @@ tier = SimpleCPUOffloadScheduler.__new__(SimpleCPUOffloadScheduler)
 tier._lazy_mode, tier._cursor, tier._target_free = True, None, 12
 tier.enable_kv_cache_events = False
 tier._gpu_block_pool = filled(CACHED)
-tier.cpu_block_pool = BlockPool(TIER + 1, True, hash_block_size=16)
+tier.cpu_block_pool = BlockPool(TIER + 1, enable_caching=True, hash_block_size=16)
 tier._store_event_to_blocks, tier._abandoned_store_event_to_blocks = {}, {}
 tier._pending_finished_stores = []
 
