@@ -6,13 +6,15 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase
 
 from kvproof.harness.isolation.registry import open_handle
+from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.evidence import play_script
 from kvproof.suites.framework.suite import on_target
 from kvproof.suites.whole_engine import planted_bugs
+from kvproof.suites.whole_engine.choices import Choices
 from kvproof.suites.whole_engine.histories import PROFILES
 from kvproof.suites.whole_engine.search import cut_down, search
 from kvproof.suites.whole_engine.strategies import SUITE
@@ -33,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     long.add_argument(
         "--known", default="", help="release whose known failures are passed over, as 0.33.0"
     )
+    long.add_argument("--without", default="", help="features that are not drawn, as namespaces")
     long.set_defaults(run=_search)
     for each in (bugs, long):
         each.add_argument("--target", default="vllm-engine==0.33.0")
@@ -63,7 +66,8 @@ def _bugs(options: argparse.Namespace) -> int:
 
 
 def _search(options: argparse.Namespace) -> int:
-    profiles = [PROFILES[name] for name in options.profiles.split(",")]
+    without = set(options.without.split(","))
+    profiles = [_leaving_out(PROFILES[name], without) for name in options.profiles.split(",")]
     end, seed = time.monotonic() + options.seconds, options.seed
     histories, operations = 0, 0
     failures, passed_over = Counter[str](), Counter[str]()
@@ -92,6 +96,16 @@ def _search(options: argparse.Namespace) -> int:
         f"known: {dict(passed_over)}"
     )
     return int(bool(failures))
+
+
+def _leaving_out(
+    profile: Callable[[Choices], Config], features: Collection[str]
+) -> Callable[[Choices], Config]:
+    def choose(choices: Choices) -> Config:
+        config = profile(choices)
+        return {**config, "features": [each for each in config["features"] if each not in features]}
+
+    return choose
 
 
 def _say(text: str) -> None:
