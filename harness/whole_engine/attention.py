@@ -14,6 +14,7 @@ from kvproof.harness.whole_engine.causes import (
     MEDIA,
     NAMESPACES,
     READS,
+    RECEIVED,
     REUSED,
     STATES,
     Cause,
@@ -37,7 +38,7 @@ from kvproof.harness.whole_engine.states import DeviceRequest, Work
 TOKENS = "a_launch_computes_the_requests_own_tokens"
 ONCE = "a_launch_writes_no_slot_twice_with_unlike_content"
 NULL = "the_null_block_is_never_written"
-JUDGED = (READS, NAMESPACES, MEDIA, EPOCHS, DRAFTS, REUSED)
+JUDGED = (READS, RECEIVED, NAMESPACES, MEDIA, EPOCHS, DRAFTS, REUSED)
 """What one comparison of slots judges: which of them is broken follows from what lies there."""
 
 

@@ -13,6 +13,7 @@ from kvproof.harness.whole_engine.memory import ShadowMemory, epoch_key
 from kvproof.harness.whole_engine.states import DeviceRequest, Work
 
 READS = "every_slot_read_holds_the_requests_own_content"
+RECEIVED = "received_blocks_hold_the_requests_own_content"
 STATES = "a_state_has_seen_exactly_the_tokens_before"
 NAMESPACES = "namespaces_share_no_slot"
 MEDIA = "unlike_media_share_no_slot"
@@ -43,6 +44,22 @@ def cause(
     epoch: int,
 ) -> Cause:
     """Return why a slot of a row holds a fingerprint that is not its own."""
+    why = _cause(found, work, memory, requests, block=block, launch=launch, epoch=epoch)
+    if block and memory.received[block] and why.property in (READS, DRAFTS):
+        return Cause(RECEIVED, f"the block came from another engine; {why.sentence}")
+    return why
+
+
+def _cause(
+    found: int,
+    work: Work,
+    memory: ShadowMemory,
+    requests: Mapping[str, DeviceRequest],
+    *,
+    block: int,
+    launch: int,
+    epoch: int,
+) -> Cause:
     if not found:
         return Cause(READS, "nothing was written there, or its halves disagree")
     if not block:

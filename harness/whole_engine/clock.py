@@ -16,14 +16,15 @@ _NANOSECONDS = ("time_ns", "monotonic_ns", "perf_counter_ns")
 class VirtualClock:
     """Seconds that pass by steps alone; also strictly monotonic between two looks."""
 
-    def __init__(self) -> None:
+    def __init__(self, tick_s: float = TICK_S) -> None:
         self.tick = 0
+        self._tick_s = tick_s
         self._looks = 0
 
     def now(self) -> float:
         """Return the time, a microsecond later than at the last look."""
         self._looks += 1
-        return START_S + self.tick * TICK_S + self._looks * 1e-9
+        return START_S + self.tick * self._tick_s + self._looks * 1e-9
 
     def nanoseconds(self) -> int:
         """Return `now` in whole nanoseconds."""

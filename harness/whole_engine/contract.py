@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from kvproof.harness.whole_engine.clock import TICK_S
+
 Slots = npt.NDArray[np.int64]
 """Physical slots of one group, in the order of positions."""
 
@@ -52,6 +54,8 @@ class EngineConfig:
     kernel_block_size: int = 0
     """0: equal to `block_size`."""
     groups: tuple[GroupKind, ...] = (GroupKind(layers=2),)
+    heads: int = 1
+    """Of keys and values, in each layer."""
     asynchronous: bool = False
     """The next step is scheduled before the last one's answer is known."""
     policy: str = "fcfs"
@@ -73,6 +77,10 @@ class EngineConfig:
     """Of completion orders."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """More settings, by the engine's own names; a release leaves out those that it lacks."""
+    tick_s: float = TICK_S
+    """Virtual seconds of a step."""
+    peer: EngineConfig | None = None
+    """The engine that prefills for this one."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,8 @@ class EngineRequest:
     """A token that ends the request early; -1: none."""
     reads_cache: bool = True
     """It may hit; False: it computes all of its prompt, and stores it."""
+    handover: Mapping[str, Any] = field(default_factory=dict)
+    """What another engine returned for this one, or what this one is to return for another."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +124,8 @@ class Output:
     tokens: tuple[int, ...]
     finished: str = ""
     """Why it ended; empty: it goes on."""
+    handover: Mapping[str, Any] = field(default_factory=dict)
+    """What the engine that goes on needs to know."""
 
 
 @dataclass(frozen=True)
@@ -222,3 +234,16 @@ class WholeEngine(Protocol):
 
     def close(self) -> None:
         """Forget the engine."""
+
+
+class LinkedEngine(WholeEngine, Protocol):
+    """An engine that another one can prefill for."""
+
+    lease: float
+    """Seconds for which it promises to hold blocks for another engine."""
+
+    def link(self, peer: Any, transfer: Any) -> None:
+        """Let it and another engine of its kind reach each other over a wire."""
+
+    def ask_for_handover(self) -> dict[str, Any]:
+        """Return the `handover` of a request that another engine is to go on with."""

@@ -53,7 +53,7 @@ class Driver:
     def __init__(self, start: Start, config: EngineConfig) -> None:
         self.config = config
         self.findings = Findings()
-        self.clock = VirtualClock()
+        self.clock = VirtualClock(config.tick_s)
         self.requests: dict[str, EngineRequest] = {}
         self.live: dict[str, int] = {}
         """Request that has not ended -> answers so far."""
@@ -98,6 +98,10 @@ class Driver:
         self.findings.wrong = None
         self._index.adopt()
 
+    def close(self) -> None:
+        """Forget the engine."""
+        self.engine.close()
+
     def _raised(self, error: Exception) -> None:
         frames = traceback.extract_tb(error.__traceback__)
         if _HARNESS in Path(frames[-1].filename).parents:
@@ -125,7 +129,7 @@ class Driver:
         self.device.register(request, chain)
         self._sightings.submitted(request, self.requests.values())
         self.timeline.arrived(request)
-        self.engine.submit(request)
+        self._hand_in(request, keywords)
         self.live[name] = 0
         return f"{len(prompt)} tokens"
 
@@ -135,6 +139,9 @@ class Driver:
         end = chain.prompt + self._wanted[name]
         chain.ensure(end)
         return list(chain.tokens[:end])
+
+    def _hand_in(self, request: EngineRequest, _: Mapping[str, Any]) -> None:
+        self.engine.submit(request)
 
     def _abort(self, number: int) -> str:
         if not self.live:
@@ -154,7 +161,10 @@ class Driver:
         return " ".join(each for each in spoken if each)
 
     def _over(self) -> bool:
-        return self.findings.wrong is not None or self.engine.idle()
+        return self.findings.wrong is not None or self._idle()
+
+    def _idle(self) -> bool:
+        return self.engine.idle()
 
     def _once(self) -> str:
         self.clock.tick += 1
@@ -249,7 +259,7 @@ class Driver:
             return ""
         self.findings.check(
             ENDS,
-            not self.live and self.engine.idle(),
+            not self.live and self._idle(),
             lambda: (
                 f"after {steps} more steps, {quiet} of them without progress, "
                 f"{self.engine.statuses() or 'the engine'} has not ended"
@@ -258,15 +268,18 @@ class Driver:
         self._check_rest()
         return f"{steps} steps"
 
-    def _progress(self) -> tuple[int, int, int, int]:
+    def _progress(self) -> tuple[int, ...]:
         answers = sum(self.live.values())
         device = self.device
         return answers, len(self.ended), device.submitted, device.transfers.count
 
     def _check_rest(self) -> None:
-        if self.findings.wrong is not None:
-            return
-        held = self.engine.holdings()
+        if self.findings.wrong is None:
+            self._check_holds_nothing(self.engine)
+            self.findings.saw("the engine comes to rest")
+
+    def _check_holds_nothing(self, engine: WholeEngine) -> None:
+        held = engine.holdings()
         left = {name: count for name, count in held.counts.items() if count}
         self.findings.check(
             REST,
@@ -276,4 +289,3 @@ class Driver:
                 "with no request"
             ),
         )
-        self.findings.saw("the engine comes to rest")

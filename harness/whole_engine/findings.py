@@ -38,6 +38,8 @@ class Findings:
         self.checks: Counter[str] = Counter()
         self.situations: Counter[str] = Counter()
         self.wrong: Wrong | None = None
+        self.context: dict[str, object] = {}
+        """Facts of the history, for every violation from now on."""
         self.tick = 0
 
     def saw(self, situation: str, happened: object = True) -> None:  # noqa: FBT002 - a condition
@@ -57,5 +59,6 @@ class Findings:
         """Count a check; keep the sentence of the first that failed. Returns whether it held."""
         self.checks[prop] += 1
         if not ok and self.wrong is None:
-            self.wrong = Wrong(prop, sentence(), self.tick, facts, slots())
+            context = {**self.context, **facts}
+            self.wrong = Wrong(prop, sentence(), self.tick, context, slots())
         return bool(ok)

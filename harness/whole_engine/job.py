@@ -26,6 +26,8 @@ def config_of(values: Mapping[str, Any]) -> EngineConfig:
         more["drafts"] = Drafts(**more["drafts"])
     if "groups" in more:
         more["groups"] = tuple(GroupKind(**each) for each in more["groups"])
+    if more.get("peer"):
+        more["peer"] = config_of(more["peer"])
     return EngineConfig(**more)
 
 
@@ -55,6 +57,8 @@ class Job:
 
     def open(self, *, config: Mapping[str, Any]) -> str:
         """Start an engine in place of the last one."""
+        if self._driver is not None:
+            self._driver.close()
         self._driver = None
         try:
             self._driver = self._start(config_of(config))

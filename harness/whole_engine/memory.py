@@ -54,10 +54,13 @@ class ShadowMemory:
     blocks: int
     written: npt.NDArray[np.int64] = field(init=False)
     """By block id: number of the last launch or transfer that wrote it."""
+    received: npt.NDArray[np.bool_] = field(init=False)
+    """By block id: another engine wrote it last."""
 
     def __post_init__(self) -> None:
         """Start with nothing written."""
         self.written = np.zeros(self.blocks, np.int64)
+        self.received = np.zeros(self.blocks, np.bool_)
 
     def write(self, group: int, slots: Slots, prints: Words, *, epoch: int, launch: int) -> None:
         """Put fingerprints into the slots of every layer of a group."""
@@ -69,13 +72,16 @@ class ShadowMemory:
             layer.words[rows, columns, 0] = words
             layer.words[rows, columns, 1] = ~words
         self.written[slots // pool.block_size] = launch
+        self.received[slots // pool.block_size] = False
 
     def lose(self, block: int, print_: int, *, epoch: int) -> None:
         """Put one fingerprint into all slots of a block of the first group."""
+        ratio = self.pools[0].block_size // self.pools[0].kernel_block_size
+        kernel = slice(block * ratio, (block + 1) * ratio)
         for layer in self.pools[0].layers:
             word = np.uint64(print_ ^ layer.salt ^ epoch_key(epoch))
-            layer.words[block, :, 0] = word
-            layer.words[block, :, 1] = ~word
+            layer.words[kernel, :, 0] = word
+            layer.words[kernel, :, 1] = ~word
 
     def read(self, group: int, layer: Layer, table: Slots, positions: Slots, epoch: int) -> Words:
         """Return the fingerprints of positions, 0 where a slot's two words disagree."""

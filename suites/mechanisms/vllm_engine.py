@@ -54,3 +54,33 @@ def idle_engine_stores_for_ever(found: Failed) -> bool:
     """No request is left; the lazy tier is smaller than the pool, and each store evicts another."""
     rests = found.verb == "drain" and "the engine has not ended" in found.violation.sentence
     return rests and found.config["engine"].get("connector") == "simple_lazy"
+
+
+def blocks_are_read_after_their_lease(found: Failed) -> bool:
+    """The engine that prefilled had given the blocks up, and the other one read them anyway."""
+    return bool(found.violation.facts.get("read_after_its_lease"))
+
+
+def pushed_blocks_never_come(found: Failed) -> bool:
+    """A request waits for blocks that the other engine will not write any more."""
+    pushes = str(found.config["engine"].get("connector")).startswith("nixl_push")
+    waits = re.search(r"waiting_for_remote_kvs|finished_aborted", found.violation.sentence)
+    return pushes and bool(waits) and bool(found.violation.facts.get("broken"))
+
+
+def aborted_push_is_remembered(found: Failed) -> bool:
+    """The push connector keeps requests that were aborted before they were scheduled, no more."""
+    left = re.search(r"(\d+) of (\d+) blocks .* and \{(.*)\} is left", found.violation.sentence)
+    pushes = str(found.config["engine"].get("connector")).startswith("nixl_push")
+    aborts = any(verb == "abort" for verb, _ in found.calls)
+    only = left and re.fullmatch(r"'recving metadata of the connector': \d+", left[3])
+    return pushes and aborts and bool(only) and left is not None and left[1] == left[2]
+
+
+def unequal_blocks_shift_a_hit(found: Failed) -> bool:
+    """Two engines have unequal block sizes, and what was read is off by some blocks."""
+    engine = found.config["engine"]
+    peer = engine.get("peer") or engine
+    other = re.search(r": (the block came from another engine; )?it holds position \d+ of ",
+                      found.violation.sentence)  # fmt: skip
+    return engine["block_size"] != peer["block_size"] and bool(other)

@@ -125,11 +125,43 @@ def failing_loads(choices: Choices) -> Config:
     return {"engine": engine, "features": ["turns", "reset", "losses"]}
 
 
+def prefill_decode(choices: Choices) -> Config:
+    """Choose an engine that prefills and one that decodes, which reads the other's blocks."""
+    return _linked(choices, "pull")
+
+
+def prefill_push(choices: Choices) -> Config:
+    """Choose an engine that prefills, and writes its blocks into the one that decodes."""
+    return _linked(choices, "push")
+
+
+def _linked(choices: Choices, mode: str) -> Config:
+    policy = choices.pick(("recompute", "fail"))
+    roles = choices.pick((("consumer", "producer"), ("both", "both")))
+    decode, prefill = (
+        _engine(choices, connector=f"nixl_{mode}_{role}_{policy}", tick_s=1.0) for role in roles
+    )
+    prefill["policy"] = decode["policy"]
+    decode["heads"] = prefill["heads"] = choices.pick((1, 2))
+    if mode == "pull" and choices.pick((False, False, False, False, True)):
+        prefill |= {"block_size": BLOCK // 2, "blocks": 2 * prefill["blocks"]}
+    return {
+        "engine": {**decode, "peer": prefill},
+        "features": ["turns", "reset", "linked", *choices.pick(_BREAKS[mode])],
+    }
+
+
+_BREAKS = {
+    "pull": (("losses",), ("losses",), ("losses",), ("losses", "late")),
+    "push": ((), (), ("losses",), ("late",)),
+}
+"""What goes wrong between two engines: much of it ends a history where blocks are pushed."""
 PROFILES = {
     each.__name__: each
     for each in (
         *(plain, eagle, ngram, windows, states, media),
         *(tiers, tier_mixes, tier_resets, failing_loads),
+        *(prefill_decode, prefill_push),
     )
 }
 """Name -> its choice of a configuration."""
@@ -150,10 +182,19 @@ def operation(machine: EngineMachine, choices: Choices) -> tuple[str, Arguments]
             "lag": choices.pick((0, 1, 1, 2)),
             "delay": choices.pick((0, 0, 1, 3, 9)),
             **({"lose": choices.pick(_LOSSES)} if "losses" in machine.features else {}),
+            **(_between(machine, choices) if "linked" in machine.features else {}),
         }
     if verb == "abort":
         return verb, {"number": choices.number(0, 5)}
     return (verb, {"running": choices.pick((False, True))}) if verb == "reset" else (verb, {})
+
+
+def _between(machine: EngineMachine, choices: Choices) -> Arguments:
+    """Choose what becomes of messages, and which of two engines stands still."""
+    return {
+        "messages": choices.pick((0, 0, 0, 0, 1 if "losses" in machine.features else 0, 2)),
+        "pace": choices.pick(("both", "both", "both", "prefill", "decode")),
+    }
 
 
 def _request(machine: EngineMachine, choices: Choices) -> Arguments:
@@ -178,6 +219,9 @@ def _request(machine: EngineMachine, choices: Choices) -> Arguments:
         request["accepts"] = [
             choices.number(0, machine.drafts) for _ in range(choices.number(1, 3))
         ]
+    if "linked" in machine.features:
+        request["route"] = choices.pick((0, 0, 0, 1, 6, 45 if "late" in machine.features else 9))
+        request["alone"] = choices.pick((False, False, False, True))
     if "media" in machine.features:
         request |= choices.pick(_MEDIA)
     return request

@@ -22,6 +22,9 @@ RESET = "a reset is done"
 AFTER_RESET = "a request comes after a change of weights"
 STORED = "blocks are stored in another tier"
 LOADED = "blocks are loaded from another tier"
+HANDED = "a request goes on at the other engine"
+COPIED = "blocks go from one engine to the other"
+BROKEN = "a copy between engines fails in part"
 SPACES = "equal beginnings in two namespaces"
 PICTURES = "equal placeholders with unlike media"
 REMOVED = "blocks are removed in the index"
@@ -41,6 +44,12 @@ freed_blocks_wait_for_launches_in_flight | W3 | LATE ABORTED | by shadow memory
 blocks_in_flight_are_not_reused | W3 D3 | STORED LOADED | by shadow memory
     no launch writes a block while a copy that was submitted before it still reads or writes
     it
+received_blocks_hold_the_requests_own_content | D1 D2 D3 | HANDED COPIED BROKEN | by shadow memory
+    what a launch reads in a block that came from another engine is what that request would have
+    computed there, in every layer and head
+blocks_are_held_until_they_are_read | D3 | HANDED COPIED
+    while another engine may read a request's blocks, until it has or their lease has ended, the
+    engine that computed them holds them
 namespaces_share_no_slot | W1 | SPACES | by shadow memory
     no request reads tokens computed under another salt, adapter or adapter version
 unlike_media_share_no_slot | W1 | PICTURES | by shadow memory

@@ -16,6 +16,7 @@ from vllm.distributed.kv_transfer.kv_connector.utils import copy_kv_blocks
 from vllm.forward_context import set_forward_context
 from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunnerMixin
 
+from kvproof.harness.adapters.vllm_engine.nixl.connector import NixlWorker
 from kvproof.harness.whole_engine.device import Launch
 
 
@@ -36,6 +37,8 @@ class Connector:
         if self._agent is None:
             return
         self._layers = dict(caches)
+        worker = getattr(self._agent, "connector_worker", None)
+        self.nixl = NixlWorker(worker) if hasattr(worker, "nixl_wrapper") else None
         self._agent.register_kv_caches(caches)
         context = self._config.compilation_config.static_forward_context
         context.update({name: SimpleNamespace(kv_cache=each) for name, each in caches.items()})

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kvproof.harness.adapters.vllm_engine.nixl.agent import LEASE_S
+from kvproof.harness.adapters.vllm_engine.nixl.connector import ASK
+from kvproof.harness.adapters.vllm_engine.nixl.connector import settings as nixl_settings
 from kvproof.harness.adapters.vllm_engine.requests import core_request
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.whole_engine.content import VOCABULARY
@@ -22,6 +25,7 @@ from kvproof.harness.whole_engine.contract import (
     Refused,
 )
 from kvproof.harness.whole_engine.findings import Findings
+from kvproof.harness.whole_engine.linked.wire import Endpoint, Wire
 
 _MODEL = {
     "model_type": "llama",
@@ -76,6 +80,8 @@ class VllmEngine:
         self.worker = RUNNING.worker
         self.device = self.worker.device_of
         RUNNING.owned = self._owned
+        self._running = replace(RUNNING)
+        self._wire: Wire | None = None
         self._published: list[Any] = []
         self.scheduler.kv_event_publisher = _Publisher(self._published)
         self._allow_media()
@@ -89,8 +95,39 @@ class VllmEngine:
     def _owned(self, request: str) -> Any:
         return self.manager.get_block_ids(request)
 
+    def link(self, peer: VllmEngine, wire: Wire) -> None:
+        """Let this engine and another one reach each other."""
+        for engine in (self, peer):
+            engine.join(wire)
+
+    def join(self, wire: Wire) -> None:
+        """Become reachable over a wire."""
+        self._wire = wire
+        pools = self.device.memory.pools
+        ratio = {each.block_size // each.kernel_block_size for each in pools}.pop()
+        caches = [(cache, ratio) for cache in self.worker.caches.values()]
+        self.worker.connector.nixl.join(wire, Endpoint(self.device, self._held), caches)
+
+    def _held(self, request: str) -> set[int]:
+        if request not in self.scheduler.requests:
+            return set()
+        return {block for group in self._owned(request) for block in group}
+
+    lease = float(LEASE_S)
+
+    @staticmethod
+    def ask_for_handover() -> dict[str, Any]:
+        """Return what makes a request's blocks wait for another engine."""
+        return dict(ASK)
+
+    def _use(self) -> None:
+        """Make this engine the one that runs: plugin and connector are process globals."""
+        RUNNING.use(self._running)
+        self.worker.connector.use()
+
     def submit(self, request: EngineRequest) -> None:
         """Add a request as the front end does. Raises Refused."""
+        self._use()
         added = core_request(request, arrival=time.time())
         try:
             self.core.add_request(*self.core.preprocess_add_request(added))
@@ -99,18 +136,24 @@ class VllmEngine:
 
     def abort(self, request: str) -> None:
         """Abort by id."""
+        self._use()
         self.core.abort_requests([request])
 
     def step(self) -> list[Output]:
         """Run the engine's own step function and what follows it."""
-        self.worker.connector.use()
+        self._use()
+        if self._wire is not None:
+            self.worker.connector.nixl.between_steps(self.scheduler.requests)
         outputs, executed = self.core.step_fn()
         self.core.post_step(executed)
+        if self._wire is not None:
+            self.worker.connector.nixl.write()
         return [
             Output(
                 each.request_id,
                 tuple(each.new_token_ids),
                 "" if each.finish_reason is None else str(each.finish_reason),
+                each.kv_transfer_params or {},
             )
             for batch in (outputs or {}).values()
             for each in batch.outputs
@@ -137,6 +180,7 @@ class VllmEngine:
 
         Raises Refused where vLLM says that this is not supported yet: while loads are under way.
         """
+        self._use()
         try:
             return bool(self.core.reset_prefix_cache(running, bool(self.scheduler.connector)))
         except RuntimeError as error:
@@ -181,10 +225,16 @@ class VllmEngine:
                 len(each.req_to_blocks) for each in self.manager.coordinator.single_type_managers
             ),
         }
+        if self._wire is not None:
+            counts |= self.worker.connector.nixl.left()
         return Holdings(pool.get_num_free_blocks(), pool.num_gpu_blocks - 1, counts)
 
     def close(self) -> None:
-        """Forget the engine; it keeps no process and no device."""
+        """Forget the engine; it keeps no process and no device, only its side channel."""
+        side = getattr(self.scheduler.connector, "connector_scheduler", None)
+        stop = getattr(side, "_stop_event", None)
+        if stop is not None:
+            stop.set()
 
 
 class _Publisher:
@@ -288,6 +338,8 @@ def _connector(name: str) -> Any:
     from kvproof.harness.adapters.vllm_engine.offload import stand_in_for_simple_offload
 
     stand_in_for_simple_offload()
+    if name.startswith("nixl_"):
+        return KVTransferConfig(**nixl_settings(*name.split("_")[1:]))
     if name == "multi":
         parts = [{**_CONNECTORS[each], "kv_role": "kv_both"} for each in ("offload", "simple")]
         extra = {"connectors": parts}

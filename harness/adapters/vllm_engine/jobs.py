@@ -12,6 +12,7 @@ from kvproof.harness.adapters.vllm_engine import plugin
 from kvproof.harness.whole_engine.contract import EngineConfig
 from kvproof.harness.whole_engine.driver import Driver
 from kvproof.harness.whole_engine.job import Job
+from kvproof.harness.whole_engine.linked.driver import LinkedDriver
 
 
 def engine(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -30,4 +31,4 @@ def open_driver(config: EngineConfig) -> Driver:
     """Start an engine, with a history of its own."""
     from kvproof.harness.adapters.vllm_engine.engine import start
 
-    return Driver(start, config)
+    return LinkedDriver(start, config) if config.peer else Driver(start, config)

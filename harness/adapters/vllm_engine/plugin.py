@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from kvproof.harness.adapters.vllm_engine.nixl import agent
+
 _HERE = "kvproof.harness.adapters.vllm_engine"
 _ENTRY_POINTS = f"""\
 [vllm.platform_plugins]
@@ -38,6 +40,7 @@ def install() -> None:
     (metadata / "METADATA").write_text(_METADATA, encoding="utf-8")
     (metadata / "entry_points.txt").write_text(_ENTRY_POINTS, encoding="utf-8")
     sys.path.insert(0, str(folder))
+    agent.install()
     os.environ.update(_ENVIRONMENT)
 
 

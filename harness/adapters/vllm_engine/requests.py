@@ -53,11 +53,12 @@ def media_of(features: Sequence[Any]) -> tuple[Media, ...]:
     )
 
 
-def core_request(request: EngineRequest, *, arrival: float, extra: Any = None) -> Any:
+def core_request(request: EngineRequest, *, arrival: float) -> Any:
     """Return what the engine's front end would send."""
     from vllm.sampling_params import SamplingParams
     from vllm.v1.engine import EngineCoreRequest
 
+    extra = {"kv_transfer_params": dict(request.handover)} if request.handover else None
     return EngineCoreRequest(
         request_id=request.id,
         prompt_token_ids=list(request.prompt),

@@ -23,5 +23,9 @@ class Running:
     """Host memory of our own connector, shared by its two halves."""
     requests: dict[str, EngineRequest] = field(default_factory=dict)
 
+    def use(self, other: Running) -> None:
+        """Take over the values of another engine of this process."""
+        vars(self).update(vars(other))
+
 
 RUNNING = Running()

@@ -122,7 +122,9 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
                 block_size=spec.block_size,
                 kernel_block_size=spec.block_size if isinstance(spec, MambaSpec) else size,
                 layers=[
-                    Layer(name, _words(self.caches[name], kinds[name])) for name in layer_names
+                    Layer(f"{name} head {head}" if head else name, words)
+                    for name in layer_names
+                    for head, words in enumerate(_words(self.caches[name], kinds[name]))
                 ],
                 draft=bool(getattr(spec, "is_draft", False)),
             )
@@ -285,12 +287,13 @@ def _tensors(cache: Any) -> list[Any]:
     return list(cache) if isinstance(cache, (list, tuple)) else [cache]
 
 
-def _words(cache: Any, kind: GroupKind) -> Any:
-    """View a layer's cache as words: [kernel blocks, size, 2], or [blocks, 2] of a state."""
+def _words(cache: Any, kind: GroupKind) -> list[Any]:
+    """View a layer's cache as words: by head [kernel blocks, size, 2], of a state [blocks, 2]."""
     tensor = _tensors(cache)[0]
     if kind.kind == "state":
-        return tensor.flatten(1).view(torch.int64).numpy().view(np.uint64)[:, :2]
-    return tensor.view(torch.int64).numpy().view(np.uint64)[:, 0]
+        return [tensor.flatten(1).view(torch.int64).numpy().view(np.uint64)[:, :2]]
+    words = tensor.view(torch.int64).numpy().view(np.uint64)
+    return [words[:, head] for head in range(words.shape[1])]
 
 
 def _output(names: list[str], sampled: list[list[int]], kv_output: Any) -> Any:

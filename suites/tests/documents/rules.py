@@ -124,6 +124,8 @@ RULES = {
     "W7": "every request ends, and an idle engine holds nothing",
     "W8": "events replay to the index in every state",
     "W9": "nothing makes the engine raise or hang",
+    "D1": "what arrives is the content of its layer, head and token, whatever the block sizes",
+    "D2": "nothing is computed from a block of which a part has not arrived",
     "D3": "who sends holds what is read until the copy has ended",
     "D6": "after a change of weights nothing earlier is served from any tier",
 }

@@ -18,15 +18,22 @@ def test_a_right_engine_breaks_nothing_and_comes_into_every_situation_it_can():
     assert seen.failure is None
     assert seen.died is None
     needed = {situation for prop in PROPERTIES for situation in prop.situations}
-    # the toy asks for its answers at once, queues nothing, and has no other tier and no states
+    # the toy asks for its answers at once, queues nothing, has no other tier, no states, no peer
     beyond = {
         "a launch waits while the host goes on",
         "a request is aborted while waiting",
         "blocks are stored in another tier",
         "blocks are loaded from another tier",
+        "a request goes on at the other engine",
+        "blocks go from one engine to the other",
+        "a copy between engines fails in part",
     }
     assert needed - set(seen.situations) == beyond
-    unseen = {"a_state_has_seen_exactly_the_tokens_before", "blocks_in_flight_are_not_reused"}
+    unseen = {
+        "a_state_has_seen_exactly_the_tokens_before",
+        "blocks_in_flight_are_not_reused",
+        "blocks_are_held_until_they_are_read",
+    }
     judged = {prop.name for prop in PROPERTIES} - unseen
     assert {name for name, count in seen.checks.items() if count} == judged
 

@@ -1,0 +1,163 @@
+"""What goes between two engines: messages, and copies from one memory into the other.
+
+Copies end late, in any order, and may fail in part; messages are late, lost or repeated. Nothing
+here is ordered by a stream: another machine's network card reads and writes memory when it likes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvproof.harness.whole_engine.clock import VirtualClock
+from kvproof.harness.whole_engine.findings import Findings
+from kvproof.harness.whole_engine.losses import LOST
+from kvproof.harness.whole_engine.transfers import Transfer
+
+HELD = "blocks_are_held_until_they_are_read"
+ARRIVE, DROPPED, TWICE = range(3)
+"""What becomes of a message."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One engine's end of the wire."""
+
+    device: Any
+    """Its ShadowDevice."""
+    held: Callable[[str], Collection[int]]
+    """Request -> blocks that the engine's manager holds for it now."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes of one layer that go from a block of one engine into a block of the other."""
+
+    read: int
+    written: int
+    move: Callable[[], object]
+
+
+@dataclass
+class Copy:
+    """Blocks on their way from one engine to the other."""
+
+    request: str
+    transfer: Transfer
+    lost: Collection[int]
+    """Which of its blocks do not arrive."""
+
+    @property
+    def state(self) -> str:
+        """`under way`, `done` or `failed`."""
+        if not self.transfer.done:
+            return "under way"
+        return "failed" if self.lost else "done"
+
+
+@dataclass
+class Wire:
+    """Messages and copies between the engines of one history."""
+
+    findings: Findings
+    clock: VirtualClock
+    seed: int = 0
+    """Of how late each message is."""
+    delay: int = 0
+    """Most ticks between sending and arrival of messages that are sent now."""
+    fate: int = ARRIVE
+    """Of messages that are sent now."""
+    refuses: bool = False
+    """Nobody answers who asks for an engine's addresses."""
+    leases: dict[str, float] = field(default_factory=dict)
+    """Request -> time until which its blocks are promised to be held."""
+    _mail: dict[str, list[tuple[int, str, bytes]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Start the sequence of delays."""
+        self._lateness = random.Random(self.seed)  # noqa: S311 - reproducible, not secret
+
+    def send(self, sender: str, to: str, message: bytes) -> None:
+        """Put a message under way."""
+        if self.fate == DROPPED:
+            self.broke("a message between engines is lost")
+        self.findings.saw("a message between engines arrives twice", self.fate == TWICE)
+        due = self.clock.tick + self._lateness.randint(0, self.delay)
+        times = (1, 0, 2)[self.fate]
+        self._mail.setdefault(to, []).extend([(due, sender, message)] * times)
+
+    def broke(self, what: str, why: str = "") -> None:
+        """Note that something between the engines did not come."""
+        self.findings.saw(what)
+        self.findings.context["broken"] = f"{what}: {why}" if why else what
+
+    def take(self, to: str) -> dict[str, list[bytes]]:
+        """Return what has arrived, by sender."""
+        mail, found = self._mail.get(to, []), dict[str, list[bytes]]()
+        self._mail[to] = [each for each in mail if each[0] > self.clock.tick]
+        for due, sender, message in mail:
+            if due <= self.clock.tick:
+                found.setdefault(sender, []).append(message)
+        return found
+
+    def promise(self, request: str, seconds: float) -> None:
+        """Note that a request's blocks are held for so long from now on, at least."""
+        self.leases[request] = self.clock.now() + seconds
+
+    def renew(self, request: str, seconds: float) -> None:
+        """Note that a lease was renewed, if it has not ended."""
+        now = self.clock.now()
+        if now < self.leases.get(request, 0.0):
+            self.leases[request] = max(now + seconds, self.leases[request])
+
+    def copy(
+        self,
+        request: str,
+        source: Endpoint,
+        target: Endpoint,
+        pieces: Sequence[Piece],
+        then: Callable[[], None],
+    ) -> Copy:
+        """Put pieces of blocks under way; `then` follows if all of them arrive."""
+        reads = sorted({each.read for each in pieces})
+        writes = list(dict.fromkeys(each.written for each in pieces))
+        lost = {writes[at] for at in target.device.losses.pick(len(writes))}
+        self._check_held(request, source, reads)
+
+        def run() -> None:
+            self._check_held(request, source, reads)
+            for each in pieces:
+                if each.written not in lost:
+                    each.move()
+            target.device.memory.received[writes] = True
+            for block in lost:
+                target.device.memory.lose(block, LOST, epoch=target.device.epoch)
+            if not lost:
+                then()
+
+        if lost:
+            target.device.losses.requests.add(request)
+        self.findings.saw("blocks go from one engine to the other")
+        if lost:
+            self.broke("a copy between engines fails in part")
+        transfer = target.device.transfer(
+            run, stream=f"wire {target.device.transfers.count}", ordered=False, writes=writes
+        )
+        return Copy(request, transfer, lost)
+
+    def _check_held(self, request: str, source: Endpoint, reads: Sequence[int]) -> None:
+        gone = sorted(set(reads).difference(source.held(request)))
+        over = self.clock.now() >= self.leases.get(request, float("inf"))
+        if gone and over:
+            self.findings.context["read_after_its_lease"] = request
+            self.findings.saw("blocks are read after their lease has ended")
+        self.findings.check(
+            HELD,
+            over or not gone,
+            lambda: (
+                f"blocks {gone} of {request} are read by the other engine, and the engine that "
+                "computed them holds them no more, before the lease has ended"
+            ),
+        )
