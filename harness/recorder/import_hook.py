@@ -24,6 +24,7 @@ DIRECTORY, LIMIT, KEY = "KVPROOF_RECORD", "KVPROOF_RECORD_BYTES", "KVPROOF_RECOR
 
 HOOKS = {
     "vllm.v1.core.kv_cache_manager": "kvproof.harness.recorder.vllm",
+    "vllm.v1.core.sched.scheduler": "kvproof.harness.recorder.vllm_loop",
     "sglang.srt.mem_cache.unified_radix_cache": "kvproof.harness.recorder.sglang",
     "sglang.srt.mem_cache.allocation": "kvproof.harness.recorder.sglang",
     "sglang.srt.mem_cache.common": "kvproof.harness.recorder.sglang",

@@ -51,6 +51,8 @@ class Header(msgspec.Struct, frozen=True):
     hashed: bool = False
     capped: bool = False
     """Hits were cut short for a reason of the engine's own before this file began."""
+    loop: dict[str, int | str | bool] = {}
+    """Settings of the engine's loop, where the recorder knew them."""
 
     @property
     def config(self) -> TargetConfig:

@@ -13,6 +13,7 @@ from typing import Any
 
 from kvproof.harness.recorder.hooks import begin, version, wrap, writer_of
 from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
+from kvproof.harness.recorder.vllm_loop import settings_of_the_scheduler
 
 _FULL = ("FullAttentionSpec", "MLAAttentionSpec")
 """Specifications of layers whose tables only grow."""
@@ -60,6 +61,7 @@ def _describe(manager: Any) -> Cache | str:
         block_size=spec.block_size,
         prefix_caching=manager.enable_caching,
         maximal=not manager.use_eagle,
+        loop=settings_of_the_scheduler(),
     )
 
 

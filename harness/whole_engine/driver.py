@@ -1,7 +1,7 @@
 """Runs one history of requests and time on an engine, and judges every step.
 
-The operations are `submit`, `abort`, `step`, `reset` and `drain`, with JSON keywords. An operation
-that makes no sense now is ignored, so that histories can be cut.
+The operations are `submit`, `abort`, `step`, `advance`, `reset` and `drain`, with JSON keywords. An
+operation that makes no sense now is ignored, so that histories can be cut.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Driver:
         request = request_of(keywords, prompt)
         if not 0 < len(prompt) < self.config.max_length:
             return "ignored"
-        chain = chain_of(request, self.config.groups)
+        chain = chain_of(request, self.config.groups, given=keywords.get("given", ()))
         if "stop" in keywords:
             request = with_stop(request, chain, keywords["stop"])
         self._wanted[name] = wanted(request, chain, self.config.max_length)
@@ -143,10 +143,21 @@ class Driver:
     def _hand_in(self, request: EngineRequest, _: Mapping[str, Any]) -> None:
         self.engine.submit(request)
 
-    def _abort(self, number: int) -> str:
-        if not self.live:
+    def _advance(self, request: str, to: int) -> str:
+        """Step until a request has computed that many tokens, or has ended."""
+        steps, quiet, before = 0, 0, self._progress()
+        while request in self.live and not self._over() and quiet < IDLE_STEPS:
+            if self.device.requests[request].computed >= to:
+                break
+            self._once()
+            steps, now = steps + 1, self._progress()
+            quiet, before = (quiet + 1 if now == before else 0), now
+        return f"{steps} steps"
+
+    def _abort(self, number: int = 0, request: str = "") -> str:
+        if not self.live or (request and request not in self.live):
             return "ignored"
-        name = sorted(self.live)[number % len(self.live)]
+        name = request or sorted(self.live)[number % len(self.live)]
         status = self.engine.statuses().get(name, "gone")
         self.engine.abort(name)
         self._end(name, "aborted")

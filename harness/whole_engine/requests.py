@@ -1,7 +1,8 @@
 """Requests as JSON: prompts that share prefixes, spelled by family and length.
 
 A prompt is `shared` tokens of a family's endless text, then `own` tokens of the request's own. A
-later turn is all of an earlier request, its answers included, and `own` new tokens.
+later turn is all of an earlier request, its answers included, and `own` new tokens. Prompts and
+answers of a recording are spelled out.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def text(name: str, length: int) -> list[int]:
 
 def prompt_of(keywords: Mapping[str, Any], before: Sequence[int] | None) -> list[int]:
     """Spell the prompt of a request; `before` is the turn that it follows, with its answers."""
+    if "prompt" in keywords:
+        return list(keywords["prompt"])
     own = text(f"own {keywords['id']}", keywords.get("own", 0))
     if before is not None:
         return [*before, *own]
@@ -72,8 +75,13 @@ def request_of(keywords: Mapping[str, Any], prompt: Sequence[int]) -> EngineRequ
     )
 
 
-def chain_of(request: EngineRequest, groups: Sequence[GroupKind]) -> Chain:
-    """Return the engine-free chain of a request: its namespace and media are part of it."""
+def chain_of(
+    request: EngineRequest, groups: Sequence[GroupKind], *, given: Sequence[int] = ()
+) -> Chain:
+    """Return the engine-free chain of a request: its namespace and media are part of it.
+
+    `given`: its first answers, as they were recorded.
+    """
     space = f"{request.salt}/{request.adapter}/{request.adapter_version}"
     seed = number(space) if space != "//0" else 0
-    return Chain(request.prompt, groups, seed=seed, media=request.media)
+    return Chain(request.prompt, groups, seed=seed, media=request.media, given=given)

@@ -301,28 +301,7 @@ class SuiteRun:
 
     def failure(self, suite: Suite, found: Counterexample, seed: int | None) -> Failure:
         """Store the op log and the script of a counterexample; returns its event."""
-        violation, evidence = found.violation, suite.evidence(found)
-        folder = re.sub(r"[^\w.]+", "-", self._handle.name)  # versions share their fingerprints
-        stem = f"failures/{folder}/{violation.property}_{evidence.fingerprint}"
-        self._files.write_file(f"{stem}.json", evidence.log)
-        self._files.write_file(f"{stem}.py", evidence.script.encode())
-        return Failure(
-            target=self._handle.name,
-            property=violation.property,
-            rules=list(suite.of(violation.property).rules),
-            oracle=violation.oracle,
-            sentence=violation.sentence,
-            detail=violation.detail,
-            fingerprint=evidence.fingerprint,
-            op_log=f"{stem}.json",
-            script=evidence.script,
-            script_path=f"{stem}.py",
-            history=evidence.history,
-            blocks=evidence.blocks,
-            tables=evidence.tables,
-            timeline=evidence.timeline,
-            seed=seed,
-        )
+        return stored_failure(self._files, self._handle.name, suite, found, seed)
 
     def _fault(self, error: Exception) -> None:
         self._write(
@@ -332,3 +311,31 @@ class SuiteRun:
                 traceback="".join(traceback.format_exception(error)),
             )
         )
+
+
+def stored_failure(
+    files: Files, target: str, suite: Suite, found: Counterexample, seed: int | None
+) -> Failure:
+    """Store the op log and the script of a counterexample; returns its event."""
+    violation, evidence = found.violation, suite.evidence(found)
+    folder = re.sub(r"[^\w.]+", "-", target)  # versions share their fingerprints
+    stem = f"failures/{folder}/{violation.property}_{evidence.fingerprint}"
+    files.write_file(f"{stem}.json", evidence.log)
+    files.write_file(f"{stem}.py", evidence.script.encode())
+    return Failure(
+        target=target,
+        property=violation.property,
+        rules=list(suite.of(violation.property).rules),
+        oracle=violation.oracle,
+        sentence=violation.sentence,
+        detail=violation.detail,
+        fingerprint=evidence.fingerprint,
+        op_log=f"{stem}.json",
+        script=evidence.script,
+        script_path=f"{stem}.py",
+        history=evidence.history,
+        blocks=evidence.blocks,
+        tables=evidence.tables,
+        timeline=evidence.timeline,
+        seed=seed,
+    )

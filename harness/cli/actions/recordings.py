@@ -9,6 +9,7 @@ from kvproof.harness.bench.explain_job import Story
 from kvproof.harness.cli.output import print_text
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import OwnTargets, open_handle
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.recorder.explain import ExplainedHit
@@ -17,8 +18,16 @@ from kvproof.harness.recorder.rerun import Rerun, rerun
 from kvproof.harness.recorder.verdict import Broken, Judged, judge
 from kvproof.harness.records.events import Checked, Explained
 from kvproof.reports.values.text import clean, plural
-from kvproof.suites.runner.replay import target_failed
+from kvproof.suites.framework.component_suite import Counterexample, History, carry_out
+from kvproof.suites.framework.shrink import minimise
+from kvproof.suites.framework.suite import bound
+from kvproof.suites.runner.replay import known_failures, target_failed
+from kvproof.suites.runner.runner import stored_failure
+from kvproof.suites.whole_engine.properties import HITS
+from kvproof.suites.whole_engine.recorded import Recorded, history_of
+from kvproof.suites.whole_engine.strategies import SUITE as ENGINE
 
+SLOTS = "slots are read"
 _SHOWN = 5
 """Most requests of a rerun whose hits are printed for both sides."""
 
@@ -110,6 +119,9 @@ def _again(active: ActiveRun, recording: Recording, spec: str, own: OwnTargets) 
     active.status(spec, f"running {recording.name} again")
     try:
         with open_handle(spec, options=own) as handle:
+            if ENGINE.name in handle.profile.component_suites:
+                _on_its_loop(active, recording, handle)
+                return
             found = rerun(recording, handle.create(header.config))
     except TargetDied as died:
         active.write(target_failed(spec, died))
@@ -118,6 +130,57 @@ def _again(active: ActiveRun, recording: Recording, spec: str, own: OwnTargets) 
     active.write(_checked(recording, spec, found, found.violation, doubt))
     for line in _compared(header.target, spec, found):
         _say(line)
+
+
+def _on_its_loop(active: ActiveRun, recording: Recording, handle: Handle) -> None:
+    """Run the requests on an engine's own loop over the shadow device."""
+    made = history_of(recording)
+    suite = bound(ENGINE, handle).knowing(known_failures(handle))
+    history, found = History(suite.component, made.config), None
+    try:
+        carry_out(history, made.operations)
+    except Violation as violation:
+        found = Counterexample(violation, history)
+    known = found and history.recognise(found.violation)
+    doubt = _loop_doubt(recording.header, made, history)
+    if known:
+        found, doubt = None, f"a known failure ended it: {known.name}"
+    if found:
+        active.status(handle.name, "shrinking")
+        small = minimise(suite.component, found)
+        active.write(stored_failure(active.writer, handle.name, suite, small, None))
+    seen = history.coverage.situations
+    active.write(
+        Checked(
+            target=handle.name,
+            workload=f"recording {recording.name}",
+            block_size=recording.header.block_size,
+            num_blocks=recording.header.num_blocks,
+            requests=made.requests,
+            tokens=made.tokens,
+            slots_compared=seen[SLOTS],
+            verdict="fail" if found else "inconclusive" if doubt else "pass",
+            message=str(found.violation) if found else doubt,
+        )
+    )
+    _say(
+        f"{recording.name} on the loop of {handle.name}: {plural(made.requests, 'request')} of "
+        f"{made.tokens:,} tokens, {plural(seen[HITS], 'hit')}, {seen[SLOTS]:,} slots compared"
+    )
+
+
+def _loop_doubt(header: Header, made: Recorded, history: History) -> str:
+    doubts = [f"the recorder gave up: {made.stopped}"] if made.stopped else []
+    if refused := getattr(history.machine, "refused", ""):
+        doubts.append(f"the engine refuses the configuration: {refused}")
+    left_out = sum(each.answer == "ignored" for each in history.operations)
+    if left_out:
+        doubts.append(f"{plural(left_out, 'operation')} could not be carried out")
+    if not made.requests:
+        doubts.append("no request was admitted")
+    elif not history.coverage.situations[HITS] and header.prefix_caching:
+        doubts.append("no request hit anything: what is reused was never read")
+    return "; ".join(doubts)
 
 
 def _compared(recorded: str, spec: str, found: Rerun) -> list[str]:

@@ -1,0 +1,48 @@
+"""vLLM: the settings of the scheduler that makes a cache, for `kvproof replay` on its own loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from kvproof.harness.recorder.hooks import wrap
+from kvproof.harness.recorder.log_writer import Settings
+
+_making: list[dict[str, Any]] = []
+"""Settings of the schedulers whose constructors run."""
+
+
+def hook(module: ModuleType, settings: Settings) -> None:
+    """Hook the class of a module that was just loaded."""
+    del settings
+    wrap(getattr(module, "Scheduler"), "__init__", _made)  # noqa: B009 - a module has no such attribute
+
+
+def settings_of_the_scheduler() -> dict[str, Any]:
+    """Return the settings of the scheduler that is being made; empty without one."""
+    return _making[-1] if _making else {}
+
+
+def _made(original: Any) -> Callable[..., None]:
+    def made(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        _making.append(_settings(vllm_config))
+        try:
+            original(self, vllm_config, *args, **kwargs)
+        finally:
+            _making.pop()
+
+    return made
+
+
+def _settings(config: Any) -> dict[str, Any]:
+    """Return what an `EngineConfig` needs; an attribute that is missing is left out."""
+    scheduler, model = config.scheduler_config, config.model_config
+    found = {
+        "token_budget": getattr(scheduler, "max_num_batched_tokens", None),
+        "max_requests": getattr(scheduler, "max_num_seqs", None),
+        "policy": getattr(scheduler, "policy", None),
+        "asynchronous": getattr(scheduler, "async_scheduling", None),
+        "max_length": getattr(model, "max_model_len", None),
+    }
+    return {name: value for name, value in found.items() if type(value) in (int, str, bool)}

@@ -1,0 +1,34 @@
+"""A target whose own loop is the toy engine, with one fault: it ignores salts."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from kvproof.harness.adapters.refusals import WithoutBlocks
+from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.target import TargetConfig
+from kvproof.harness.whole_engine.job import Job
+from kvproof.suites.tests.whole_engine.toy_engine import driver
+
+
+@cache
+def _job() -> Job:
+    return Job(lambda config: driver(config, "salt_ignored"))
+
+
+def engine(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"answers": [_job().call(verb, keywords) for verb, keywords in arguments["calls"]]}
+
+
+def make_target(_: TargetConfig) -> WithoutBlocks:
+    return WithoutBlocks(
+        Profile(
+            engine="toy-loop",
+            version="1",
+            block_sizes=(4,),
+            blocks=False,
+            component_suites={"engine": f"{__name__}:engine"},
+            unsupported={"blocks": "its loop decides"},
+        )
+    )

@@ -1,0 +1,175 @@
+"""A recording of a live engine as a history of the suite `engine`, for its own loop.
+
+Requests arrive with their tokens, answer with the recorded ones, and are aborted, in the recorded
+order; in between the engine steps until each has computed as many tokens as it had then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvproof.harness.errors import UsageError
+from kvproof.harness.recorder.codec import unpack
+from kvproof.harness.recorder.recording import Header, Line, Recording
+from kvproof.harness.whole_engine.content import FIRST_TOKEN, LONGEST
+from kvproof.suites.framework.component_suite import Arguments, Config
+
+TOKEN_BUDGET, MOST_REQUESTS = 2048, 256
+"""Of a recording that does not know them: defaults of vLLM."""
+
+
+@dataclass
+class Recorded:
+    """A recording as a configuration and operations."""
+
+    config: Config
+    operations: list[tuple[str, Arguments]]
+    requests: int
+    tokens: int
+    stopped: str
+    """Why the recorder gave up; empty: it did not."""
+
+
+def history_of(recording: Recording) -> Recorded:
+    """Translate a recording. Raises UsageError for a damaged one, and for one that is too long."""
+    made = _Translation(ahead=int(bool(recording.header.loop.get("asynchronous"))))
+    for place, line in recording.lines():
+        made.take(line)
+        if made.longest >= LONGEST:
+            raise UsageError(
+                f"{place}: a request of {made.longest:,} tokens; replayed on an engine's own loop "
+                f"are those of less than {LONGEST:,}",
+                "without --target it is judged as it was recorded",
+            )
+    made.end()
+    config = _config(recording.header, made)
+    tokens = sum(len(each.keywords["prompt"]) for each in made.all)
+    return Recorded(config, made.operations, len(made.all), tokens, made.stopped)
+
+
+def _config(header: Header, made: _Translation) -> Config:
+    loop = {"token_budget": TOKEN_BUDGET, "max_requests": MOST_REQUESTS, **header.loop}
+    room = (header.num_blocks - 1) * header.block_size
+    longest = max((len(each.tokens) + each.more for each in made.all), default=1) + made.ahead
+    return {
+        "engine": {
+            **loop,
+            "blocks": header.num_blocks,
+            "block_size": header.block_size,
+            "caching": header.prefix_caching,
+            "max_length": min(room, max(int(loop.get("max_length", 0)), longest)),
+        }
+    }
+
+
+@dataclass
+class _Request:
+    keywords: Arguments
+    """Of its submission; answers are filled in at its end."""
+    tokens: list[int]
+    stop: int = 0
+    more: int = 1
+    """Tokens that it generates beyond those that are known."""
+
+
+@dataclass
+class _Translation:
+    ahead: int
+    """Tokens that were computed at the end of a request, and not known yet."""
+    operations: list[tuple[str, Arguments]] = field(default_factory=list)
+    all: list[_Request] = field(default_factory=list)
+    stopped: str = ""
+    longest: int = 0
+    _ids: dict[int, int] = field(default_factory=dict)
+    """Token of the recording -> ours: those are small."""
+    _versions: dict[tuple[str, str], int] = field(default_factory=dict)
+    _running: dict[int, _Request] = field(default_factory=dict)
+    """By number of the admission."""
+    _preempted: dict[str, _Request] = field(default_factory=dict)
+    """By the engine's name."""
+    _names: dict[int, str] = field(default_factory=dict)
+
+    def take(self, line: Line) -> None:
+        """Add what a line says."""
+        act = getattr(self, f"_{line.op}", None)
+        if act is not None:
+            act(line)
+
+    def end(self) -> None:
+        """Let what still ran run to its end, and look at what is left."""
+        for each in (*self._running.values(), *self._preempted.values()):
+            self._close(each)
+        self.operations.append(("drain", {}))
+
+    def _admit(self, line: Line) -> None:
+        self._names[line.n] = line.name
+        request = self._preempted.pop(line.name, None)
+        if request is None:
+            request = self._arrived(line)
+        self._running[line.n] = request
+        self._grown(request, line, self._ours(line.tokens))
+
+    _carry = _admit
+
+    def _arrived(self, line: Line) -> _Request:
+        tokens = self._ours(line.tokens)
+        keywords: Arguments = {"id": f"r{len(self.all)}", "prompt": tokens}
+        if line.salt:
+            keywords["salt"] = line.salt
+        if line.adapter:
+            key = (line.adapter, line.adapter_version or "")
+            keywords["adapter"] = line.adapter
+            keywords["version"] = self._versions.setdefault(key, len(self._versions))
+        if line.spans:
+            spans = line.request.spans
+            keywords["media"] = [[each.start, each.length, str(each.content)] for each in spans]
+        request = _Request(keywords, [])
+        self.all.append(request)
+        self.operations.append(("submit", keywords))
+        return request
+
+    def _ours(self, packed: str) -> list[int]:
+        ids = self._ids
+        return [ids.setdefault(each, FIRST_TOKEN + len(ids)) for each in unpack(packed)]
+
+    def _grown(self, request: _Request, line: Line, tokens: list[int]) -> None:
+        if line.op == "extend":
+            request.tokens += tokens
+        elif len(tokens) > len(request.tokens):
+            request.tokens[:] = tokens
+        request.stop = line.stop
+        self.longest = max(self.longest, len(request.tokens))
+        advance = {"request": request.keywords["id"], "to": line.stop}
+        self.operations.append(("advance", advance))
+
+    def _extend(self, line: Line) -> None:
+        self._grown(self._running[line.n], line, self._ours(line.tokens))
+
+    def _preempt(self, line: Line) -> None:
+        self._preempted[self._names[line.n]] = self._running.pop(line.n)
+
+    def _finish(self, line: Line) -> None:
+        request = self._running.pop(line.n)
+        self._close(request)
+        advance = {"request": request.keywords["id"], "to": LONGEST}
+        self.operations.append(("advance", advance))
+
+    def _cancel(self, line: Line) -> None:
+        request = self._running.pop(line.n)
+        request.more = 2  # it must not end before it is aborted
+        self._close(request)
+        self.operations.append(("abort", {"request": request.keywords["id"]}))
+
+    def _reset(self, line: Line) -> None:
+        if line.done:
+            self.operations.append(("reset", {"running": False}))
+
+    def _stopped(self, line: Line) -> None:
+        self.stopped = line.reason
+
+    def _close(self, request: _Request) -> None:
+        """Set the answers: the last one is sampled and never computed."""
+        prompt = len(request.keywords["prompt"])
+        known = len(request.tokens) - prompt + self.ahead
+        request.keywords["answers"] = max(1, known + request.more)
+        request.keywords["given"] = request.tokens[prompt:]
