@@ -69,12 +69,14 @@ def pushed_blocks_never_come(found: Failed) -> bool:
 
 
 def aborted_push_is_remembered(found: Failed) -> bool:
-    """The push connector keeps requests that were aborted before they were scheduled, no more."""
+    """The push connector keeps requests that end without a load: aborted early, or not wanted."""
     left = re.search(r"(\d+) of (\d+) blocks .* and \{(.*)\} is left", found.violation.sentence)
     pushes = str(found.config["engine"].get("connector")).startswith("nixl_push")
-    aborts = any(verb == "abort" for verb, _ in found.calls)
+    unloaded = any(
+        verb == "abort" or keywords.get("reads_cache") is False for verb, keywords in found.calls
+    )
     only = left and re.fullmatch(r"'recving metadata of the connector': \d+", left[3])
-    return pushes and aborts and bool(only) and left is not None and left[1] == left[2]
+    return pushes and unloaded and bool(only) and left is not None and left[1] == left[2]
 
 
 def unequal_blocks_shift_a_hit(found: Failed) -> bool:
@@ -84,3 +86,16 @@ def unequal_blocks_shift_a_hit(found: Failed) -> bool:
     other = re.search(r": (the block came from another engine; )?it holds position \d+ of ",
                       found.violation.sentence)  # fmt: skip
     return engine["block_size"] != peer["block_size"] and bool(other)
+
+
+_UNDIVIDED = re.compile(
+    r"the engine raised AssertionError: Local block size (\d+) is not divisible by remote block "
+    r"size (\d+) or vice versa. in \S*:block_size_ratio"
+)
+
+
+def push_into_smaller_blocks_ends_the_engine(found: Failed) -> bool:
+    """The engine that decodes has smaller blocks than the one that writes into them."""
+    raised = _UNDIVIDED.match(found.violation.sentence)
+    pushes = str(found.config["engine"].get("connector")).startswith("nixl_push")
+    return pushes and raised is not None and int(raised[1]) < int(raised[2])

@@ -143,8 +143,9 @@ def _linked(choices: Choices, mode: str) -> Config:
     )
     prefill["policy"] = decode["policy"]
     decode["heads"] = prefill["heads"] = choices.pick((1, 2))
-    if mode == "pull" and choices.pick((False, False, False, False, True)):
-        prefill |= {"block_size": BLOCK // 2, "blocks": 2 * prefill["blocks"]}
+    if not choices.number(0, 4):
+        size = {"pull": BLOCK // 2, "push": 2 * BLOCK}[mode]
+        prefill |= {"block_size": size, "blocks": prefill["blocks"] * max(1, BLOCK // size)}
     return {
         "engine": {**decode, "peer": prefill},
         "features": ["turns", "reset", "linked", *choices.pick(_BREAKS[mode])],

@@ -146,7 +146,7 @@ class VllmEngine:
             self.worker.connector.nixl.between_steps(self.scheduler.requests)
         outputs, executed = self.core.step_fn()
         self.core.post_step(executed)
-        if self._wire is not None:
+        if self._wire is not None and self._wire.coin():
             self.worker.connector.nixl.write()
         return [
             Output(
@@ -167,6 +167,8 @@ class VllmEngine:
         if self.scheduler.has_requests() or self.core.batch_queue:
             return False
         self.device.end_transfers()
+        if self._wire is not None:
+            self.worker.connector.nixl.write()
         return True
 
     def statuses(self) -> dict[str, str]:

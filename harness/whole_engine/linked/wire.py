@@ -64,7 +64,7 @@ class Wire:
     findings: Findings
     clock: VirtualClock
     seed: int = 0
-    """Of how late each message is."""
+    """Of how late each message is, and of threads' order."""
     delay: int = 0
     """Most ticks between sending and arrival of messages that are sent now."""
     fate: int = ARRIVE
@@ -87,6 +87,10 @@ class Wire:
         due = self.clock.tick + self._lateness.randint(0, self.delay)
         times = (1, 0, 2)[self.fate]
         self._mail.setdefault(to, []).extend([(due, sender, message)] * times)
+
+    def coin(self) -> bool:
+        """Decide which of two threads of an engine comes first."""
+        return self._lateness.random() < 0.5
 
     def broke(self, what: str, why: str = "") -> None:
         """Note that something between the engines did not come."""
