@@ -5,6 +5,7 @@ Objects under a format of bytes that is not the reader's: other keys, and refuse
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -110,7 +111,9 @@ def _ranges(machine: TransferState, call: dict[str, Any]) -> bool:
 
 
 FOREIGN_PAGE = 4
-"""Tokens of a page, and of a chunk, of the objects of another format."""
+FOREIGN_HEADS = 2
+"""Tokens of a page, and of a chunk, of the objects of another format; KV heads of those that have
+them."""
 
 
 def foreign(machine: TransferState, *, one: str, other: str, width: int, seed: int) -> object:
@@ -119,7 +122,8 @@ def foreign(machine: TransferState, *, one: str, other: str, width: int, seed: i
     `width`: bytes of a row without a format.
     """
     widths = [FORMATS[name].row_bytes if name else width for name in (one, other)]
-    writer, reader = (_latent(name, size) for name, size in zip((one, other), widths, strict=True))
+    headed = [_per_head(name or one or other) for name in (one, other)]
+    writer, reader = map(_transfer, (one, other), widths, headed)
     pages = [transfer.groups.groups[0].paged.layers[0] for transfer in (writer, reader)]
     drawn = torch.Generator().manual_seed(seed)
     pages[0][1] = torch.randint(0, 256, pages[0][1].shape, generator=drawn, dtype=torch.uint8)
@@ -146,14 +150,19 @@ def foreign(machine: TransferState, *, one: str, other: str, width: int, seed: i
     return answer
 
 
-def _latent(name: str, width: int) -> Transfer:
-    """A transfer of one layer with three pages of rows without heads."""
+def _per_head(name: str) -> bool:
+    return name in FORMATS and FORMATS[name].per_head
+
+
+def _transfer(name: str, width: int, headed: bool) -> Transfer:  # noqa: FBT001 - mapped over
+    """A transfer of one layer with three pages of rows, of some KV heads or without heads."""
+    row = (FOREIGN_PAGE, FOREIGN_HEADS, width) if headed else (FOREIGN_PAGE, width)
     found = FORMATS.get(name)
-    nbytes = found.page_bytes(FOREIGN_PAGE) if found else FOREIGN_PAGE * width
-    rows = torch.zeros((3, nbytes), dtype=torch.uint8)
-    layer = rows[:, : FOREIGN_PAGE * width].unflatten(1, (FOREIGN_PAGE, width))
-    hint = Hint(layout="" if found else "latent", page=FOREIGN_PAGE, format=name)
-    groups = layer_groups([layer], hint=hint)
+    nbytes = math.prod(row) if headed or not found else found.page_bytes(FOREIGN_PAGE)
+    pages = torch.zeros((3, nbytes), dtype=torch.uint8)
+    layer = pages[:, : math.prod(row)].unflatten(1, row)
+    layout = "nhd" if headed else "" if found else "latent"
+    groups = layer_groups([layer], hint=Hint(layout=layout, page=FOREIGN_PAGE, format=name))
     return Transfer(groups, groups.layout(tokens=FOREIGN_PAGE))
 
 

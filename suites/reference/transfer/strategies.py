@@ -130,7 +130,7 @@ def _foreign(_: TransferMachine, draw: Draw) -> Arguments:
     """Mostly formats that the length of a row does not tell apart."""
     from kvproof.kernels.page_formats import FORMATS
 
-    widths = {name: each.row_bytes for name, each in FORMATS.items() if not each.per_head}
+    widths = {name: each.row_bytes for name, each in FORMATS.items()}
     one = draw(st.sampled_from(sorted(widths)))
     alike = [name for name in widths if widths[name] == widths[one]]
     other = draw(st.sampled_from(sorted({*alike, ""})) | st.sampled_from(sorted(widths)))

@@ -226,6 +226,25 @@ def test_pages_are_moved_by_the_byte(name):
         assert first[data:] == pages[1, data * TOKENS :][: scales[0]].tolist()
 
 
+@pytest.mark.parametrize("layout", ["nhd", "hnd"])
+@pytest.mark.parametrize("name", [name for name, form in FORMATS.items() if form.per_head])
+def test_pages_of_heads_are_moved_by_the_byte(name, layout):
+    """Objects hold tokens before heads, whatever the page does: a head's bytes stay together."""
+    form, heads = FORMATS[name], 3
+    rows = pack(form, columns_of(name, 4, heads)).unflatten(-1, (TOKENS, form.row_bytes))
+    pages = (rows if layout == "hnd" else rows.transpose(1, 2).contiguous()).to(DEVICE)
+    back = torch.full_like(pages, 0xA5)
+    ids = torch.tensor([[1, 3]], dtype=torch.int32, device=DEVICE)
+    shape = (1, 1, 1, 2 * TOKENS, heads * form.row_bytes)
+    moved = torch.zeros(shape, dtype=torch.uint8, device=DEVICE)
+    gather(paged_layers([pages], layout), ids, moved)
+    scatter(paged_layers([back], layout), ids, moved)
+    assert torch.equal(back[[1, 3]], pages[[1, 3]])
+    assert bool((back[[0, 2]] == 0xA5).all())
+    objects = moved.view(2, TOKENS, heads, form.row_bytes).cpu()
+    assert torch.equal(objects, rows[[1, 3]].transpose(1, 2))
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
