@@ -206,7 +206,9 @@ def random_cells(count: int, *, seed: int = 0, small: bool = False) -> list[Case
 
 def _drawn(draw: random.Random, small: bool) -> Case:  # noqa: FBT001 - one caller, above
     kv_heads = draw.choice((1, 2, 3) if small else (1, 2, 4, 5, 8, 10, 16))
-    latent = draw.random() < 0.1
+    latent = draw.random() < 0.15
+    if latent and draw.random() < 0.6:
+        return _drawn_wide(draw, small)
     dim = 8 * draw.randint(3, 12 if small else 32)
     return cell(
         page=draw.choice((1, 4, 8, 16, 24, 32, 48, 64, 128, 256)),
@@ -222,6 +224,20 @@ def _drawn(draw: random.Random, small: bool) -> Case:  # noqa: FBT001 - one call
         sinks=draw.random() < 0.3,
         soft_cap=draw.choice((0.0, 0.0, 5.0, 30.0)),
         latent=8 * draw.randint(2, dim // 8) if latent else 0,
+    )
+
+
+def _drawn_wide(draw: random.Random, small: bool) -> Case:  # noqa: FBT001 - one caller, above
+    """Rows of 576 columns, which have kernels of their own: any heads, page and lengths."""
+    return _latent(
+        page=draw.choice((1, 4, 8, 16, 24, 48, 64, 100, 128, 256)),
+        kv_dtype=draw.choice(("bf16", "bf16", "fp16", "fp8")),
+        batch=draw.randint(1, 3 if small else 80),
+        context=draw.randint(8, 60) if small else round(2 ** draw.uniform(4, 15)),
+        lengths=draw.choice(("equal", "ragged", "edges")),
+        heads=draw.randint(1, 9) if small else draw.choice((1, 5, 16, 20, 40, 64, 100, 128)),
+        q_tokens=draw.choice((1, 1, 2, 3, 4)),
+        sinks=draw.random() < 0.3,
     )
 
 
