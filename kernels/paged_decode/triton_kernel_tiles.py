@@ -92,7 +92,7 @@ def prefetch(rows, live, WORDS: tl.constexpr):
 
 
 @triton.jit
-def _operand(value, GPU: tl.constexpr):
+def operand(value, GPU: tl.constexpr):
     """An operand of a product; the interpreter would multiply the bits of bfloat16."""
     if not GPU:
         value = value.to(tl.float32)
@@ -113,7 +113,7 @@ def rounded(value, dtype: tl.constexpr, GPU: tl.constexpr):
 def add_scores(scores, q_low, q_high, k, KV: tl.constexpr, GPU: tl.constexpr, ASM: tl.constexpr):
     """Add q times k to scores [rows, tokens]; of words of two bytes, each with its own."""
     if KV == WIDE:
-        scores = tl.dot(_operand(q_low, GPU), tl.trans(_operand(k, GPU)), scores)
+        scores = tl.dot(operand(q_low, GPU), tl.trans(operand(k, GPU)), scores)
     else:
         low, high = _unpack(k, KV, ASM)
         scores = tl.dot(q_low, tl.trans(low), scores)
@@ -125,7 +125,7 @@ def add_scores(scores, q_low, q_high, k, KV: tl.constexpr, GPU: tl.constexpr, AS
 def add_values(low_acc, high_acc, p, v, KV: tl.constexpr, GPU: tl.constexpr, ASM: tl.constexpr):
     """Add p times v to the accumulators of the even and, for words of two bytes, odd columns."""
     if KV == WIDE:
-        low_acc = tl.dot(_operand(p, GPU), _operand(v, GPU), low_acc)
+        low_acc = tl.dot(operand(p, GPU), operand(v, GPU), low_acc)
     else:
         low, high = _unpack(v, KV, ASM)
         low_acc = tl.dot(p, low, low_acc)

@@ -15,7 +15,11 @@ HEADS = (64, 128)
 """Query heads of sparse attention; others are padded by the caller."""
 
 CHOSEN = 64
-"""Tokens of a tile of sparse attention."""
+"""Tokens of a tile of sparse attention over FP8 rows."""
+
+WIDE_HEADS = (8, 16, 32, 64, 128)
+WIDE_CHOSEN = 128
+"""Heads, and tokens of two tiles, of sparse attention over bfloat16 rows."""
 
 
 def vllm_flashmla() -> Provider:
@@ -60,6 +64,10 @@ def _decode(_: Case, arguments: Arguments) -> Launch:
 
 
 def _sparse_cannot(case: Case) -> str:
+    return _wide_cannot(case) if case["kv_dtype"] == "bf16" else _narrow_cannot(case)
+
+
+def _narrow_cannot(case: Case) -> str:
     if int(case["heads"]) not in HEADS:
         return f"there are {HEADS[0]} or {HEADS[1]} heads; it has {case['heads']}"
     if case["page"] != PAGE:
@@ -69,7 +77,35 @@ def _sparse_cannot(case: Case) -> str:
     return ""
 
 
-def _sparse(_: Case, arguments: Arguments) -> Launch:
+def _wide_cannot(case: Case) -> str:
+    if int(case["heads"]) not in WIDE_HEADS:
+        known = ", ".join(map(str, WIDE_HEADS))
+        return f"there are {known} heads; it has {case['heads']}"
+    if int(case["chosen"]) % WIDE_CHOSEN:
+        return f"tokens are chosen by multiples of {WIDE_CHOSEN}; it has {case['chosen']}"
+    return ""
+
+
+def _sparse(case: Case, arguments: Arguments) -> Launch:
+    return (_wide if case["kv_dtype"] == "bf16" else _narrow)(arguments)
+
+
+def _wide(arguments: Arguments) -> Launch:
+    """The kernel that vLLM runs for decodes and prefills over bfloat16 pages."""
+    attend = ENGINE.load(MODULE, "flash_mla_sparse_fwd")
+    out = arguments["out"]
+    named = {
+        "q": arguments["q"],
+        "kv": arguments["pages"].view(-1, 1, KEYS),
+        "indices": arguments["indices"][:, None],
+        "sm_scale": arguments["scale"],
+        "attn_sink": arguments["sinks"],
+        "out": out,
+    }
+    return lambda: into(out, attend(**named)[0])
+
+
+def _narrow(arguments: Arguments) -> Launch:
     """Each query token as a request of its own, as vLLM's backend sends decodes."""
     attend = ENGINE.load(MODULE, "flash_mla_with_kvcache")
     schedule, _nothing = ENGINE.load(MODULE, "get_mla_metadata")()

@@ -21,6 +21,7 @@ def cell(
     chosen: int = CHOSEN,
     holes: str = "tail",
     sinks: bool = False,
+    kv_dtype: str = "fp8",
 ) -> Case:
     """One cell; every axis is there, in the order of the signature.
 
@@ -30,14 +31,18 @@ def cell(
     """
     return {
         "page": page, "tokens": tokens, "heads": heads, "context": context, "chosen": chosen,
-        "holes": holes, "sinks": sinks,
+        "holes": holes, "sinks": sinks, "kv_dtype": kv_dtype,
     }  # fmt: skip
 
 
 def published() -> list[Case]:
     """The shapes that FlashMLA's figures are stated for, and a chunk of a prompt."""
     sizes = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 1), (128, 2048))
-    return [cell(heads=heads, tokens=tokens, holes="none") for heads, tokens in sizes]
+    return [
+        cell(heads=heads, tokens=tokens, holes="none", kv_dtype=dtype)
+        for dtype in ("fp8", "bf16")
+        for heads, tokens in sizes
+    ]
 
 
 def gpu() -> list[Case]:
@@ -49,18 +54,25 @@ def gpu() -> list[Case]:
         {"chosen": 1024}, {"holes": "mixed"}, {"holes": "all"}, {"holes": "none"},
         {"sinks": True}, {"sinks": True, "tokens": 1}, {"holes": "all", "chosen": 100},
     )  # fmt: skip
-    return [cell(**{"context": 8192, **change}) for change in changes]  # type: ignore[arg-type]  # any axis
+    usual = {"context": 8192}
+    return [
+        cell(**{**usual, **change, "kv_dtype": dtype})  # type: ignore[arg-type]  # any axis
+        for dtype in ("fp8", "bf16")
+        for change in changes
+    ]
 
 
 def cpu() -> list[Case]:
     """Small cells for the interpreter: every feature, and their pairs."""
     grid = product((1, 16, 48), (1, 20, 33), ("tail", "none", "mixed", "all"))
     return [
-        cell(page=page, tokens=2, heads=heads, context=60, chosen=chosen, holes=holes, sinks=sinks)
-        for (page, chosen, holes), heads, sinks in zip(
-            grid, (3, 16, 17) * 12, (False, True) * 18, strict=True
+        cell(page=page, tokens=2, heads=heads, context=60, chosen=chosen, holes=holes, sinks=sinks,
+             kv_dtype=dtype)
+        for (page, chosen, holes), heads, sinks, dtype in zip(
+            grid, (3, 16, 17) * 12, (False, True) * 18, ("fp8", "fp8", "bf16", "bf16") * 9,
+            strict=True,
         )
-    ]
+    ]  # fmt: skip
 
 
 def random_cells(count: int, *, seed: int = 0, small: bool = False) -> list[Case]:
@@ -75,6 +87,7 @@ def random_cells(count: int, *, seed: int = 0, small: bool = False) -> list[Case
             chosen=draw.randint(1, 70) if small else draw.randint(1, 2100),
             holes=draw.choice(("tail", "none", "mixed", "all")),
             sinks=draw.random() < 0.3,
+            kv_dtype=draw.choice(("fp8", "bf16")),
         )
         for _ in range(count)
     ]

@@ -20,9 +20,20 @@ from kvproof.kernels.latent import launch as latent
 from kvproof.kernels.sparse_latent.rows import KEYS, ROW, VALUES
 from kvproof.kernels.sparse_latent.torch_reference import sparse_latent_torch
 
-PORTABLE_ROWS = 16
-PORTABLE_TILE = 16
-"""Heads and chosen tokens that a program of the portable kernel has at a time."""
+
+class _Tiles(NamedTuple):
+    """Heads and chosen tokens that a program of the portable kernel has at a time, and how."""
+
+    rows: int
+    tile: int
+    stages: int
+    warps: int
+
+
+NARROW = _Tiles(16, 16, 1, 8)
+WIDE = _Tiles(64, 64, 2, 8)
+"""For rows of 656 bytes and of bfloat16. `WIDE` was never timed: it takes 221,440 of the 232,448
+bytes of a Hopper's shared memory under Triton 3.9, and spills 248 bytes a thread."""
 
 SMALL_POOL = 1 << 31
 """Bytes of pages below which 32 bits are enough for every address."""
@@ -65,7 +76,8 @@ def sparse_latent(
 
     Args:
         q: [tokens, heads, 576] bfloat16: 512 columns for the values, then 64 rotary ones.
-        pages: [pages, page, 656] uint8, rows as in `rows`; pages may lie apart.
+        pages: [pages, page, 656] uint8, rows as in `rows`, or [pages, page, 576] bfloat16; pages
+            may lie apart.
         indices: [tokens, chosen] int32: a slot is page id * page + offset; -1 stands for none.
         out: [tokens, heads, 512] of q's dtype.
         scale: Logits are products times `scale`, above 0.
@@ -98,11 +110,13 @@ def _launch(given: dict[str, Any], scale: float) -> None:
 
     q, pages, indices, out = (given[name] for name in ("q", "pages", "indices", "out"))
     tokens, heads, _ = q.shape
-    sparse_latent_kernel[(tokens, -(-heads // PORTABLE_ROWS))](
+    is_wide = pages.dtype == torch.bfloat16
+    tiles = WIDE if is_wide else NARROW
+    sparse_latent_kernel[(tokens, -(-heads // tiles.rows))](
         q, pages, indices, out, given["sinks"], scale, heads, *q.stride()[:2], *out.stride()[:2],
         indices.stride(0), pages.stride(0),
-        PAGE=pages.shape[1], CHOSEN=indices.shape[1], ROWS=PORTABLE_ROWS, TILE=PORTABLE_TILE,
-        num_warps=8,
+        PAGE=pages.shape[1], CHOSEN=indices.shape[1], ROWS=tiles.rows, TILE=tiles.tile,
+        STAGES=tiles.stages, WIDE=is_wide, GPU=not interpreted(), num_warps=tiles.warps,
     )  # fmt: skip
 
 
@@ -110,7 +124,8 @@ def _taken(given: dict[str, Any]) -> bool:
     """Whether the Hopper kernel can do it."""
     q, pages, out = given["q"], given["pages"], given["out"]
     return bool(
-        pages.is_contiguous()
+        pages.dtype == torch.uint8
+        and pages.is_contiguous()
         and q.is_contiguous()
         and out.is_contiguous()
         and all(tensor.data_ptr() % 16 == 0 for tensor in (q, pages))
@@ -148,19 +163,21 @@ def _check(given: dict[str, Any], scale: float) -> None:
     q, pages, indices, out = (given[name] for name in ("q", "pages", "indices", "out"))
     shape_of("q", q, (None, None, KEYS))
     tokens, heads, _ = q.shape
-    shape_of("pages", pages, (None, None, ROW))
+    dtype_of("pages", pages, (torch.uint8, torch.bfloat16))
+    row = KEYS if pages.dtype == torch.bfloat16 else ROW
+    shape_of("pages", pages, (None, None, row))
     shape_of("indices", indices, (tokens, None))
     shape_of("out", out, (tokens, heads, VALUES))
     dtype_of("q", q, (torch.bfloat16,))
-    dtype_of("pages", pages, (torch.uint8,))
     dtype_of("indices", indices, (torch.int32,))
     dtype_of("out", out, (torch.bfloat16,))
     for name in ("q", "pages", "indices", "out"):
         last_dim_contiguous(name, given[name])
     require(indices.shape[1] > 0, "indices names no token; expected at least one column, of -1")
     require(
-        pages.stride(1) == ROW and pages.stride(0) % 4 == 0,
-        f"pages has strides {pages.stride()}: rows of a page lie {ROW} bytes apart",
+        pages.stride(1) == row and pages.stride(0) % 4 == 0,
+        f"pages has strides {pages.stride()}: rows of a page lie {row} elements apart, and pages a"
+        " multiple of 4",
     )
     require(scale > 0, f"scale is {scale}, expected a number above 0")
     if given["sinks"] is not None:

@@ -1,7 +1,8 @@
-"""The rows of 656 bytes in which engines keep a token of a latent cache (`fp8_ds_mla`).
+"""The rows in which engines keep a token of a latent cache: 576 bfloat16 columns, or 656 bytes.
 
-Bytes 0 to 511 are 512 float8_e4m3 values, 512 to 527 four float32 scales, each of 128 values, and
-528 to 655 the 64 rotary columns in bfloat16. A column is its value times its scale.
+Of the 656 bytes (`fp8_ds_mla`) 0 to 511 are 512 float8_e4m3 values, 512 to 527 four float32
+scales, each of 128 values, and 528 to 655 the 64 rotary columns in bfloat16. A column is its value
+times its scale.
 """
 
 from __future__ import annotations
@@ -43,3 +44,8 @@ def unpack(rows: torch.Tensor, *, dtype: torch.dtype = torch.float32) -> torch.T
     shape_of("rows", rows, (*rows.shape[:-1], ROW))
     last_dim_contiguous("rows", rows)
     return page_formats.unpack(_FORMAT, rows, tokens=1, dtype=dtype)[..., 0, :]
+
+
+def columns_of(rows: torch.Tensor, *, dtype: torch.dtype) -> torch.Tensor:
+    """Columns [..., 576] in `dtype` of rows of either kind."""
+    return unpack(rows, dtype=dtype) if rows.dtype == torch.uint8 else rows.to(dtype)

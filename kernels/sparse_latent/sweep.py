@@ -41,10 +41,9 @@ def make(case: Case, source: Source) -> Problem:
         .exp()
         .repeat_interleave(64, -1)
     )
-    pages = source.empty((used + SPARE_PAGES, page, ROW), torch.uint8)
-    pages.copy_(pack(columns))
+    pages = _rows(str(case["kv_dtype"]), columns, source)
     order = source.permutation(used + SPARE_PAGES)
-    pages[order[used:]] = 0xFF
+    pages.view(torch.uint8)[order[used:]] = 0xFF
     position = _positions(case, source, tokens, chosen, context)
     slots = order[position.clamp_min(0) // page].int() * page + position % page
     indices = source.put(torch.where(position < 0, -1, slots).int().cpu())
@@ -59,6 +58,14 @@ def make(case: Case, source: Source) -> Problem:
         },
         ("out",),
     )
+
+
+def _rows(kv_dtype: str, columns: torch.Tensor, source: Source) -> torch.Tensor:
+    if kv_dtype == "bf16":
+        pages = source.empty(tuple(columns.shape), torch.bfloat16)
+        return pages.copy_(columns)
+    pages = source.empty((*columns.shape[:2], ROW), torch.uint8)
+    return pages.copy_(pack(columns))
 
 
 def _positions(case: Case, source: Source, tokens: int, chosen: int, context: int) -> torch.Tensor:
@@ -88,15 +95,18 @@ def cost(_: Case, arguments: Arguments) -> Cost:
     """Chosen rows are read once for each query token; two products of every head with them."""
     q, indices, out = arguments["q"], arguments["indices"], arguments["out"]
     seen = int((indices >= 0).sum())
+    pages = arguments["pages"]
     return Cost(
-        read=seen * ROW + q.nbytes + indices.nbytes,
+        read=seen * pages.shape[2] * pages.itemsize + q.nbytes + indices.nbytes,
         write=out.nbytes,
         flops=2 * seen * q.shape[1] * (KEYS + VALUES),
     )
 
 
-def tolerance(_: Case) -> Tolerance:
+def tolerance(case: Case) -> Tolerance:
     """Rounding of scaled values, of the weights and of the answer to bfloat16."""
+    if case["kv_dtype"] == "bf16":
+        return Tolerance(5e-3, 1.5e-2, "weights and answer are rounded to bfloat16")
     return Tolerance(
         1e-2, 2e-2, "scaled values, weights and answer may be rounded to bfloat16, as engines do"
     )
@@ -109,7 +119,7 @@ def _prepare(_: Case, arguments: Arguments) -> Launch:
 
 KERNEL = Kernel(
     name="sparse_latent",
-    sentence="latent attention of query tokens over the FP8 rows that each has chosen",
+    sentence="latent attention of query tokens over the rows that each has chosen",
     axes={
         "page": [1, 16, 48, 64, 256],
         "tokens": [1, 2, 8, 64, 128, 2048],
@@ -118,6 +128,7 @@ KERNEL = Kernel(
         "chosen": [1, 20, 33, 64, 1024, 2048],
         "holes": ["none", "tail", "mixed", "all"],
         "sinks": [False, True],
+        "kv_dtype": ["fp8", "bf16"],
     },
     cells=SETS,
     make=make,

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from kvproof.kernels.sparse_latent.rows import VALUES, unpack
+from kvproof.kernels.sparse_latent.rows import VALUES, columns_of
 
 TOKENS = 16
 """Query tokens whose chosen rows are held at once."""
@@ -44,7 +44,7 @@ def _attended(
     """The answer for some query tokens, [tokens, heads, 512]."""
     there = indices >= 0
     slots = indices.clamp_min(0)
-    rows = unpack(pages[slots // pages.shape[1], slots % pages.shape[1]], dtype=compute)
+    rows = columns_of(pages[slots // pages.shape[1], slots % pages.shape[1]], dtype=compute)
     rows = rows.masked_fill(~there[..., None], 0)
     logits = torch.einsum("thd,tnd->thn", q.to(compute), rows) * scale
     logits = logits.masked_fill(~there[:, None], -math.inf)

@@ -1,11 +1,14 @@
-"""Sparse latent attention in plain Triton, for GPUs without a kernel of their own.
+"""Sparse latent attention in plain Triton: rows of bfloat16, and FP8 rows without a Hopper GPU.
 
-A program attends all chosen tokens of a query token for some heads. Products are of float32, so
-that the answer does not depend on what a GPU's matrix units round to.
+A program attends all chosen tokens of a query token for some heads. Products with FP8 rows are of
+float32, so that the answer does not depend on what a GPU's matrix units round to; those with rows
+of bfloat16 are of bfloat16.
 """
 
 import triton
 import triton.language as tl
+
+from kvproof.kernels.paged_decode.triton_kernel_tiles import operand, rounded
 
 LOG2E = tl.constexpr(1.4426950408889634)
 ROW = tl.constexpr(656)
@@ -46,12 +49,26 @@ def _load_tile(pages, slots, live, page_bytes, PAGE: tl.constexpr):
 
 
 @triton.jit
+def _load_wide_tile(pages, slots, live, page_columns, PAGE: tl.constexpr):
+    """Values and rotary columns of chosen tokens, both bfloat16."""
+    rows = pages + (slots // PAGE).to(tl.int64) * page_columns + (slots % PAGE) * (VALUES + ROPE)
+    there = live[:, None]
+    values = tl.load(rows[:, None] + tl.arange(0, VALUES)[None, :], mask=there, other=0.0)
+    ropes = tl.load(rows[:, None] + VALUES + tl.arange(0, ROPE)[None, :], mask=there, other=0.0)
+    return values, ropes
+
+
+@triton.jit
 def sparse_latent_kernel(
     q, pages, indices, out, sinks, scale, heads, q_token, q_head, out_token, out_head, indices_row,
-    page_bytes,
+    page_step,
     PAGE: tl.constexpr, CHOSEN: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
+    STAGES: tl.constexpr, WIDE: tl.constexpr, GPU: tl.constexpr,
 ):  # fmt: skip
-    """`ROWS` heads of a query token; grid: tokens, blocks of heads."""
+    """`ROWS` heads of a query token; grid: tokens, blocks of heads.
+
+    `page_step`: elements from one page to the next. `WIDE`: rows are of bfloat16, not of FP8.
+    """
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     is_head = head < heads
@@ -60,23 +77,30 @@ def sparse_latent_kernel(
     q_values = tl.load(q_rows[:, None] + column[None, :], mask=is_head[:, None], other=0.0)
     rope = VALUES + tl.arange(0, ROPE)
     q_rope = tl.load(q_rows[:, None] + rope[None, :], mask=is_head[:, None], other=0.0)
-    q_values = q_values.to(tl.float32) * (scale * LOG2E)
-    q_rope = q_rope.to(tl.float32) * (scale * LOG2E)
+    if not (WIDE and GPU):
+        q_values = q_values.to(tl.float32)
+        q_rope = q_rope.to(tl.float32)
     top = tl.full([ROWS], -1e30, tl.float32)
     mass = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, VALUES], tl.float32)
-    for first in tl.range(0, CHOSEN, TILE, num_stages=1):
+    for first in tl.range(0, CHOSEN, TILE, num_stages=STAGES):
         at = first + tl.arange(0, TILE)
         slots = tl.load(indices + token * indices_row + at, mask=at < CHOSEN, other=-1)
         live = slots >= 0
-        values, ropes = _load_tile(pages, tl.maximum(slots, 0), live, page_bytes, PAGE)
+        if WIDE:
+            values, ropes = _load_wide_tile(pages, tl.maximum(slots, 0), live, page_step, PAGE)
+        else:
+            values, ropes = _load_tile(pages, tl.maximum(slots, 0), live, page_step, PAGE)
+        values, ropes = operand(values, GPU), operand(ropes, GPU)
         logits = tl.dot(q_values, tl.trans(values), input_precision="ieee")
         logits = tl.dot(q_rope, tl.trans(ropes), logits, input_precision="ieee")
-        logits = tl.where(live[None, :], logits, float("-inf"))
+        logits = tl.where(live[None, :], logits * (scale * LOG2E), float("-inf"))
         most = tl.maximum(top, tl.max(logits, 1))
         shrink = tl.exp2(top - most)
         p = tl.exp2(logits - most[:, None])
         mass = mass * shrink + tl.sum(p, 1)
+        if WIDE:
+            p = operand(rounded(p, tl.bfloat16, GPU), GPU)
         acc = tl.dot(p, values, acc * shrink[:, None], input_precision="ieee")
         top = most
     if sinks is not None:
@@ -84,5 +108,5 @@ def sparse_latent_kernel(
         mass = tl.where(mass > 0, mass + tl.exp2(tl.where(mass > 0, sink - top, 0.0)), 0.0)
     acc = acc / tl.where(mass > 0, mass, 1.0)[:, None]
     out_rows = out + token * out_token + head * out_head
-    rounded = acc.to(out.dtype.element_ty)
-    tl.store(out_rows[:, None] + column[None, :], rounded, mask=is_head[:, None])
+    acc = rounded(acc, out.dtype.element_ty, GPU)
+    tl.store(out_rows[:, None] + column[None, :], acc, mask=is_head[:, None])

@@ -42,7 +42,7 @@ class Finding(NamedTuple):
         return f"{self.name.rstrip(',')} {self.difference:.0e}" if self.limit else self.name
 
 
-class Answer(NamedTuple):
+class Asked(NamedTuple):
     """A prompt and its answer."""
 
     tokens: list[int]
@@ -71,9 +71,7 @@ class Served:
     def _keep(self, _: str, start: int, logits: torch.Tensor) -> None:
         self._segments.append((start, logits))
 
-    def ask(
-        self, tokens: Sequence[int], *, answer: int, pictures: Sequence[Picture] = ()
-    ) -> Answer:
+    def ask(self, tokens: Sequence[int], *, answer: int, pictures: Sequence[Picture] = ()) -> Asked:
         """Answer one prompt alone."""
         self._segments.clear()
         self._asked += 1
@@ -95,10 +93,10 @@ class Served:
                 raise RuntimeError("the pool of the self-check is too small for this model")
         cuts = tuple((start, start + len(logits)) for start, logits in self._segments)
         logits = torch.cat([logits for _, logits in self._segments])
-        return Answer([*tokens, *new[:-1]], cuts[0][0], cuts, logits)
+        return Asked([*tokens, *new[:-1]], cuts[0][0], cuts, logits)
 
     def equal(
-        self, asked: Answer, after: Answer | None = None
+        self, asked: Asked, after: Asked | None = None
     ) -> tuple[torch.Tensor, torch.Tensor] | tuple[()]:
         """Return the logits of a `DynamicCache` on the same chunks, and ours, to be equal.
 

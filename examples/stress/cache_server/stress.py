@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
         return not (self.wrong or self.stuck or any(self.leftovers.values()))
 
 
-class Clients:
+class Crew:
     """A fixed number of client processes; a killed one is replaced."""
 
     def __init__(self, address: str, folder: Path, clients: int, seed: int) -> None:
@@ -126,29 +126,29 @@ def stress(
     with tempfile.TemporaryDirectory() as name:
         server = ServerProcess(Path(name), size=ARENA)
         with server:
-            running = Clients(server.address, Path(name), clients, seed)
+            crew = Crew(server.address, Path(name), clients, seed)
             stuck, kills, restarts = 0, 0, 0
             try:
-                while (done := running.operations) < operations and not stuck:
+                while (done := crew.operations) < operations and not stuck:
                     time.sleep(draw.uniform(0, LONGEST_PAUSE))
                     while done >= (kills + 1) * kill_every:  # they go on during a restart
-                        running.kill(draw.randrange(clients))
+                        crew.kill(draw.randrange(clients))
                         kills += 1
                     if done >= (restarts + 1) * operations // (server_kills + 1):
                         server.kill()
                         server.start()
                         restarts += 1
-                    stuck = running.stuck
+                    stuck = crew.stuck
             finally:
-                stuck += running.end()
+                stuck += crew.end()
             checked, leftovers = look(server)
             return Outcome(
-                running.operations,
-                running.started,
+                crew.operations,
+                crew.started,
                 kills,
                 restarts,
                 time.monotonic() - began,
-                running.complaints(),
+                crew.complaints(),
                 stuck,
                 checked,
                 leftovers,

@@ -24,6 +24,8 @@ from kvproof.kernels.paged_decode.launch import constants, shape_of_problem
 from kvproof.kernels.paged_decode.triton_kernel import paged_decode_kernel
 from kvproof.kernels.paged_prefill import plans
 from kvproof.kernels.paged_prefill.triton_kernel_hopper import prefill_hopper
+from kvproof.kernels.sparse_latent import launch as sparse_launch
+from kvproof.kernels.sparse_latent.triton_kernel import sparse_latent_kernel
 
 POINTERS = {
     "q": "*bf16", "out": "*bf16", "block_table": "*i32", "lengths": "*i32", "sinks": "*fp32",
@@ -34,12 +36,13 @@ POINTERS = {
 }  # fmt: skip
 
 
-def shared_bytes(source_of, kernel, fixed, *, known=None, **options):
+def shared_bytes(source_of, kernel, fixed, *, known=None, even=(), **options):
+    """`even`: numbers that 16 divides."""
     types = POINTERS | (known or {})
     names = kernel.arg_names
     signature = {n: "constexpr" if n in fixed else types.get(n, "i32") for n in names}
     aligned = {(i,): [["tt.divisibility", 16]] for i, n in enumerate(names)
-               if signature[n].startswith("*")}  # fmt: skip
+               if signature[n].startswith("*") or n in even}  # fmt: skip
     source = source_of(kernel, signature, {(names.index(n),): v for n, v in fixed.items()}, aligned)
     made = compiled(source, target=GPUTarget("cuda", 90, 32), options=options or {"num_warps": 4})
     return made.metadata.shared
@@ -77,6 +80,16 @@ def sparse(*, heads, chosen):
     fixed = {"HEADS": heads, "HEAD_BLOCKS": -(-heads // 64), "LEAST": launch.LEAST_TILES,
              "SIZE": chosen, "SMALL": chosen < 100}  # fmt: skip
     return shared_bytes(GluonASTSource, sparse_latent_hopper, fixed, known=QUERIES)
+
+
+def sparse_wide(*, page, chosen, even):
+    tiles = sparse_launch.WIDE
+    fixed = {"PAGE": page, "CHOSEN": chosen, "ROWS": tiles.rows, "TILE": tiles.tile,
+             "STAGES": tiles.stages, "WIDE": True, "GPU": True, "sinks": None}  # fmt: skip
+    return shared_bytes(
+        ASTSource, sparse_latent_kernel, fixed, known={"pages": "*bf16"}, even=even,
+        num_warps=tiles.warps,
+    )  # fmt: skip
 
 
 def combine(*, columns, step, each):
@@ -131,8 +144,8 @@ def prefill(*, page, head_dim, copiers):
     return shared_bytes(GluonASTSource, prefill_hopper, fixed, known=known)
 
 
-COMPILED = {"latent": latent, "narrow": narrow, "sparse": sparse, "combine": combine,
-            "portable": portable, "prefill": prefill}  # fmt: skip
+COMPILED = {"latent": latent, "narrow": narrow, "sparse": sparse, "sparse_wide": sparse_wide,
+            "combine": combine, "portable": portable, "prefill": prefill}  # fmt: skip
 
 if __name__ == "__main__":
     launches = [dict(each) for each in json.loads(sys.argv[1])]

@@ -193,10 +193,36 @@ def flash_mla(
     return found, None
 
 
+def flash_mla_sparse(q, kv, indices, sm_scale, d_v=512, attn_sink=None, out=None):
+    assert q.shape[1] in (8, 16, 32, 64, 128)
+    assert kv.shape[1:] == (1, 576)
+    assert indices.shape[1] == 1
+    assert indices.shape[2] % 128 == 0
+    assert out.shape == (*q.shape[:2], d_v)
+    sparse_latent_torch(
+        q, kv, indices[:, 0], out=out, scale=sm_scale, sinks=attn_sink, compute=torch.float64
+    )
+    return out, None, None
+
+
 def deep_gemm_schedule(context_lens, block_size, num_sms):
     assert context_lens.dtype == torch.int32
     assert block_size in (32, 64)
     return torch.zeros(num_sms + 1, 2, dtype=torch.int32)
+
+
+def deep_gemm_chunk(q, kv, weights, cu_seqlen_ks, cu_seqlen_ke, max_seqlen_k):
+    keys, scales = kv
+    assert q[1] is None
+    assert keys.dtype == torch.float8_e4m3fn
+    assert keys.shape == (len(scales), 128)
+    assert not cu_seqlen_ks.any()
+    found = torch.full((len(weights), max_seqlen_k), 1e9)  # what nobody cleans
+    products = torch.einsum("thd,nd->thn", q[0].float(), keys.float()).relu()
+    scores = torch.einsum("thn,th->tn", products, weights) * scales
+    for row, mine, end in zip(found, scores, cu_seqlen_ke.tolist(), strict=True):
+        row[:end] = mine[:end]
+    return found
 
 
 def deep_gemm_scores(

@@ -33,10 +33,12 @@ MODULES = {
     "vllm.v1.worker.mamba_utils": {"batch_memcpy": moves.batch_memcpy},
     "vllm.v1.kv_cache_interface": {"KVQuantMode": attention.KVQuantMode},
     "vllm.third_party.flashmla.flash_mla_interface": {
+        "flash_mla_sparse_fwd": attention.flash_mla_sparse,
         "flash_mla_with_kvcache": attention.flash_mla,
         "get_mla_metadata": attention.flash_mla_schedule,
     },
     "vllm.utils.deep_gemm": {
+        "fp8_fp4_mqa_logits": attention.deep_gemm_chunk,
         "fp8_fp4_paged_mqa_logits": attention.deep_gemm_scores,
         "get_paged_mqa_logits_metadata": attention.deep_gemm_schedule,
     },

@@ -194,9 +194,12 @@ LAUNCHES = [
     {"kernel": "narrow", "page": 12, "heads": 40, "q_tokens": 4},
     {"kernel": "sparse", "heads": 128, "chosen": 2048},
     {"kernel": "sparse", "heads": 40, "chosen": 65},
+    {"kernel": "sparse_wide", "page": 1, "chosen": 33, "even": ["q_token", "q_head"]},
+    {"kernel": "sparse_wide", "page": 64, "chosen": 2048,
+     "even": ["q_token", "q_head", "out_token", "out_head", "indices_row", "page_step"]},
     {"kernel": "combine", "columns": 64, "step": 64, "each": 1},
     {"kernel": "combine", "columns": 512, "step": 4, "each": 8},
-]
+]  # fmt: skip
 
 
 @pytest.mark.slow(reason="compiles every launch")

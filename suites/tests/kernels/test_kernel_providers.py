@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +30,7 @@ from kvproof.kernels.providers import (
     lmcache,
     lmdeploy,
     sglang,
+    variants,
     vllm,
     vllm_deepgemm,
     vllm_fa3,
@@ -42,6 +44,7 @@ from kvproof.kernels.providers.engine import (
     tokens_of,
 )
 from kvproof.kernels.registry import provider, provider_names
+from kvproof.kernels.source import Source
 from kvproof.kernels.sparse_latent import cells as sparse_cells
 from kvproof.kernels.sparse_latent import sweep as sparse
 from kvproof.kernels.state_copy import sweep as state
@@ -105,12 +108,16 @@ CELLS = {
             "tokens": 2, "heads": 64, "context": 150, "chosen": 64, "holes": "none", **change,
         })
         for change in ({}, {"holes": "tail", "sinks": True}, {"heads": 128, "chosen": 128},
-                       {"page": 16}, {"heads": 40}, {"chosen": 65})
+                       {"page": 16}, {"heads": 40}, {"chosen": 65},
+                       {"kv_dtype": "bf16", "chosen": 128, "heads": 16},
+                       {"kv_dtype": "bf16", "chosen": 128, "sinks": True, "holes": "all"},
+                       {"kv_dtype": "bf16", "heads": 40}, {"kv_dtype": "bf16", "chosen": 64})
     ],
     "indexer": [
         indexer_cells.cell(**{"batch": 2, "context": 150, "chosen": 20, **change})
         for change in ({}, {"q_tokens": 2}, {"page": 32, "heads": 32}, {"page": 16}, {"heads": 40},
-                       {"q_tokens": 3}, {"slots": True}, {"lengths": "edges"})
+                       {"q_tokens": 3}, {"slots": True}, {"lengths": "edges"},
+                       {"q_tokens": 30, "batch": 1})
     ],
     "block_transfer": [
         transfer_cells.cell(**{
@@ -325,3 +332,50 @@ def test_the_engine_still_takes_what_is_passed(module, name, fake):
     assert set(mine) <= set(names), f"{file}: {name} does not take {set(mine) - set(names)}"
     # What is passed by position has to stand where the engine has it.
     assert names[:needed] == required[:needed], f"{file}: {name} begins with {names[:needed]}"
+
+
+PREFILLS = {
+    "one_copier": (1, False),
+    "two_copiers": (2, False),
+    "gathered": (1, True),
+}
+
+
+@pytest.mark.parametrize("name", PREFILLS)
+def test_a_form_of_the_prefill_is_the_chosen_plan_with_one_change(monkeypatch, name):
+    chosen = variants.plans.Plan(rows=128, tile=64, stages=2, hopper=True, splits=4)
+    monkeypatch.setattr(variants.plans, "choose", lambda *_: chosen)
+    sent = {}
+    monkeypatch.setattr(variants, "paged_prefill", lambda **named: sent.update(named))
+    case = CELLS["paged_prefill"][0]
+    arguments = prefill.KERNEL.make(case, Source(seed=0, device="cpu")).arguments
+    getattr(variants, name)().kernels["paged_prefill"].prepare(case, arguments)()
+    copiers, gather = PREFILLS[name]
+    assert sent.pop("plan") == dataclasses.replace(chosen, copiers=copiers, gather=gather)
+    assert sent == arguments
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, ""),
+        ({"kv_dtype": "fp8"}, "pages are copied directly"),
+        ({"page": 4}, "pages are copied directly"),
+        ({"new": 20}, "a chunk has at least 40 new tokens"),
+    ],
+)
+def test_a_form_of_the_prefill_needs_its_kernel(monkeypatch, change, why):
+    entry = variants.gathered().kernels["paged_prefill"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    assert entry.unsupported(prefill_cells.cell(**{"new": 2048, **change})).startswith(why)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
+    assert "compute capability 9" in entry.unsupported(prefill_cells.cell())
+
+
+def test_the_portable_decode_is_right_where_another_kernel_would_be_chosen():
+    entry = variants.portable().kernels["paged_decode"]
+    assert "only latent rows" in entry.unsupported(decode_cells.cell())
+    case = decode_cells.cell(**{**LATENT, "batch": 2, "context": 20, "heads": 3})
+    assert entry.unsupported(case) == ""
+    judge(decode.KERNEL, entry, case)

@@ -23,9 +23,20 @@ def problem(case, seed=0):
     return KERNEL.make(case, Source(seed=seed, device=DEVICE)).arguments
 
 
+@pytest.mark.parametrize("kv_dtype", ["fp8", "bf16"])
 @pytest.mark.parametrize("holes", ["tail", "none", "mixed", "all"])
-def test_torch_is_right_too(holes):
-    judge(KERNEL, TORCH, small(holes=holes, sinks=True))
+def test_torch_is_right_too(holes, kv_dtype):
+    judge(KERNEL, TORCH, small(holes=holes, sinks=True, kv_dtype=kv_dtype))
+
+
+def test_rows_of_bfloat16_are_the_columns_themselves():
+    """One query sees one token: the answer is its values, bit for bit."""
+    columns = torch.randn(1, 4, 576, device=DEVICE).bfloat16()
+    q = torch.ones(1, 1, 576, dtype=torch.bfloat16, device=DEVICE)
+    out = torch.empty(1, 1, 512, dtype=torch.bfloat16, device=DEVICE)
+    chosen = torch.tensor([[-1, 2]], dtype=torch.int32, device=DEVICE)
+    sparse_latent(q, columns, chosen, out=out, scale=1.0)
+    assert torch.equal(out[0, 0], columns[0, 2, :512])
 
 
 def test_the_reference_agrees_with_a_softmax_written_by_hand():
@@ -87,7 +98,8 @@ WRONG = {
     "q is torch.float16": lambda a: {"q": a["q"].half()},
     "pages has shape": lambda a: {"pages": a["pages"][..., :584]},
     "pages is torch.int8": lambda a: {"pages": a["pages"].view(torch.int8)},
-    "rows of a page lie 656 bytes apart": lambda a: {"pages": a["pages"][:, ::2]},
+    "pages has shape (6, 16, 656)": lambda a: {"pages": a["pages"].bfloat16()},
+    "rows of a page lie 656 elements apart": lambda a: {"pages": a["pages"][:, ::2]},
     "indices has shape (1, 20)": lambda a: {"indices": a["indices"][:1]},
     "indices is torch.int64": lambda a: {"indices": a["indices"].long()},
     "indices names no token": lambda a: {"indices": a["indices"][:, :0]},
@@ -114,10 +126,11 @@ def test_a_slot_that_is_none_is_named_if_asked_for(slot):
         sparse_latent(**arguments, check_contents=True)
 
 
-def test_pages_that_lie_apart_are_read_in_place():
-    arguments = problem(small())
+@pytest.mark.parametrize("kv_dtype", ["fp8", "bf16"])
+def test_pages_that_lie_apart_are_read_in_place(kv_dtype):
+    arguments = problem(small(kv_dtype=kv_dtype))
     expected = reference({}, arguments)["out"]
-    apart = torch.zeros(len(arguments["pages"]), 3, 16, 656, dtype=torch.uint8, device=DEVICE)
+    apart = arguments["pages"].new_zeros(len(arguments["pages"]), 3, *arguments["pages"].shape[1:])
     apart[:, 1] = arguments["pages"]
     sparse_latent(**{**arguments, "pages": apart[:, 1]})
     error = (arguments["out"].double() - expected.double()).norm() / expected.double().norm()
@@ -136,6 +149,7 @@ def test_on_hopper_whole_pages_have_a_kernel_of_their_own(monkeypatch):
     assert launch._taken(given)
     apart = torch.zeros(6, 2, 16, 656, dtype=torch.uint8)
     assert not launch._taken({**given, "pages": apart[:, 0]})
+    assert not launch._taken({**given, "pages": torch.zeros(6, 16, 576, dtype=torch.bfloat16)})
     assert not launch._taken({**given, "q": torch.zeros(2, 3, 1152)[..., ::2]})
 
 
