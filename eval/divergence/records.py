@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -10,10 +9,8 @@ import msgspec
 
 from kvproof.eval.divergence.client import Abilities
 from kvproof.eval.divergence.prompts import Text
-from kvproof.harness.errors import UsageError
+from kvproof.eval.run.files import read_options
 from kvproof.harness.records.run_directory import (
-    EVALUATION,
-    LineFile,
     Manifest,
     read_lines,
     read_manifest,
@@ -110,27 +107,7 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="lost", tag_field="rec
 
 Record: TypeAlias = "Served | Measured | Lost"
 
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Served | Measured | Lost).decode
-
-
-class Writer:
-    """Appends to one run's directory; thread-safe. Raises UsageError."""
-
-    def __init__(self, directory: Path, manifest: Manifest) -> None:
-        self.directory, self._lock = directory, threading.Lock()
-        if (directory / "run.json").exists():
-            raise UsageError(f"{str(directory)!r} holds a run", "choose another --output")
-        self._file = LineFile(directory, manifest, LINES)
-
-    def write(self, record: Record) -> None:
-        """Append one record and flush it to the operating system."""
-        with self._lock:
-            self._file.append(_encode(record) + b"\n")
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
 
 class DivergenceRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,25 +120,10 @@ class DivergenceRun(msgspec.Struct, frozen=True, kw_only=True):
     torn: int = 0
 
 
-def is_divergence(directory: Path) -> bool:
-    """Whether a directory holds such a run."""
-    try:
-        manifest = read_manifest(directory)
-    except UsageError:
-        return False
-    return manifest.verb == EVALUATION and KEY in manifest.config
-
-
 def read_divergence(directory: Path) -> DivergenceRun:
     """Read a run directory. Raises UsageError if it holds no such run."""
     manifest = read_manifest(directory)
-    try:
-        options = msgspec.convert(manifest.config[KEY], Options)
-    except (KeyError, msgspec.ValidationError) as error:
-        raise UsageError(
-            f"{str(directory)!r} holds no run of kvproof eval divergence: {error}",
-            "give the directory that it printed",
-        ) from error
+    options = read_options(directory, KEY, Options)
     records, torn = read_lines(directory / LINES, _decode)
     return DivergenceRun(
         directory=directory, manifest=manifest, options=options, records=records, torn=torn

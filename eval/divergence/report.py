@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
-import jinja2
 import msgspec
 from rich.console import Console
 
-from kvproof import reports
 from kvproof.eval.divergence.judge import ALLOWED, Figures, Judgement, Row, judge
 from kvproof.eval.divergence.records import DivergenceRun, Lost, Measured, Options, Served
+from kvproof.eval.verdict.page import (
+    Table,
+    escaped,
+    html_page,
+    markdown_table,
+    print_table,
+    print_verdict,
+    write_files,
+)
 from kvproof.harness.errors import Exit
-from kvproof.harness.records.run_directory import store
-from kvproof.reports.render.console import TONES, Screen
-from kvproof.reports.values.svg import Table as Drawn
-from kvproof.reports.values.text import MARKS, clean, cut, one_line, percent, plural
+from kvproof.reports.render.console import Screen
+from kvproof.reports.values.text import MARKS, clean, one_line, percent, plural
 
 VERDICTS = {"pass": Exit.PASS, "inconclusive": Exit.INCONCLUSIVE, "fail": Exit.FAILURE}
 
@@ -49,16 +52,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return VERDICTS[self.verdict]
 
 
-class Table(NamedTuple):
-    """A heading, column names, and cells; the first `words` columns are text."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    words: int
-    note: str = ""
-
-
 def summarise(run: DivergenceRun) -> Summary:
     """Judge all records of a run."""
     return Summary(
@@ -74,13 +67,7 @@ def summarise(run: DivergenceRun) -> Summary:
 def render(run: DivergenceRun) -> Summary:
     """Write divergence.json, report.md and report.html. Raises UsageError."""
     summary = summarise(run)
-    files = {
-        "divergence.json": msgspec.json.format(msgspec.json.encode(summary)),
-        "report.md": markdown(summary).encode(errors="replace"),
-        "report.html": html(summary).encode(errors="replace"),
-    }
-    for name, data in files.items():
-        store(run.directory / name, data)
+    write_files(run.directory, "divergence.json", summary, markdown(summary), html(summary))
     return summary
 
 
@@ -90,18 +77,14 @@ def print_summary(summary: Summary, console: Console) -> None:
     for line in sentences(summary):
         screen.line(line)
     for table in (_brief(summary), *tables(summary)[1:]):
-        screen.heading(table.title)
-        screen.figures(Drawn(table.head, table.rows, table.words))
-        if table.note:
-            screen.line(table.note, "dim")
+        print_table(table, screen)
     screen.line()
     for finding in findings(summary):
         screen.line(finding)
     for death in summary.lost:
         if death.log:
             screen.line(clean(death.log[-2000:]), "dim", indent=2)
-    word = screen.text(f" {summary.verdict.upper()} ", TONES[summary.verdict])
-    screen.write(word.append_text(screen.text(f" {verdict_sentence(summary)}", "bold")))
+    print_verdict(summary.verdict, verdict_sentence(summary), screen)
     screen.line(f"Report:  {Path(summary.directory) / 'report.html'}")
     screen.line(f"Records: {summary.directory}")
 
@@ -193,10 +176,7 @@ def _rows(summary: Summary) -> Table:
 
 def _brief(summary: Summary) -> Table:
     """Return the first table for a terminal of 80 columns."""
-    whole = _rows(summary)
-    kept = (0, 2, 3, 4, 5, 7, 8, 11)
-    rows = tuple(tuple(row[at] for at in kept) for row in whole.rows)
-    return Table(whole.title, tuple(whole.head[at] for at in kept), rows, 1, whole.note)
+    return _rows(summary).columns((0, 2, 3, 4, 5, 7, 8, 11), words=1)
 
 
 _HEAD = ("", "answers", "hits", "tokens", "flips", "largest", "p99.9", "mean KL")
@@ -246,52 +226,22 @@ def _answer(each: Measured, limit: float) -> tuple[str, ...]:
 def markdown(summary: Summary) -> str:
     """The report as Markdown."""
     lines = ["# Divergence per token", ""]
-    lines += [f"**{summary.verdict}**: {_escaped(verdict_sentence(summary))}", ""]
-    lines += [f"- {_escaped(finding)}" for finding in findings(summary)]
-    lines += ["", *(f"- {_escaped(each)}" for each in sentences(summary))]
+    lines += [f"**{summary.verdict}**: {escaped(verdict_sentence(summary))}", ""]
+    lines += [f"- {escaped(finding)}" for finding in findings(summary)]
+    lines += ["", *(f"- {escaped(each)}" for each in sentences(summary))]
     for table in tables(summary):
-        lines += ["", f"## {_escaped(table.title)}", "", _line(table.head)]
-        lines.append(_line(("---",) * table.words + ("--:",) * (len(table.head) - table.words)))
-        lines += [_line(tuple(map(_escaped, row))) for row in table.rows]
-        lines += ["", table.note] if table.note else []
+        lines += markdown_table(table)
     return "\n".join([*lines, ""])
-
-
-def _line(cells: tuple[str, ...]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _escaped(text: str) -> str:
-    for sign in "\\`*_[]<>|":
-        text = text.replace(sign, f"\\{sign}")
-    return one_line(text)
 
 
 def html(summary: Summary) -> str:
     """The report as one page."""
-    return (
-        _environment()
-        .get_template("divergence.html.j2")
-        .render(
-            summary=summary,
-            verdict=verdict_sentence(summary),
-            findings=list(findings(summary)),
-            sentences=sentences(summary),
-            tables=tables(summary),
-            logs=[(each.configuration, clean(each.log)) for each in summary.lost if each.log],
-        )
+    return html_page(
+        "divergence.html.j2",
+        summary=summary,
+        verdict=verdict_sentence(summary),
+        findings=list(findings(summary)),
+        sentences=sentences(summary),
+        tables=tables(summary),
+        logs=[(each.configuration, clean(each.log)) for each in summary.lost if each.log],
     )
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    folders = [Path(__file__).parents[1] / "templates", Path(reports.__file__).parent / "templates"]
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folders),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters["brief"] = lambda value: cut(value, 8000)
-    return made

@@ -14,7 +14,7 @@ import msgspec
 
 from kvproof.eval.long_context.grade import RULES, Reference, best, grade, score
 from kvproof.eval.run.config import Protocol
-from kvproof.eval.run.protocol import Asked, Request
+from kvproof.eval.run.protocol import Exchange, Request
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.chat_client import ChatClient
 
@@ -145,11 +145,11 @@ class Rows:
         """Sample of a request."""
         return self.file.cards[request.number]
 
-    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Asked:
+    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Exchange:
         """Send the messages of a row, for as many tokens as its data set and the protocol allow."""
         row = self.file.row(request.number)
         most = min(row.max_tokens or protocol.max_tokens, protocol.max_tokens)
-        return Asked(encode(row.messages), client.chat(row.messages, max_tokens=most))
+        return Exchange(encode(row.messages), client.chat(row.messages, max_tokens=most))
 
     def extract(self, request: Request, text: str) -> str | None:
         """Grade of a text."""

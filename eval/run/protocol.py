@@ -68,7 +68,7 @@ class Question(Interface):
         """The answer that is right, as `Material.extract` returns it."""
 
 
-class Asked(NamedTuple):
+class Exchange(NamedTuple):
     """A request with its reply."""
 
     prompt: bytes
@@ -88,7 +88,7 @@ class Material(Interface):
     def sample(self, request: Request) -> Question:
         """Sample of a request."""
 
-    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Asked:
+    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Exchange:
         """Send the request of a sample, and further turns."""
 
     def extract(self, request: Request, text: str) -> str | None:
@@ -115,18 +115,18 @@ class Questions:
         del request  # of the same sample in another pass nothing differs
         return self.truncation.apply(self.prompts.render(sample))
 
-    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Asked:
+    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Exchange:
         """Send the prompt; for a pair also the second one, with the first answer."""
         sample = self.sample(request)
         prompt, cut = self.prompt(request, sample)
         sent = prompt.encode(errors="surrogatepass")
         if not self.prompts.second:
-            return Asked(sent, client.ask(prompt), cut)
+            return Exchange(sent, client.ask(prompt), cut)
         first = client.ask(prompt, max_tokens=protocol.thought_tokens)
         if first.outcome != "answered":
-            return Asked(sent, first, cut)
+            return Exchange(sent, first, cut)
         second = client.ask(self.prompts.render_second(sample, first.text))
-        return Asked(sent, joined(first, second), cut)
+        return Exchange(sent, joined(first, second), cut)
 
     def extract(self, request: Request, text: str) -> str | None:
         """Letter of an answer, by the official rules."""
@@ -247,12 +247,12 @@ class RequestLoop:
         """The first pass of a sample fills the cache for its later ones."""
         return self.protocol.order == "samples" and request.phase == "cold" and self.fresh
 
-    def _asked(self, request: Request) -> Asked:
+    def _asked(self, request: Request) -> Exchange:
         found = self.material.ask(self.client, request, self.protocol)
         self._seen.add(request.number)
         return found
 
-    def _record(self, request: Request, asked: Asked, at: float) -> SampleRecord:
+    def _record(self, request: Request, asked: Exchange, at: float) -> SampleRecord:
         sample, reply = self.material.sample(request), asked.reply
         answered = reply.outcome == "answered"
         return SampleRecord(

@@ -6,7 +6,6 @@ same command with the same directory resumes it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +17,6 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.http.chat_completion import Outcome, Usage
 from kvproof.harness.records.run_directory import (
     EVALUATION,
-    LineFile,
     Manifest,
     read_lines,
     read_manifest,
@@ -172,7 +170,6 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored", tag_field=
 
 Record = SampleRecord | ServerRecord | ServerDied | Finished | Scored
 
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Record).decode
 
 
@@ -189,24 +186,6 @@ class EvalRun(msgspec.Struct, frozen=True, kw_only=True):
     def samples(self) -> list[SampleRecord]:
         """All samples, in the order of completion."""
         return samples_of(self.records)
-
-
-class Writer:
-    """Appends to one run's directory; thread-safe. Raises UsageError."""
-
-    def __init__(self, directory: Path, manifest: Manifest) -> None:
-        self.directory, self._lock = directory, threading.Lock()
-        self._samples = LineFile(directory, manifest, SAMPLES)
-
-    def write(self, record: Record) -> None:
-        """Append one record and flush it to the operating system."""
-        line = _encode(record) + b"\n"
-        with self._lock:
-            self._samples.append(line)
-
-    def close(self) -> None:
-        """Close the file; the run can still be resumed."""
-        self._samples.close()
 
 
 def read_eval(directory: Path) -> EvalRun:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kvproof.eval.run.config import Configuration, Judge
 from kvproof.eval.scbench.data import Task
 from kvproof.eval.scbench.protocol import LEVELS
-from kvproof.eval.scbench.records import Asked, Lost, Options
+from kvproof.eval.scbench.records import Answer, Lost, Options
 from kvproof.harness.statistics import at_least, clopper_pearson, holm, mcnemar
 from kvproof.reports.values.text import percent, plural
 
@@ -60,11 +60,11 @@ class TaskScore(msgspec.Struct, frozen=True, kw_only=True):
     after: float
 
 
-Recomputed = dict[str, Asked]
+Recomputed = dict[str, Answer]
 """By prompt."""
 
 
-def judge(options: Options, answers: Sequence[Asked], lost: Sequence[Lost]) -> list[Row]:
+def judge(options: Options, answers: Sequence[Answer], lost: Sequence[Lost]) -> list[Row]:
     """Judge every load of every judged configuration."""
     config = options.config
     base = _of(answers, config.baseline.name)
@@ -84,11 +84,11 @@ def judge(options: Options, answers: Sequence[Asked], lost: Sequence[Lost]) -> l
     ]
 
 
-def _of(answers: Sequence[Asked], name: str) -> Recomputed:
+def _of(answers: Sequence[Answer], name: str) -> Recomputed:
     return {each.prompt: each for each in answers if each.configuration == name}
 
 
-def _at(answers: Sequence[Asked], name: str, level: str) -> list[Asked]:
+def _at(answers: Sequence[Answer], name: str, level: str) -> list[Answer]:
     return [each for each in answers if (each.configuration, each.level) == (name, level)]
 
 
@@ -96,7 +96,7 @@ def _row(
     options: Options,
     one: Configuration,
     level: str,
-    found: Sequence[Asked],
+    found: Sequence[Answer],
     base: Recomputed,
     control: Recomputed,
 ) -> Row:
@@ -133,7 +133,7 @@ def _row(
     )
 
 
-def _hits(later: Sequence[Asked], limits: Judge) -> int:
+def _hits(later: Sequence[Answer], limits: Judge) -> int:
     """Prompts of which the cache held so much that it was not a common first line."""
     return sum(
         (each.cached_tokens or 0) >= limits.min_cached * (each.prompt_tokens or 1) for each in later
@@ -148,9 +148,9 @@ def _doubts(
     limits: Judge,
     one: Configuration,
     level: str,
-    later: Sequence[Asked],
+    later: Sequence[Answer],
     base: Recomputed,
-    found: Sequence[Asked],
+    found: Sequence[Answer],
 ) -> Iterator[str]:
     """Why the pairs are no evidence."""
     hits = _hits(later, limits)
@@ -184,7 +184,7 @@ def _verdict(row: Row, options: Options) -> Row:
     return replace(row, reasons=(*failed, *reasons), verdict=verdict)
 
 
-def task_scores(options: Options, answers: Sequence[Asked]) -> list[TaskScore]:
+def task_scores(options: Options, answers: Sequence[Answer]) -> list[TaskScore]:
     """Mean scores by mode, task and turn, from a hit and recomputed."""
     base = _of(answers, options.config.baseline.name)
     by: dict[tuple[str, str, Task, int], list[tuple[float, float]]] = {}

@@ -21,7 +21,7 @@ from kvproof.eval.run.protocol import request_fields
 from kvproof.eval.run.records import ServerRecord, asked_as
 from kvproof.eval.run.server import Serving, key_of, serving
 from kvproof.eval.scbench.data import Session
-from kvproof.eval.scbench.records import Asked, Lost, Mode, Record
+from kvproof.eval.scbench.records import Answer, Lost, Mode, Record
 from kvproof.eval.scbench.tasks import MOST_TOKENS, question, score, shared_part
 from kvproof.harness.http.chat_client import ChatClient
 from kvproof.harness.isolation.supervised import Died
@@ -103,7 +103,7 @@ class _Ask(NamedTuple):
         if reply.outcome == "dropped":
             self.server.check()
         self.plan.write(
-            Asked(
+            Answer(
                 configuration=self.one.name,
                 level=level,
                 mode=prompt.mode,

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from kvproof.eval.run.config import EvalConfig
+from kvproof.eval.run.files import read_options
 from kvproof.eval.run.records import ServerRecord
 from kvproof.eval.scbench.data import Task
-from kvproof.harness.errors import UsageError
 from kvproof.harness.http.chat_completion import Outcome
 from kvproof.harness.records.run_directory import (
-    EVALUATION,
-    LineFile,
-    Manifest,
     read_lines,
-    read_manifest,
 )
 
 KEY = "scbench"
@@ -45,7 +40,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     weights: str = ""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field="record"):
+class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field="record"):
     """One answer."""
 
     configuration: str
@@ -74,29 +69,9 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="died", tag_field="rec
     log: str = ""
 
 
-Record = Asked | Lost | ServerRecord
+Record = Answer | Lost | ServerRecord
 
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Record).decode
-
-
-class Writer:
-    """Appends to one run's directory; thread-safe. Raises UsageError."""
-
-    def __init__(self, directory: Path, manifest: Manifest) -> None:
-        self._lock = threading.Lock()
-        if (directory / "run.json").exists():
-            raise UsageError(f"{str(directory)!r} holds a run", "choose another --output")
-        self._file = LineFile(directory, manifest, LINES)
-
-    def write(self, record: Record) -> None:
-        """Append one record and flush it to the operating system."""
-        with self._lock:
-            self._file.append(_encode(record) + b"\n")
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
 
 class ScbenchRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,30 +82,14 @@ class ScbenchRun(msgspec.Struct, frozen=True, kw_only=True):
     records: list[Record]
 
     @property
-    def answers(self) -> list[Asked]:
+    def answers(self) -> list[Answer]:
         """All answers."""
-        return [each for each in self.records if isinstance(each, Asked)]
-
-
-def is_scbench(directory: Path) -> bool:
-    """Whether a directory holds such a run."""
-    try:
-        manifest = read_manifest(directory)
-    except UsageError:
-        return False
-    return manifest.verb == EVALUATION and KEY in manifest.config
+        return [each for each in self.records if isinstance(each, Answer)]
 
 
 def read_scbench(directory: Path) -> ScbenchRun:
     """Read a run directory. Raises UsageError if it holds no such run."""
-    manifest = read_manifest(directory)
-    try:
-        options = msgspec.convert(manifest.config[KEY], Options)
-    except (KeyError, msgspec.ValidationError) as error:
-        raise UsageError(
-            f"{str(directory)!r} holds no run of kvproof eval scbench: {error}",
-            "give the directory that it printed",
-        ) from error
+    options = read_options(directory, KEY, Options)
     records, _ = read_lines(directory / LINES, _decode)
     return ScbenchRun(directory=directory, options=options, records=records)
 

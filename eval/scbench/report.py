@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
-import jinja2
 import msgspec
 from rich.console import Console
 
-from kvproof import reports
 from kvproof.eval.run.records import ServerRecord
 from kvproof.eval.scbench.judge import Row, TaskScore, judge, task_scores
 from kvproof.eval.scbench.records import Lost, Options, ScbenchRun
 from kvproof.eval.verdict.measured import Measured, measured, server_rows
-from kvproof.eval.verdict.tables import Table
+from kvproof.eval.verdict.page import (
+    Table,
+    escaped,
+    html_page,
+    markdown_table,
+    print_table,
+    print_verdict,
+    write_files,
+)
 from kvproof.harness.errors import Exit, worst
-from kvproof.harness.records.run_directory import store
-from kvproof.reports.render.console import TONES, Screen
-from kvproof.reports.values.svg import Table as Figures
-from kvproof.reports.values.text import MARKS, clean, cut, one_line, percent, plural
+from kvproof.reports.render.console import Screen
+from kvproof.reports.values.text import MARKS, clean, one_line, percent, plural
 
 _EXITS = {"pass": Exit.PASS, "inconclusive": Exit.INCONCLUSIVE, "fail": Exit.FAILURE}
 
@@ -64,13 +67,7 @@ def summarise(run: ScbenchRun) -> Summary:
 def render(run: ScbenchRun) -> Summary:
     """Write comparison.json, report.md and report.html into the run's directory."""
     summary = summarise(run)
-    files = {
-        "comparison.json": msgspec.json.format(msgspec.json.encode(summary)),
-        "report.md": markdown(summary).encode(errors="replace"),
-        "report.html": html(summary).encode(errors="replace"),
-    }
-    for name, data in files.items():
-        store(run.directory / name, data)
+    write_files(run.directory, "comparison.json", summary, markdown(summary), html(summary))
     return summary
 
 
@@ -155,67 +152,33 @@ def print_summary(summary: Summary, console: Console) -> None:
     """Sentence, loads and verdict."""
     screen = Screen(console)
     screen.line(f"{title(summary.options)}: {sentence(summary)}")
-    table = _loads(summary)
-    keep = (0, 1, 2, 3, 5, 6, 7, 8, 11, 12)
-    head, *rows = ([row[n] for n in keep] for row in (table.head, *table.rows))
-    screen.heading(table.title)
-    screen.figures(Figures(tuple(head), tuple(map(tuple, rows)), table.words))
+    loads = _loads(summary)
+    print_table(loads.columns((0, 1, 2, 3, 5, 6, 7, 8, 11, 12), loads.words), screen)
     screen.line()
     for finding in findings(summary):
         screen.line(finding)
-    word = screen.text(f" {summary.verdict.upper()} ", TONES[summary.verdict])
-    screen.write(word.append_text(screen.text(f" {verdict_sentence(summary)}", "bold")))
+    print_verdict(summary.verdict, verdict_sentence(summary), screen)
     screen.line(f"Report:  {Path(summary.directory) / 'report.html'}")
 
 
 def markdown(summary: Summary) -> str:
     """The report as Markdown."""
     lines = [f"# {title(summary.options)}", ""]
-    lines += [f"**{summary.verdict}**: {_escaped(verdict_sentence(summary))}", ""]
-    lines += [f"- {_escaped(each)}" for each in (*findings(summary), sentence(summary))]
+    lines += [f"**{summary.verdict}**: {escaped(verdict_sentence(summary))}", ""]
+    lines += [f"- {escaped(each)}" for each in (*findings(summary), sentence(summary))]
     for table in tables(summary):
-        lines += ["", f"## {table.title}", "", _line(table.head)]
-        lines.append(_line(("---",) * table.words + ("--:",) * (len(table.head) - table.words)))
-        lines += [_line(tuple(map(_escaped, row))) for row in table.rows]
-        lines += ["", table.note] if table.note else []
+        lines += markdown_table(table)
     return "\n".join([*lines, ""])
-
-
-def _line(cells: tuple[str, ...]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _escaped(text: str) -> str:
-    for sign in "\\`*_[]<>|":
-        text = text.replace(sign, f"\\{sign}")
-    return one_line(text)
 
 
 def html(summary: Summary) -> str:
     """The report as one page."""
-    return (
-        _environment()
-        .get_template("scbench.html.j2")
-        .render(
-            summary=summary,
-            title=title(summary.options),
-            verdict=verdict_sentence(summary),
-            lines=[*findings(summary), sentence(summary)],
-            tables=tables(summary),
-            logs=[(each.configuration, clean(each.log)) for each in summary.lost if each.log],
-        )
+    return html_page(
+        "scbench.html.j2",
+        summary=summary,
+        title=title(summary.options),
+        verdict=verdict_sentence(summary),
+        lines=[*findings(summary), sentence(summary)],
+        tables=tables(summary),
+        logs=[(each.configuration, clean(each.log)) for each in summary.lost if each.log],
     )
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    folders = [Path(__file__).parents[1] / "templates", Path(reports.__file__).parent / "templates"]
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folders),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters["brief"] = lambda value: cut(value, 8000)
-    return made

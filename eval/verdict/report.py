@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
-import jinja2
-import msgspec
 from rich.console import Console
 
-from kvproof import reports
 from kvproof.eval.run.records import EvalRun
+from kvproof.eval.verdict.page import (
+    escaped,
+    html_page,
+    markdown_table,
+    print_table,
+    print_verdict,
+    write_files,
+)
 from kvproof.eval.verdict.pairs import Row
 from kvproof.eval.verdict.summary import Summary, summarise
-from kvproof.eval.verdict.tables import Table, brief_comparison, brief_scores, tables
+from kvproof.eval.verdict.tables import brief_comparison, brief_scores, tables
 from kvproof.harness.errors import Exit
-from kvproof.harness.records.run_directory import store
-from kvproof.reports.render.console import TONES, Screen
-from kvproof.reports.values.svg import Table as Figures
-from kvproof.reports.values.text import clean, cut, one_line, percent, plural
+from kvproof.reports.render.console import Screen
+from kvproof.reports.values.text import clean, one_line, percent, plural
 
 _MOST_FLIPS = 12
 """Of one row on the terminal; files hold them all."""
@@ -36,13 +38,7 @@ def render(run: EvalRun) -> Summary:
 
 def write_reports(summary: Summary, directory: Path) -> None:
     """Write all formats. Raises UsageError."""
-    files: dict[str, bytes] = {
-        "comparison.json": msgspec.json.format(msgspec.json.encode(summary)),
-        "report.md": markdown(summary).encode(errors="replace"),
-        "report.html": html(summary).encode(errors="replace"),
-    }
-    for name, data in files.items():
-        store(directory / name, data)
+    write_files(directory, "comparison.json", summary, markdown(summary), html(summary))
 
 
 def findings(summary: Summary) -> Iterator[str]:
@@ -108,7 +104,7 @@ def print_summary(summary: Summary, console: Console) -> None:
     for note in summary.conditions.data.notes:
         screen.line(f"Note: {clean(note)}", "dim")
     for table in (brief_scores(summary), brief_comparison(summary)):
-        _print_table(table, screen)
+        print_table(table, screen)
     for title, ids in flips(summary, _MOST_FLIPS):
         screen.line(f"{title}: {ids}")
     for death in summary.deaths:
@@ -117,19 +113,11 @@ def print_summary(summary: Summary, console: Console) -> None:
     _print_verdict(summary, screen)
 
 
-def _print_table(table: Table, screen: Screen) -> None:
-    screen.heading(table.title)
-    screen.figures(Figures(table.head, table.rows, table.words))
-    if table.note:
-        screen.line(table.note, "dim")
-
-
 def _print_verdict(summary: Summary, screen: Screen) -> None:
     screen.line()
     for finding in findings(summary):
         screen.line(finding)
-    word = screen.text(f" {summary.verdict.upper()} ", TONES[summary.verdict])
-    screen.write(word.append_text(screen.text(f" {verdict_sentence(summary)}", "bold")))
+    print_verdict(summary.verdict, verdict_sentence(summary), screen)
     if summary.directory:
         screen.line(f"Report:  {Path(summary.directory) / 'report.html'}")
         screen.line(f"Records: {summary.directory}")
@@ -165,15 +153,12 @@ def markdown(summary: Summary) -> str:
         f"**{summary.verdict}**: {verdict_sentence(summary)}",
         "",
     ]
-    lines += [f"- {_escaped(finding)}" for finding in findings(summary)]
-    lines += ["", _escaped(sentence(summary)), ""]
-    lines += [f"- {_escaped(clean(note))}" for note in summary.conditions.data.notes]
+    lines += [f"- {escaped(finding)}" for finding in findings(summary)]
+    lines += ["", escaped(sentence(summary)), ""]
+    lines += [f"- {escaped(clean(note))}" for note in summary.conditions.data.notes]
     for table in tables(summary):
-        lines += ["", f"## {table.title}", "", _line(table.head)]
-        lines.append(_line(["---"] * table.words + ["--:"] * (len(table.head) - table.words)))
-        lines += [_line(row) for row in table.rows]
-        lines += ["", table.note] if table.note else []
-    found = [f"- {_escaped(title)}: {_escaped(ids)}" for title, ids in flips(summary)]
+        lines += markdown_table(table)
+    found = [f"- {escaped(title)}: {escaped(ids)}" for title, ids in flips(summary)]
     return "\n".join([*lines, *(["", "## Flips", "", *found] if found else []), ""])
 
 
@@ -182,43 +167,16 @@ def _heading(summary: Summary) -> str:
     return title[0].upper() + title[1:]
 
 
-def _line(cells: list[str] | tuple[str, ...]) -> str:
-    return f"| {' | '.join(_escaped(cell) for cell in cells)} |"
-
-
-def _escaped(text: str) -> str:
-    for sign in "\\`*_[]<>|":
-        text = text.replace(sign, f"\\{sign}")
-    return one_line(text)
-
-
 def html(summary: Summary) -> str:
     """The report as one page."""
-    return (
-        _environment()
-        .get_template("eval.html.j2")
-        .render(
-            summary=summary,
-            sentence=sentence(summary),
-            verdict=verdict_sentence(summary),
-            findings=list(findings(summary)),
-            notes=[clean(note) for note in summary.conditions.data.notes],
-            tables=tables(summary),
-            flips=list(flips(summary)),
-            logs=[(each.configuration, clean(each.log)) for each in summary.deaths],
-        )
+    return html_page(
+        "eval.html.j2",
+        summary=summary,
+        sentence=sentence(summary),
+        verdict=verdict_sentence(summary),
+        findings=list(findings(summary)),
+        notes=[clean(note) for note in summary.conditions.data.notes],
+        tables=tables(summary),
+        flips=list(flips(summary)),
+        logs=[(each.configuration, clean(each.log)) for each in summary.deaths],
     )
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    folders = [Path(__file__).parents[1] / "templates", Path(reports.__file__).parent / "templates"]
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folders),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters["brief"] = lambda value: cut(value, 8000)
-    return made

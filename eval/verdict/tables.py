@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from kvproof.eval.long_context.grade import EXTRACTION
 from kvproof.eval.run.records import Scored
 from kvproof.eval.verdict.measured import condition_rows, server_rows
+from kvproof.eval.verdict.page import Table
 from kvproof.eval.verdict.pairs import Row
 from kvproof.eval.verdict.score import Accuracy, Score
 from kvproof.eval.verdict.summary import Summary
 from kvproof.reports.values.text import MARKS, duration, percent, plural, significant
-
-
-class Table(NamedTuple):
-    """A heading, column names, and cells; the first `words` columns are text."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    words: int
-    note: str = ""
 
 
 def tables(summary: Summary) -> list[Table]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from examples.parity.prompts import longer, with_picture
-from examples.parity.run import CHUNK, Asked, Run, Served
+from examples.parity.run import CHUNK, Prompt, Run, Served
 from kvproof.reference.model_runner.oracle import Schedule, Truth, truth
 from kvproof.reference.model_runner.runner import Mode
 from kvproof.reference.model_runner.specs import Probe
@@ -59,12 +59,12 @@ class Subject(NamedTuple):
         """Whether it caches anything per token."""
         return bool(self.parts)
 
-    def prompt(self, writer: Writer, before: int, after: int, *, seed: int) -> Asked:
+    def prompt(self, writer: Writer, before: int, after: int, *, seed: int) -> Prompt:
         """Write a prompt; models that take images get one between the two texts."""
         texts = writer.text(before), writer.text(after)
         if self.image:
             return with_picture(self.model, texts[0], seed, texts[1])
-        return Asked((*texts[0], *texts[1]))
+        return Prompt((*texts[0], *texts[1]))
 
 
 def with_hits(subject: Subject, *, mode: Mode, **options: Any) -> tuple[Run, list[Served]]:
@@ -80,7 +80,7 @@ def with_hits(subject: Subject, *, mode: Mode, **options: Any) -> tuple[Run, lis
     served = run.serve([first], answer=ANSWER)
     shared = len(system.tokens) // CHUNK * CHUNK
     rest = 4 if subject.stateful else 12
-    fork = Asked((*system.tokens[:shared], *writer.text(rest)), system.pictures)
+    fork = Prompt((*system.tokens[:shared], *writer.text(rest)), system.pictures)
     served += run.serve([fork], answer=ANSWER)
     for turn in list(served):
         again = longer(turn.asked, (*turn.answer, *writer.text(19)))

@@ -21,7 +21,7 @@ from examples.parity.compare import (
     with_hits,
 )
 from examples.parity.prompts import longer, with_picture
-from examples.parity.run import BLOCK, CHUNK, Asked, Run
+from examples.parity.run import BLOCK, CHUNK, Prompt, Run
 from examples.parity.tier_roundtrip import tiers
 from kvproof.reference.model_runner.experts import replayed
 from kvproof.reference.model_runner.oracle import truth
@@ -42,7 +42,7 @@ def exact(subject: Subject) -> Outcome:
     writer, run = Writer(1), Run(subject.model)
     prompts = [
         subject.prompt(writer, 101, 49, seed=1),
-        Asked(writer.text(5)),
+        Prompt(writer.text(5)),
         subject.prompt(writer, 30, 3, seed=2),
     ]
     served = run.serve(prompts, answer=ANSWER)
@@ -66,7 +66,7 @@ def batched(subject: Subject) -> Outcome:
     run, served = with_hits(subject, mode="batched", **pool)
     writer = Writer(3)
     prompts = [longer(each.asked, writer.text(3 + 9 * n)) for n, each in enumerate(served)]
-    prompts += [Asked(writer.text(n)) for n in (1, 17, 40, 40)]
+    prompts += [Prompt(writer.text(n)) for n in (1, 17, 40, 40)]
     before = run.model.forwards, run.model.computed
     served += run.serve(prompts, answer=ANSWER)
     calls, tokens = run.model.forwards - before[0], run.model.computed - before[1]

@@ -14,7 +14,7 @@ import torch
 
 from examples.parity.compare import TOLERANCE, Outcome, Subject, against, spliced
 from examples.parity.prompts import longer
-from examples.parity.run import BLOCK, Asked, Run
+from examples.parity.run import BLOCK, Prompt, Run
 from examples.parity.tiny_models import FAMILIES
 from kvproof.reference.model.interface import Work
 from kvproof.reference.model_runner.memory import PagedMemory
@@ -203,7 +203,7 @@ def seen(subject: Subject, bug: Bug | None) -> Outcome:
     system = subject.prompt(writer, 60, HIT - 78 if subject.image else HIT - 60, seed=5)
     donor = run.serve([system], answer=ANSWER)[0]
     victim = longer(system, writer.text(21))
-    others = [Asked(writer.text(5))] if bug and bug.together else []
+    others = [Prompt(writer.text(5))] if bug and bug.together else []
     with _planted(run, subject.model, bug, donor.content.state):
         served = run.serve([victim, *others], answer=ANSWER)
     assert served[0].hit == HIT, f"a hit of {served[0].hit} tokens, not {HIT}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from examples.parity.run import Asked
+from examples.parity.run import Prompt
 from examples.parity.tiny_models import IMAGE, IMAGE_END, IMAGE_START
 from kvproof.reference.core.identity import Span
 from kvproof.reference.core.media_hash import content_hash
@@ -36,12 +36,12 @@ def picture(model: Any, seed: int, start: int) -> Picture:
     return Picture(Span("image", start, PLACEHOLDERS, content_hash(values)), values, grid)
 
 
-def with_picture(model: Any, before: Sequence[int], seed: int, after: Sequence[int]) -> Asked:
+def with_picture(model: Any, before: Sequence[int], seed: int, after: Sequence[int]) -> Prompt:
     """Put one image between two texts."""
     tokens = (*before, IMAGE_START, *[IMAGE] * PLACEHOLDERS, IMAGE_END, *after)
-    return Asked(tokens, (picture(model, seed, len(before) + 1),))
+    return Prompt(tokens, (picture(model, seed, len(before) + 1),))
 
 
-def longer(asked: Asked, more: Sequence[int]) -> Asked:
+def longer(asked: Prompt, more: Sequence[int]) -> Prompt:
     """Append text."""
     return asked._replace(tokens=(*asked.tokens, *more))

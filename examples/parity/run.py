@@ -23,7 +23,7 @@ CHUNK = 32
 BLOCKS = 400
 
 
-class Asked(NamedTuple):
+class Prompt(NamedTuple):
     """A prompt."""
 
     tokens: tuple[int, ...]
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 class Served(NamedTuple):
     """A request that was answered."""
 
-    asked: Asked
+    asked: Prompt
     answer: tuple[int, ...]
     hit: int
     schedule: Schedule
@@ -99,9 +99,9 @@ class Run:
         self.engine = Engine(EngineConfig(config, CHUNK, poison_freed=True, **tiers), self.model)
         self._count = 0
 
-    def serve(self, prompts: Sequence[Asked], *, answer: int) -> list[Served]:
+    def serve(self, prompts: Sequence[Prompt], *, answer: int) -> list[Served]:
         """Answer prompts in one batch with so many tokens each."""
-        asked: dict[str, Asked] = {}
+        asked: dict[str, Prompt] = {}
         for prompt in prompts:
             self._count += 1
             asked[str(self._count)] = prompt
@@ -112,14 +112,14 @@ class Run:
             assert not self.engine.stuck, f"requests {sorted(asked)} wait and nothing can run"
         return [self._served(name, prompt, done[name]) for name, prompt in asked.items()]
 
-    def _ask(self, name: str, prompt: Asked, answer: int) -> None:
+    def _ask(self, name: str, prompt: Prompt, answer: int) -> None:
         for picture in prompt.pictures:
             self.model.images.add(picture.span.content, picture.pixels, picture.grid)
         spans = [picture.span for picture in prompt.pictures]
         refusal = self.engine.add_request(name, prompt.tokens, max_new_tokens=answer, spans=spans)
         assert refusal is None, f"request {name} never fits: {refusal}"
 
-    def _served(self, name: str, asked: Asked, output: Output) -> Served:
+    def _served(self, name: str, asked: Prompt, output: Output) -> Served:
         admissions = [
             decision.detail[0]
             for decision in self.engine.decisions()

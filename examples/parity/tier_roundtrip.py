@@ -10,7 +10,7 @@ import numpy as np
 
 from examples.parity.compare import ANSWER, Outcome, Subject, largest
 from examples.parity.prompts import longer
-from examples.parity.run import CHUNK, Asked, Run, Served
+from examples.parity.run import CHUNK, Prompt, Run, Served
 from kvproof.reference.tiers.below import DISK, HOST
 from kvproof.suites.reference.parity.tiny_models import Writer
 
@@ -37,7 +37,7 @@ def tiers(subject: Subject) -> Outcome:
     return Outcome(difference, 0, wrong, detail)
 
 
-def _prompts(subject: Subject) -> list[Asked]:
+def _prompts(subject: Subject) -> list[Prompt]:
     """Three interleaved conversations of two turns: every turn has to hit evicted blocks."""
     writer = Writer(8)
     first = [subject.prompt(writer, 40, 3 * CHUNK - 58 - n, seed=n) for n in range(3)]

@@ -115,7 +115,7 @@ def _claim_actor(board: Any, name: str, unit: str) -> bool:
     return bool(ray.get(board.claim.remote(name, unit)))
 
 
-class Asked:
+class UnitClaims:
     """Claims of one unit: each property is claimed once, before it is shrunk."""
 
     def __init__(self, claim: Callable[[str], bool], known: Collection[str]) -> None:

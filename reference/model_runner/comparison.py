@@ -42,7 +42,7 @@ class Finding(NamedTuple):
         return f"{self.name.rstrip(',')} {self.difference:.0e}" if self.limit else self.name
 
 
-class Asked(NamedTuple):
+class Answer(NamedTuple):
     """A prompt and its answer."""
 
     tokens: list[int]
@@ -71,7 +71,9 @@ class Served:
     def _keep(self, _: str, start: int, logits: torch.Tensor) -> None:
         self._segments.append((start, logits))
 
-    def ask(self, tokens: Sequence[int], *, answer: int, pictures: Sequence[Picture] = ()) -> Asked:
+    def ask(
+        self, tokens: Sequence[int], *, answer: int, pictures: Sequence[Picture] = ()
+    ) -> Answer:
         """Answer one prompt alone."""
         self._segments.clear()
         self._asked += 1
@@ -93,10 +95,10 @@ class Served:
                 raise RuntimeError("the pool of the self-check is too small for this model")
         cuts = tuple((start, start + len(logits)) for start, logits in self._segments)
         logits = torch.cat([logits for _, logits in self._segments])
-        return Asked([*tokens, *new[:-1]], cuts[0][0], cuts, logits)
+        return Answer([*tokens, *new[:-1]], cuts[0][0], cuts, logits)
 
     def equal(
-        self, asked: Asked, after: Asked | None = None
+        self, asked: Answer, after: Answer | None = None
     ) -> tuple[torch.Tensor, torch.Tensor] | tuple[()]:
         """Return the logits of a `DynamicCache` on the same chunks, and ours, to be equal.
 

@@ -79,7 +79,7 @@ class Asker:
         self.seen: list[Seen] = []
         self.metered = False
         """Cached tokens are read from `/metrics`, because answers do not contain them."""
-        self.tells = False
+        self.reports_cached = False
         """Some answer contained a cached count; from then on, a missing count is 0."""
         self.floor = 0
         """Most tokens found for a new prompt: all chats begin with the chat template."""
@@ -120,8 +120,8 @@ class Asker:
 
     def _keep(self, question: Question, number: int, answer: Answer) -> Answer:
         with self._lock:
-            self.tells |= answer.cached is not None
-            if self.tells and answer.cached is None and not self.metered:
+            self.reports_cached |= answer.cached is not None
+            if self.reports_cached and answer.cached is None and not self.metered:
                 answer = answer._replace(cached=0)
             seen = Seen(question, answer, number)
             self.seen.append(seen)

@@ -54,7 +54,7 @@ class Round(NamedTuple):
 def judge_claims(context: TrialContext, length: int, progress: Callable[[str], None]) -> Verdict:
     """Time prompts of `length` words. Raises BudgetExhausted, ServerUnreachable."""
     asker = context.asker
-    if not (asker.tells or asker.metered):
+    if not (asker.reports_cached or asker.metered):
         return Verdict(CLAIMED, "unsupported", f"no hit is claimed: {why_uncounted(asker)}")
     rounds: list[Round] = []
     shown: list[Sent] = []

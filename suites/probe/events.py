@@ -43,7 +43,7 @@ _FORMS = {"ids": "token ids", "text": "text", "chat": "chats"}
 def _counted(session: Session) -> str:
     if session.asker.metered:
         return "reported by /metrics"
-    return "reported by answers" if session.asker.tells else "not reported"
+    return "reported by answers" if session.asker.reports_cached else "not reported"
 
 
 def property_verdict(verdict: Verdict, target: str) -> PropertyVerdict:

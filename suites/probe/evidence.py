@@ -112,7 +112,7 @@ def _history(verdict: Verdict) -> Iterator[Step]:
 def _wrong(verdict: Verdict, recent: Sequence[Sent]) -> int:
     """Return the index of the wrong answer; the last one by default."""
     if verdict.about in (METRICS, REST):
-        return -1  # no answer is: /metrics tells something else of them all
+        return -1  # no answer is: /metrics counts other requests too
     if verdict.shows is None:
         return len(recent) - 1
     reported = verdict.shows[:4]

@@ -63,7 +63,7 @@ def judge_counters(
     """
     rules, sent = asker.facts.rules, asker.line.log[begun:]
     answers = [each.answer for each in sent if each.answer]
-    if not asker.tells or asker.metered:
+    if not asker.reports_cached or asker.metered:
         return Verdict(METRICS, "unsupported", why_uncounted(asker))
     if not any(each.cached for each in answers):
         return Verdict(METRICS, "inconclusive", "no prompt was ever found")

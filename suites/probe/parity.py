@@ -105,7 +105,7 @@ class ParityChecker:
 
     @property
     def _shown(self) -> bool:
-        return self.context.asker.tells or self.context.asker.metered
+        return self.context.asker.reports_cached or self.context.asker.metered
 
     def _more_controls(self, count: int) -> None:
         for number in range(count):

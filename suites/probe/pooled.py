@@ -119,7 +119,7 @@ class Pool:
     def verdict(self) -> Verdict:
         """Return the verdict; without a changed answer after some more hits."""
         self._progress("hits of all checks together")
-        if not (self._context.asker.tells or self._context.asker.metered):
+        if not (self._context.asker.reports_cached or self._context.asker.metered):
             why = f"nothing shows hits: {why_uncounted(self._context.asker)}"
             return self._judged("inconclusive", why)
         while not self._changed and len(self._pairs) < LEAST:
@@ -243,8 +243,8 @@ class Pool:
     def _found(self, again: Question, count: int) -> list[Answer]:
         asker = self._context.asker
         answers = [asker.ask(again)] if count == 1 else asker.together([again] * count)
-        told = asker.tells or count == 1
-        return [each for each in answers if not told or asker.found(each)]
+        reported = asker.reports_cached or count == 1
+        return [each for each in answers if not reported or asker.found(each)]
 
     def _recomputed(self, question: Question, plain: Answer, count: int) -> list[bool]:
         """Compute a prompt again; where that is impossible, compute others twice."""

@@ -103,7 +103,7 @@ class Session:
         self.asker.ask(question)
         self.asker.ask(question._replace(unshared=None, again=True))
         known = self.facts.rules.hits and self.facts.metrics
-        self.asker.metered = not self.asker.tells and bool(known)
+        self.asker.metered = not self.asker.reports_cached and bool(known)
 
     def verdicts(self) -> Iterator[Verdict]:
         """Run all checks; returns a verdict for every one."""

@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
         return not (self.wrong or self.stuck or any(self.leftovers.values()))
 
 
-class Crew:
+class Clients:
     """A fixed number of client processes; a killed one is replaced."""
 
     def __init__(self, address: str, folder: Path, clients: int, seed: int) -> None:
@@ -126,29 +126,29 @@ def stress(
     with tempfile.TemporaryDirectory() as name:
         server = ServerProcess(Path(name), size=ARENA)
         with server:
-            crew = Crew(server.address, Path(name), clients, seed)
+            running = Clients(server.address, Path(name), clients, seed)
             stuck, kills, restarts = 0, 0, 0
             try:
-                while (done := crew.operations) < operations and not stuck:
+                while (done := running.operations) < operations and not stuck:
                     time.sleep(draw.uniform(0, LONGEST_PAUSE))
                     while done >= (kills + 1) * kill_every:  # they go on during a restart
-                        crew.kill(draw.randrange(clients))
+                        running.kill(draw.randrange(clients))
                         kills += 1
                     if done >= (restarts + 1) * operations // (server_kills + 1):
                         server.kill()
                         server.start()
                         restarts += 1
-                    stuck = crew.stuck
+                    stuck = running.stuck
             finally:
-                stuck += crew.end()
+                stuck += running.end()
             checked, leftovers = look(server)
             return Outcome(
-                crew.operations,
-                crew.started,
+                running.operations,
+                running.started,
                 kills,
                 restarts,
                 time.monotonic() - began,
-                crew.complaints(),
+                running.complaints(),
                 stuck,
                 checked,
                 leftovers,

@@ -1,6 +1,6 @@
 """Invalid requests, each with the status and message of the expected error.
 
-for case in CASES: send(case) -> case.status, an OpenAI error whose message has case.told
+for case in CASES: send(case) -> case.status, an OpenAI error with case.message
 """
 
 from __future__ import annotations

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kvproof.eval.divergence.protocol import Plan, Show, Sink, from_urls, run
-from kvproof.eval.divergence.records import Options, Writer, read_divergence, stored
+from kvproof.eval.divergence.records import LINES, Options, read_divergence, stored
 from kvproof.eval.divergence.report import Summary, print_summary, render
 from kvproof.eval.run.config import Server, check_servers, read_config
+from kvproof.eval.run.files import Writer
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.runs import link_latest, new_directory, new_manifest
 from kvproof.harness.errors import UsageError
@@ -55,7 +56,7 @@ def divergence(
         server = Server(reset=reset, api_key_env=api_key_env)
         plan = from_urls(url, recompute_url, control_url, server, model=model)
     directory, console = output or new_directory("eval"), standard_output()
-    writer = Writer(directory, new_manifest("eval", directory, stored(options)))
+    writer = Writer(directory, new_manifest("eval", directory, stored(options)), LINES)
     with closing(writer), _shown(console) as show:
         run(plan, options, Sink(writer.write, show, directory / "servers"))
     return publish(directory, console).exit

@@ -16,9 +16,10 @@ from kvproof.eval.benchmark.prompts import PromptSet, opencompass_prompts, read_
 from kvproof.eval.opencompass import environment
 from kvproof.eval.opencompass import runner as opencompass
 from kvproof.eval.run.config import QUICK, EvalConfig, check_servers, read_config, with_urls
+from kvproof.eval.run.files import Writer
 from kvproof.eval.run.generator import GeneratorOptions, write_generated
 from kvproof.eval.run.protocol import Questions
-from kvproof.eval.run.records import Conditions, EvalRun, Record, Writer, read_eval
+from kvproof.eval.run.records import SAMPLES, Conditions, EvalRun, Record, read_eval
 from kvproof.eval.run.runner import Runner, RunSink, Sources, conditions, evaluate, material
 from kvproof.eval.run.weights import weights_digest
 from kvproof.eval.scbench import records as scbench_records
@@ -73,7 +74,8 @@ def longbench_v2(
         earlier = earlier_records(directory, kept)
         for line in power(asked, found.data.facts.samples):
             console.print(line, markup=False, highlight=False)
-        writer = Writer(directory, new_manifest("eval", directory, kept))
+        manifest = new_manifest("eval", directory, kept)
+        writer = Writer(directory, manifest, SAMPLES, resumes=True)
         with closing(writer), progress(console) as shown:
             outlet = RunSink(writer.write, shown, directory / "servers")
             try:
@@ -120,7 +122,7 @@ def scbench(
     )  # fmt: skip
     directory, console = output or new_directory("eval"), standard_output()
     kept = redacted_tree(scbench_records.stored(options))
-    writer = scbench_records.Writer(directory, new_manifest("eval", directory, kept))
+    writer = Writer(directory, new_manifest("eval", directory, kept), scbench_records.LINES)
     with closing(writer), progress(console) as shown:
         run(Plan(asked, found, options.modes, writer.write, shown, directory / "servers"))
     return publish_scbench(directory).exit

@@ -20,7 +20,8 @@ from kvproof.eval.opencompass import environment
 from kvproof.eval.opencompass.row_process import built_rows
 from kvproof.eval.opencompass.runner import Runner
 from kvproof.eval.run.config import EvalConfig, check_servers, read_config, with_urls
-from kvproof.eval.run.records import Conditions, Writer
+from kvproof.eval.run.files import Writer
+from kvproof.eval.run.records import SAMPLES, Conditions
 from kvproof.eval.run.runner import RunSink, conditions_of, evaluate
 from kvproof.eval.verdict.power import power
 from kvproof.eval.verdict.summary import stored
@@ -149,7 +150,7 @@ def _ask(
     earlier = earlier_records(directory, kept)
     for line in power(asked, rows.count):
         console.print(line, markup=False, highlight=False)
-    writer = Writer(directory, new_manifest("eval", directory, kept))
+    writer = Writer(directory, new_manifest("eval", directory, kept), SAMPLES, resumes=True)
     runner = Runner(environment.require(), directory / "opencompass")
     with closing(writer), progress(console) as shown:
         outlet = RunSink(writer.write, shown, directory / "servers")

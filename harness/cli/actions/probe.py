@@ -57,7 +57,7 @@ def probe(
     def line_to(where: str) -> ServerConnection:
         return ServerConnection(HttpClient(where, key=api_key), budget, timeout=seconds(timeout))
 
-    asked = _Asked(address, line_to(address), model, tolerance, console, deep)
+    asked = _Settings(address, line_to(address), model, tolerance, console, deep)
     if against:
         asked = asked._replace(against=_address(against), reference=line_to(_address(against)))
     config = {
@@ -70,7 +70,7 @@ def probe(
     return active.exit_code
 
 
-class _Asked(NamedTuple):
+class _Settings(NamedTuple):
     url: str
     line: ServerConnection
     model: str
@@ -97,7 +97,7 @@ def _address(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
 
 
-def _run(active: ActiveRun, asked: _Asked) -> None:
+def _run(active: ActiveRun, asked: _Settings) -> None:
     line = asked.line
 
     def show(text: str) -> None:
@@ -120,7 +120,7 @@ def _run(active: ActiveRun, asked: _Asked) -> None:
     _judge(active, session, asked)
 
 
-def _reference(asked: _Asked, facts: Facts) -> Asker | None:
+def _reference(asked: _Settings, facts: Facts) -> Asker | None:
     """Return who asks the other server, in the same words. Raises UsageError."""
     if asked.reference is None:
         return None
@@ -142,13 +142,13 @@ def _unanswered(line: ServerConnection, why: Exception) -> Verdict:
     return Verdict(ANSWERED, "inconclusive", str(why), checks=len(log))
 
 
-def _write(active: ActiveRun, verdict: Verdict, asked: _Asked) -> None:
+def _write(active: ActiveRun, verdict: Verdict, asked: _Settings) -> None:
     if verdict.outcome == "fail" and verdict.history:
         active.write(failure(verdict, active.writer, target=asked.target, url=asked.url))
     active.write(property_verdict(verdict, asked.target))
 
 
-def _judge(active: ActiveRun, session: Session, asked: _Asked) -> None:
+def _judge(active: ActiveRun, session: Session, asked: _Settings) -> None:
     verdicts, target = [], asked.target
     for verdict in session.verdicts():
         verdicts.append(verdict)
@@ -156,6 +156,6 @@ def _judge(active: ActiveRun, session: Session, asked: _Asked) -> None:
     active.write(exercised(session, verdicts, target))
     if session.gone:
         active.write(TargetFailed(target=target, kind="crash", message=session.gone))
-    if not session.asker.tells:
+    if not session.asker.reports_cached:
         hint = session.facts.rules.counts_option
         active.write(Skipped(part="cached_tokens", reason="no answer has them", command=hint))

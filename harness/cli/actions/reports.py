@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvproof.eval.divergence.records import is_divergence
-from kvproof.eval.scbench.records import is_scbench
+from kvproof.eval.divergence import records as divergence_records
+from kvproof.eval.run.files import is_run
+from kvproof.eval.scbench import records as scbench_records
 from kvproof.harness.analysis.merge import files_of
 from kvproof.harness.analysis.merge import merge as merge_runs
 from kvproof.harness.analysis.sides import run_directories
@@ -20,9 +21,9 @@ from kvproof.harness.records.run_directory import read_run
 
 def render_again(directory: Path, formats: Sequence[str]) -> None:
     """Render the reports of a run from its records. Raises UsageError."""
-    if is_divergence(directory):
+    if is_run(directory, divergence_records.KEY):
         divergence.publish(directory, standard_output())
-    elif is_scbench(directory):
+    elif is_run(directory, scbench_records.KEY):
         evaluation.publish_scbench(directory)
     elif evaluation.is_eval(directory):
         evaluation.publish(directory, standard_output())

@@ -146,8 +146,8 @@ class TiersMachine:
             self._judge_views(ended, "what_is_read_stays_as_it_is")
             ended.lease.release()
             ended.lease.release()
-            for shelf, entry in ended.expected:
-                shelf.unpin(entry)
+            for tier, entry in ended.expected:
+                tier.unpin(entry)
 
     def _judge_views(self, reading: _Reading, prop: str) -> None:
         views = zip(reading.numbers, reading.lease.views, strict=True)

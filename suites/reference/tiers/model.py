@@ -130,7 +130,7 @@ class Model:
 
     def drop(self, numbers: Sequence[int]) -> bool:
         """Drop objects everywhere; returns whether one is being read."""
-        read = [shelf.forget(n) for shelf in (self.host, self.disk) for n in {*numbers}]
+        read = [tier.forget(n) for tier in (self.host, self.disk) for n in {*numbers}]
         return any(read)
 
     def clear(self) -> bool:

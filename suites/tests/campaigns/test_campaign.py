@@ -16,7 +16,7 @@ import pytest
 from hypothesis.database import InMemoryExampleDatabase
 
 from kvproof.harness.campaign import databases, ray_pool
-from kvproof.harness.campaign.claims import Asked, DirectoryClaims
+from kvproof.harness.campaign.claims import DirectoryClaims, UnitClaims
 from kvproof.harness.campaign.databases import WatchedDatabase, open_database
 from kvproof.harness.campaign.driver import ATTEMPTS, work_off
 from kvproof.harness.campaign.pool import Finished, LocalPool, Lost
@@ -180,7 +180,7 @@ def test_a_unit_asks_once_for_what_it_is_to_shrink():
         asked.append(name)
         return name == "free"
 
-    ours = Asked(claim, {"known"})
+    ours = UnitClaims(claim, {"known"})
     names = ("known", "free", "taken")
     assert [ours(name) for name in (*names, *names)] == [False, True, False] * 2
     assert asked == ["free", "taken"]

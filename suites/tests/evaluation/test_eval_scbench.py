@@ -19,7 +19,7 @@ from kvproof.eval.scbench.data import (
 )
 from kvproof.eval.scbench.judge import judge
 from kvproof.eval.scbench.miniature import TURNS, miniature
-from kvproof.eval.scbench.records import Asked, Options, read_scbench
+from kvproof.eval.scbench.records import Answer, Options, read_scbench
 from kvproof.eval.scbench.tasks import question, score, shared_part
 from kvproof.harness.errors import UsageError
 from kvproof.suites.tests.cli.cli_kit import here, refused
@@ -92,19 +92,19 @@ def test_wrong_rows_are_named(tmp_path: Path, row: dict[str, Any], message: str)
     assert "microsoft/SCBench" in caught.value.hint
 
 
-def answers(name: str, level: str, count: int, **other: Any) -> list[Asked]:
+def answers(name: str, level: str, count: int, **other: Any) -> list[Answer]:
     fields: dict[str, Any] = {
         "mode": "turns", "task": "kv", "outcome": "answered", "text": "t", "score": 1.0,
         "prompt_tokens": 100, "cached_tokens": 90 if level else 0, "seconds": 0.1,
     }  # fmt: skip
     made = fields | other
     return [
-        Asked(configuration=name, level=level, session=str(n), turn=1, prompt=str(n), **made)
+        Answer(configuration=name, level=level, session=str(n), turn=1, prompt=str(n), **made)
         for n in range(count)
     ]
 
 
-def rows_of(found: list[Asked], rule: str = "answers") -> dict[str, Any]:
+def rows_of(found: list[Answer], rule: str = "answers") -> dict[str, Any]:
     config = read_config(CONFIG)
     config = type(
         config
@@ -146,7 +146,7 @@ def test_changed_answers_fail_unless_recomputing_changes_as_many() -> None:
         ),
     ],
 )
-def test_no_evidence_is_inconclusive(found: list[Asked], reason: str) -> None:
+def test_no_evidence_is_inconclusive(found: list[Answer], reason: str) -> None:
     row = rows_of(found)[LEVEL]
     assert row.verdict == "inconclusive"
     assert any(each.startswith(reason) for each in row.reasons)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from hypothesis import settings
 
-from kvproof.harness.campaign.claims import Asked
+from kvproof.harness.campaign.claims import UnitClaims
 from kvproof.harness.campaign.databases import WatchedDatabase, open_database
 from kvproof.harness.cli.actions.targets import open_all
 from kvproof.harness.errors import ANSWERS, TargetDied
@@ -94,7 +94,7 @@ def explore_unit(order: Order) -> UnitResult:
     files = _Files()
     events: list[AnyEvent] = []
     run = SuiteRun(handle, files, write=events.append, level=order.level)
-    tally, ours = Tally(), Asked(partial(_claim, order, target), order.known)
+    tally, ours = Tally(), UnitClaims(partial(_claim, order, target), order.known)
     try:
         with run.guarded():
             run.start()
@@ -143,7 +143,7 @@ def _spent(handle: Handle) -> float:
 
 
 def _explore(
-    run: SuiteRun, order: Order, tally: Tally, ours: Asked, database: WatchedDatabase
+    run: SuiteRun, order: Order, tally: Tally, ours: UnitClaims, database: WatchedDatabase
 ) -> None:
     _, suite, seed = parse(order.unit)
     budget = settings(BUDGETS["pr"], max_examples=order.histories)
