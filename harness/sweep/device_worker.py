@@ -76,7 +76,7 @@ class SweepProcess:
         self.facts: dict[str, CaseValue] = {}
         self.device: DeviceKind = "cpu"
         self._worker: Worker[Answer] = Worker(
-            [sys.executable, "-m", "kvproof.harness.sweep.worker_main", "--device", slot.asked],
+            [sys.executable, "-m", "kvproof.harness.sweep.worker_start", "--device", slot.asked],
             log,
             decode=read_answer,
             environment=slot.environment,

@@ -1,4 +1,4 @@
-"""Runs the cells of a sweep in a process that may die: module `worker_main` of this package.
+"""Runs the cells of a sweep in a process that may die; `worker_start` starts it.
 
 One JSON object per line each way, see `sweep_messages`. Without a GPU, kernels run in Triton's
 interpreter. End of file on stdin ends the worker and everything it started.
@@ -212,20 +212,14 @@ def _device(asked: str) -> messages.DeviceKind:
     return "cuda" if there and asked != "cpu" else "cpu"
 
 
-def main() -> None:
-    """Serve until the host closes the pipe."""
+def serve(host: Host) -> None:
+    """Answer the host until it closes the pipe."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), required=True)
-    asked = parser.parse_args().device
-    host = Host()
-    device = _device(asked)
+    device = _device(parser.parse_args().device)
     if device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
         torch.set_num_threads(1)  # workers run side by side
     worker = SweepWorker(device)
     for line in host:
         host.write(worker.answer(messages.read_request(line)))
-
-
-if __name__ == "__main__":
-    main()

@@ -64,16 +64,16 @@ class LinkedDriver(Driver):
         self._prefilling.add(request.id)
         self._routes[request.id] = keywords.get("route", 0)
 
-    def _abort(self, number: int) -> str:
+    def _abort(self, number: int = 0, request: str = "") -> str:
         """End a request wherever it is; one on its way between the engines is forgotten."""
-        name = sorted(self.live)[number % len(self.live)] if self.live else ""
+        name = request or (sorted(self.live)[number % len(self.live)] if self.live else "")
         if name in self._routed:
             del self._routed[name]
             self._end(name, "aborted")
             self.findings.saw("a request is aborted between the engines")
             return f"{name}, between the engines"
         if name not in self._prefilling:
-            return super()._abort(number)
+            return super()._abort(number, request)
         self.prefill.abort(name)
         self._prefilling.discard(name)
         self._end(name, "aborted")
@@ -104,6 +104,8 @@ class LinkedDriver(Driver):
         if self._pace != "decode":
             for output in self.prefill.step():
                 self._take_prefilled(output)
+            elsewhere = sorted(self._prefilling)
+            self.timeline.stepped(dict.fromkeys(elsewhere, "on the engine that prefills"))
             self._prefill_sightings.stepped(self.prefill.statuses(), self.prefill.device)
             self._follow_prefill_events()
         self._deliver()

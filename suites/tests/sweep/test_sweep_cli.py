@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -180,3 +183,15 @@ def test_4_a_cell_that_got_slower_than_the_baseline(tmp_path: Path) -> None:
     compare(elsewhere, Swept(now.events, latest(now.events)), other, 0.1)
     (skipped,) = elsewhere.events
     assert "it ran on another card, this on cpu" in skipped.reason
+
+
+def test_a_worker_ends_with_its_host_while_torch_is_still_imported(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("import time; time.sleep(120)")
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "kvproof.harness.sweep.worker_start", "--device", "cpu"],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert worker.stdin is not None
+    worker.stdin.close()
+    assert worker.wait(60) != 0
