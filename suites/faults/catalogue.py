@@ -15,6 +15,8 @@ import tomllib
 from kvproof.harness.errors import UsageError
 
 FOLDER = Path(__file__).parent / "planted"
+BLIND = Path(__file__).parent / "blind"
+"""Faults that were written from `reference/` alone, before the suites were looked at."""
 
 Kind: TypeAlias = Literal["soundness", "hits", "accounting"]
 """`soundness`: a request reads content of another. `hits`: reuse is lost. `accounting`: counts,
@@ -28,7 +30,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     name: str
     mechanism: str = ""
-    bugs: tuple[str, ...]
+    bugs: tuple[str, ...] = ()
     story: str
     kind: Kind
     module: str
@@ -36,9 +38,9 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     new: str
     target: str = "reference"
     """The faulty target that the suites judge; as after `--target`."""
-    suite: str
+    suite: str = "cache"
     """The suite that has to find it: `cache`, a component suite, or `kernels`."""
-    property: str
+    property: str = ""
     """The property that finds it alone, whatever other symptoms it has; for `kernels`, the
     kernel."""
     unshadowed: str = ""
@@ -46,10 +48,12 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     equivalent: str = ""
     """Why no suite can distinguish it from the reference; it is not run."""
     note: str = ""
+    promise: str = ""
+    """Of a blind fault: the rules that it breaks. No bug is its model, and no property is named."""
 
     def __post_init__(self) -> None:
-        if not self.bugs:
-            raise ValueError(f"{self.name}: a fault names the bugs that it is modelled on")
+        if not (self.bugs and self.property) and not self.promise:
+            raise ValueError(f"{self.name}: a fault names its bugs and a property, or a promise")
         if self.old == self.new or not self.old:
             raise ValueError(f"{self.name}: a fault changes something")
         if self.unshadowed and self.kind != "soundness":
@@ -58,7 +62,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 def shadowed(fault: Fault) -> bool:
     """Whether a shadow memory has to find a fault."""
-    return fault.kind == "soundness" and not fault.unshadowed
+    return fault.kind == "soundness" and not fault.unshadowed and not fault.promise
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,8 +73,18 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def load() -> Mapping[str, Fault]:
     """Read all files: name -> fault. Raises msgspec.ValidationError, ValueError for a duplicate."""
+    return _read(FOLDER)
+
+
+@cache
+def blind() -> Mapping[str, Fault]:
+    """Read the faults of the blind campaign, as `load` does."""
+    return _read(BLIND)
+
+
+def _read(folder: Path) -> dict[str, Fault]:
     found: dict[str, Fault] = {}
-    for path in sorted(FOLDER.glob("*.toml")):
+    for path in sorted(folder.glob("*.toml")):
         file = msgspec.convert(tomllib.loads(path.read_text()), _File)
         for fault in file.fault:
             if fault.name in found:
@@ -81,7 +95,7 @@ def load() -> Mapping[str, Fault]:
 
 def find(name: str) -> Fault:
     """Return a fault by its name. Raises UsageError."""
-    faults = load()
+    faults = {**load(), **blind()}
     if name not in faults:
         close = get_close_matches(name, faults, 1)
         hint = f"did you mean {close[0]!r}?" if close else "kvproof faults --list names them"
@@ -90,11 +104,17 @@ def find(name: str) -> Fault:
 
 
 def chosen(pattern: str) -> list[Fault]:
-    """Return faults whose name or mechanism matches one of the globs. Raises UsageError."""
+    """Return faults whose name or mechanism matches one of the globs. Raises UsageError.
+
+    Blind faults are among them only if a glob names them: their mechanisms begin with `blind`.
+    """
     globs = pattern.replace(",", " ").split() or ["*"]
+    named = [*load().values()]
+    if any(g.startswith("blind") or g in blind() for g in globs):
+        named += blind().values()
     found = [
         fault
-        for fault in load().values()
+        for fault in named
         if any(fnmatchcase(fault.name, g) or fnmatchcase(fault.mechanism, g) for g in globs)
     ]
     if not found:

@@ -27,7 +27,7 @@ def faults(
     budget
         pr: up to 5 % of the faults may survive. nightly: none may.
     only
-        Names of faults or mechanisms, with * and ?, separated by commas.
+        Names of faults or mechanisms, with * and ?, separated by commas. blind*: the blind campaign.
     workers
         Parallel processes; each runs one fault.
     seed
