@@ -13,6 +13,8 @@ from kvproof.suites.mechanisms.failed import Failed
 
 def chunk_across_blocks(found: Failed) -> bool:
     """A hit ends in a chunk that begins inside a block, and its first blocks are null or gone."""
+    if found.has("as_drafts"):
+        return _chunk_across_blocks_of_the_index(found)
     state, layout = found.state, found.state.layout
     if found.has("live"):
         hit, why, group, block = (
@@ -37,8 +39,18 @@ def chunk_across_blocks(found: Failed) -> bool:
     )
 
 
+def _chunk_across_blocks_of_the_index(found: Failed) -> bool:
+    groups, hit = found.fact("groups", tuple), found.fact("hit", int)
+    odd = any(kind == "chunk" and size % block for kind, block, size, _ in groups)
+    full = any(kind == "full" for kind, *_ in groups)
+    looks = {(kind, block, size) for kind, block, size, _ in groups}
+    return odd and full and len(looks) == 2 and hit > 0
+
+
 def windows_count_as_drafts(found: Failed) -> bool:
     """A group of the model that looks like one of its draft model's gives up a unit, as that."""
+    if found.has("as_drafts"):
+        return found.fact("as_drafts", int) <= found.fact("hit", int) < found.fact("best", int)
     live, hit = found.fact("live", RequestState), found.fact("hit", int)
     state = found.state
     twins = _with_twins(state)

@@ -34,6 +34,8 @@ def _carried_out(job: str, arguments: dict[str, Any], *, opening: Any) -> dict[s
         if verb == "open":
             _CURRENT[job] = opening(**keywords)
             answers.append(None)
+        elif verb == "traits":
+            answers.append({})
         else:
             answers.append(getattr(_CURRENT[job], verb)(**keywords))
     return {"answers": answers}

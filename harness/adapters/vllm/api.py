@@ -175,8 +175,8 @@ def check_drift() -> None:
     refuse("vLLM", drift())
 
 
-def new_manager(config: TargetConfig) -> Any:
-    """A `KVCacheManager` with dense retention and one block size for all groups.
+def new_manager(config: TargetConfig, *, hash_block_size: int = 0) -> Any:
+    """A `KVCacheManager` with dense retention; 0: blocks are hashed in the size of the config's.
 
     If a draft model takes part in every attention group, no group is marked: vLLM cannot tell the
     draft model's layers apart.
@@ -201,7 +201,7 @@ def new_manager(config: TargetConfig) -> Any:
         **_accepted(
             "KVCacheManager.__init__",
             scheduler_block_size=size,
-            hash_block_size=size,
+            hash_block_size=hash_block_size or size,
             max_num_batched_tokens=_MAX_MODEL_LEN,
         ),
     )

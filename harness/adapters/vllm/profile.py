@@ -40,6 +40,13 @@ UNSUPPORTED = {
 """Capability -> why it is off, in every release."""
 
 _SPANS = ("start", "content")
+_HITS = {"hits": "kvproof.harness.adapters.vllm.hits:hits"}
+
+
+def _recent() -> bool:
+    """Whether the coordinator counts draft groups as 0.32 does, of which the suite `hits` knows."""
+    major, minor, *_ = version().split(".")
+    return (int(major), int(minor)) >= (0, 32)
 
 
 @cache
@@ -54,6 +61,7 @@ def profile() -> Profile:
         no_read=known.no_read,
         evict=has("KVCacheManager.evict_blocks"),
         lookup=True,
+        component_suites=_HITS if _recent() else {},
         provenance=declared(
             "match, allocate, refusal, arrival, publish, release, busy, reset, lookup, states, "
             "held count, cached count, free count, statistics",

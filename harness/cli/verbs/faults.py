@@ -27,7 +27,7 @@ def faults(
     budget
         pr: up to 5 % of the faults may survive. nightly: none may.
     only
-        Names of faults or mechanisms, with * and ?, separated by commas. blind*: the blind campaign.
+        Names of faults or mechanisms, with * and ?, separated by commas; blind* for blind ones.
     workers
         Parallel processes; each runs one fault.
     seed

@@ -30,23 +30,24 @@ def _serves(case: Case, index: int, length: int) -> bool:
     group = case.groups[index]
     there = set(case.resident[index])
     if not group.draft or group.kind == "state":
-        return _has_all(group, there, length)
+        return has_all(group, there, length)
     ahead = length + lcm(*(each.block_size for each in case.groups))
     if ahead > case.limit or not _matched(case, ahead):
         return False
-    return _has_all(group, there, length) and _has_all(group, there, ahead)
+    return has_all(group, there, length) and has_all(group, there, ahead)
 
 
 def _matched(case: Case, length: int) -> bool:
     """Whether full attention has every block up to `length`: drafts look no further (X3)."""
     return all(
-        _has_all(group, set(there), length)
+        has_all(group, set(there), length)
         for group, there in zip(case.groups, case.resident, strict=True)
         if group.kind == "full"
     )
 
 
-def _has_all(group: Group, there: set[int], length: int) -> bool:
+def has_all(group: Group, there: set[int], length: int) -> bool:
+    """Whether a group has every block that the position after `length` tokens reads."""
     if group.kind == "state":
         return length in there
     return all(

@@ -21,6 +21,7 @@ from kvproof.suites.framework.component_suite import (
 )
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.hit_length.cases import Case, Group, is_valid, longest_by_trying
+from kvproof.suites.reference.hit_length.engine_index import Traits, on_index
 from kvproof.suites.reference.hit_length.properties import HOLE, LIMITS, PROPERTIES
 
 CHUNK = 2
@@ -36,7 +37,10 @@ _WITHOUT = "a hit is of whole chunks: spans and drafts lower it in the engine"
 
 
 def offered(ask: RemoteCalls) -> TargetProvided:
-    """Return the suite on a target."""
+    """Return the suite on a target: on its index, or on its search among chunks."""
+    (traits,) = ask(("traits", {}))
+    if traits:
+        return on_index(ask, Traits(**traits))
     return TargetProvided(
         ComponentSuite(
             name="hits",
