@@ -150,9 +150,15 @@ class IndexMachine:
         for index, (group, blocks) in enumerate(zip(self.groups, named, strict=True)):
             if not set(blocks) <= set(case.resident[index]):
                 return f"names blocks {blocks} of group {index}, of which some are not cached"
+            if any(self._end(group, at) > hit for at in blocks):
+                return f"names blocks {blocks} of group {index}, of which some end behind the hit"
             if hit and not has_all(group, set(blocks), hit):
                 return f"names blocks {blocks} of group {index}, less than its next token reads"
         return ""
+
+    @staticmethod
+    def _end(group: Group, at: int) -> int:
+        return at if group.kind == "state" else (at + 1) * group.block_size
 
     def _cover(self, case: Case, hit: int) -> None:
         self._coverage.hits[str(hit)] += 1
@@ -220,7 +226,7 @@ def _draw_group(
     least = {"window": traits.least_window, "chunk": 1}.get(kind)
     size = draw(st.integers(least, 12)) if least else 0
     drafts = traits.drafts and kind in ("full", "window") and len(blocks) == 1
-    return [kind, block, size, drafts and draw(st.integers(0, 3)) == 3]
+    return [kind, block, size, drafts and draw(st.booleans())]
 
 
 def as_model(groups: list[list[Any]]) -> list[list[Any]]:

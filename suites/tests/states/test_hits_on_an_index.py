@@ -1,0 +1,140 @@
+"""The suite `hits` on an engine's own index: right and wrong look-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import lcm
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomllib
+from hypothesis import settings
+
+from kvproof.harness.contract.hit_index import answered
+from kvproof.harness.contract.target import Group as Layers
+from kvproof.harness.isolation.environments import EngineVersion, state
+from kvproof.harness.isolation.registry import open_handle
+from kvproof.suites.framework.budgets import BUDGETS
+from kvproof.suites.framework.component_suite import ComponentSuite
+from kvproof.suites.framework.explore import Exploration
+from kvproof.suites.framework.state_machine import explore
+from kvproof.suites.framework.suite import on_target
+from kvproof.suites.reference.hit_length.cases import Case, Group, has_all
+from kvproof.suites.reference.hit_length.engine_index import Traits, longest, on_index
+from kvproof.suites.reference.hit_length.strategies import SUITE
+from kvproof.suites.runner.replay import known_failures
+from kvproof.suites.tests.known_failures.masks import FOLDER, Mask, planted
+
+TRAITS = {
+    "kinds": ["full", "window", "chunk", "state"], "drafts": True, "reach": "cached",
+    "least_window": 1, "mixed": ["full", "window", "chunk", "state"],
+}  # fmt: skip
+Answer = tuple[int, list[list[int]]]
+Fault = Callable[[Case, int, list[list[int]]], Answer]
+
+
+class PlainIndex:
+    """Looks up by trying every length, then answers with a fault."""
+
+    def __init__(self, fault: Fault, groups: list[Layers]) -> None:
+        self._groups = tuple(Group(g.kind, g.block_size, g.size, g.draft) for g in groups)  # type: ignore[arg-type]  # kinds are those of the traits
+        self._fault = fault
+
+    def hit(self, limit: int, resident: list[list[int]]) -> Answer:
+        ends = tuple(map(self._ends, self._groups, resident))
+        case = Case(self._groups, limit, ends, ())
+        hit = longest(case, "cached")
+        return self._fault(case, hit, [self._up_to(hit, *each) for each in self._pairs(resident)])
+
+    def _pairs(self, resident: list[list[int]]) -> list[tuple[Group, list[int]]]:
+        return list(zip(self._groups, resident, strict=True))
+
+    @staticmethod
+    def _ends(group: Group, there: list[int]) -> tuple[int, ...]:
+        return tuple((at + 1) * group.block_size if group.kind == "state" else at for at in there)
+
+    @staticmethod
+    def _up_to(hit: int, group: Group, there: list[int]) -> list[int]:
+        return [at for at in there if (at + 1) * group.block_size <= hit]
+
+
+def right(_: Case, hit: int, named: list[list[int]]) -> Answer:
+    return hit, named
+
+
+def a_unit_short(case: Case, hit: int, named: list[list[int]]) -> Answer:
+    short = max(0, hit - lcm(*(group.block_size for group in case.groups)))
+    sizes = [group.block_size for group in case.groups]
+    return short, [
+        [at for at in each if (at + 1) * n <= short] for n, each in zip(sizes, named, strict=True)
+    ]
+
+
+def windows_unseen(case: Case, hit: int, named: list[list[int]]) -> Answer:
+    unit = lcm(*(group.block_size for group in case.groups))
+    most = case.limit // unit * unit
+    there = [set(each) for each in case.resident]
+    others = [(g, t) for g, t in zip(case.groups, there, strict=True) if g.kind != "window"]
+    return (most if all(has_all(g, t, most) for g, t in others) else hit), named
+
+
+def names_one_too_many(_: Case, hit: int, named: list[list[int]]) -> Answer:
+    return hit, [[*each, max(each, default=-1) + 1] for each in named]
+
+
+def names_too_few(_: Case, hit: int, named: list[list[int]]) -> Answer:
+    return hit, [each[:-1] for each in named]
+
+
+def suite(fault: Fault) -> ComponentSuite:
+    def ask(*calls: tuple[str, dict[str, Any]]) -> list[Any]:
+        opening = partial(PlainIndex, fault)
+        found: list[Any] = answered({"calls": calls}, TRAITS, opening)["answers"]
+        return found
+
+    (traits,) = ask(("traits", {}))
+    return on_index(ask, Traits(**traits)).suite
+
+
+def test_a_right_index_passes_and_every_situation_occurs() -> None:
+    made = suite(right)
+    seen = made_explored(made, cases=40)
+    assert seen.counterexample is None
+    wanted = {name for prop in made.properties for name in prop.situations}
+    assert wanted
+    assert wanted <= {name for name, count in seen.situations.items() if count}
+
+
+@pytest.mark.parametrize(
+    ("fault", "prop"),
+    [
+        (a_unit_short, "the_hit_is_the_longest_valid_length"),
+        (windows_unseen, "the_length_is_valid_in_every_group"),
+        (names_one_too_many, "the_length_is_valid_in_every_group"),
+        (names_too_few, "the_length_is_valid_in_every_group"),
+    ],
+)
+def test_a_wrong_index_fails(fault: Fault, prop: str) -> None:
+    found = made_explored(suite(fault), cases=20).counterexample
+    assert found is not None
+    assert found.violation.property == prop
+    assert found.violation.facts["groups"]
+
+
+def made_explored(made: ComponentSuite, *, cases: int) -> Exploration:
+    return explore(made, settings(BUDGETS["debug"], max_examples=cases), seed=7)
+
+
+@pytest.mark.slow(reason="runs an installed engine")
+def test_planted_bugs_of_vllm_are_reported(tmp_path: Path) -> None:
+    if state(EngineVersion("vllm", "0.33.0")) != "installed":
+        pytest.skip("vllm==0.33.0 is not installed: kvproof targets install vllm==0.33.0")
+    bugs = tomllib.loads((FOLDER / "index_bugs.toml").read_text(encoding="utf-8"))["bug"]
+    with open_handle("vllm==0.33.0", log_directory=tmp_path) as handle:
+        made = on_target(SUITE, handle)._replace(known=known_failures(handle))
+        for bug in (Mask(property="", **each) for each in bugs):
+            with planted(handle, bug):
+                found = explore(made, BUDGETS["pr"], seed=1).counterexample
+            assert found is not None, bug.story
