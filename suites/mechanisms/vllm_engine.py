@@ -99,3 +99,16 @@ def push_into_smaller_blocks_ends_the_engine(found: Failed) -> bool:
     raised = _UNDIVIDED.match(found.violation.sentence)
     pushes = str(found.config["engine"].get("connector")).startswith("nixl_push")
     return pushes and raised is not None and int(raised[1]) < int(raised[2])
+
+
+_NULL_READ = re.compile(r"\w+ reads position (\d+) of (\d+) in block 0 of group (\d+) ")
+
+
+def window_of_a_loaded_prompt_is_one_short(found: Failed) -> bool:
+    """The last token of a prompt that was loaded whole reads the token before its blocks."""
+    engine, read = found.config["engine"], _NULL_READ.match(found.violation.sentence)
+    if read is None or not str(engine.get("connector")).startswith("nixl_"):
+        return False
+    position, end, group = map(int, read.groups())
+    window = engine.get("groups", ({}, {}))[group].get("size", 0)
+    return bool(position == end - window and (position + 1) % engine["block_size"] == 0)

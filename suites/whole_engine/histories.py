@@ -143,7 +143,12 @@ def _linked(choices: Choices, mode: str) -> Config:
     )
     prefill["policy"] = decode["policy"]
     decode["heads"] = prefill["heads"] = choices.pick((1, 2))
-    if not choices.number(0, 4):
+    if not choices.number(0, 3):
+        for each in (decode, prefill):
+            each |= {"groups": [{"layers": 1}, {**_LOCAL[0], "layers": 1}]}
+            each["blocks"] *= 2
+        decode["groups"][1]["size"] = prefill["groups"][1]["size"] = choices.pick((12, 20, 40))
+    elif not choices.number(0, 4):
         size = {"pull": BLOCK // 2, "push": 2 * BLOCK}[mode]
         prefill |= {"block_size": size, "blocks": prefill["blocks"] * max(1, BLOCK // size)}
     return {

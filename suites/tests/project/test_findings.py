@@ -44,6 +44,7 @@ FINDINGS = {
     "vllm_pushed_blocks_never_come": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_aborted_push_is_remembered": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_unequal_blocks_shift_a_hit": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_window_of_a_loaded_prompt_is_one_short": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_push_into_smaller_blocks_ends_the_engine": EngineVersion("vllm-engine", "0.33.0"),
     "lmcache_partly_null_chunk_is_served": EngineVersion("lmcache", "0.5.6"),
     "lmcache_left_window_in_a_shared_object": EngineVersion("lmcache", "0.5.6"),
