@@ -117,7 +117,7 @@ FAULTS = (
         "return len(self.tokens) > self.prompt.most_tokens",
     ),
     Planted(
-        "whoever came last is served first",
+        "the last request is served first",
         "waits_are_bounded",
         "engine.request_queue",
         "heapq.heappush(self._heap, (request.rank, request))",
