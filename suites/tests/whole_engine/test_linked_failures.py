@@ -1,0 +1,90 @@
+"""Known failures of two engines: each predicate knows its own and nothing near it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvproof.harness.oracle.violation import Violation
+from kvproof.suites.mechanisms import vllm_engine as known
+from kvproof.suites.mechanisms.failed import Failed
+
+WAITS = "after 80 more steps, 80 of them without progress, {'r0': 'waiting_for_remote_kvs'} has"
+KEPT = (
+    "13 of 13 blocks can be handed out and {'recving metadata of the connector': 2} is left, with"
+)
+RAISED = (
+    "the engine raised AssertionError: Local block size 16 is not divisible by remote block size "
+    "32 or vice versa. in vllm/distributed/kv_transfer/kv_connector/utils.py:block_size_ratio"
+)
+NULL = "r0 reads position 31 of 51 in block 0 of group 1 (layer): nothing"
+OTHER = "r1 reads position 16 of 35 in block 2 of group 0 (l): the block came from another engine; "
+
+
+def failed(
+    sentence: str, connector: str = "nixl_push_both_fail", verb: str = "abort", **facts: object
+) -> Failed:
+    engine: dict[str, Any] = {
+        "connector": connector,
+        "block_size": 16,
+        "groups": [{}, {"kind": "window", "size": 20}],
+        "peer": {"block_size": 8},
+    }
+    violation = Violation("p", "o", sentence, facts=facts)
+    return Failed(violation, {"engine": engine}, [("submit", {}), (verb, {})])
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (failed(WAITS, broken="a message is lost"), True),
+        (failed(WAITS), False),
+        (failed(WAITS, "nixl_pull_both_fail", broken="a message is lost"), False),
+        (failed(WAITS.replace("_for_remote_kvs", ""), broken="a message is lost"), False),
+    ],
+)
+def test_a_push_that_does_not_come(found: Failed, *, expected: bool) -> None:
+    assert known.pushed_blocks_never_come(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (failed(KEPT), True),
+        (failed(KEPT, verb="step"), False),
+        (failed(KEPT, "nixl_pull_both_fail"), False),
+        (failed(KEPT.replace("13 of 13", "12 of 13")), False),
+        (failed(KEPT.replace("{", "{'references': 1, ")), False),
+    ],
+)
+def test_an_aborted_push(found: Failed, *, expected: bool) -> None:
+    assert known.aborted_push_is_remembered(found) == expected
+
+
+def test_a_push_into_smaller_blocks() -> None:
+    assert known.push_into_smaller_blocks_ends_the_engine(failed(RAISED))
+    swapped = RAISED.replace("16", "_").replace("32", "16").replace("_", "32")
+    assert not known.push_into_smaller_blocks_ends_the_engine(failed(swapped))
+    assert not known.push_into_smaller_blocks_ends_the_engine(failed(RAISED, "nixl_pull_both_fail"))
+
+
+def test_a_window_that_is_one_short() -> None:
+    assert known.window_of_a_loaded_prompt_is_one_short(failed(NULL))
+    for near in ("position 30 of 50", "position 31 of 52", "position 47 of 51"):
+        other = NULL.replace("position 31 of 51", near)
+        assert not known.window_of_a_loaded_prompt_is_one_short(failed(other))
+    assert not known.window_of_a_loaded_prompt_is_one_short(failed(NULL, "offload"))
+
+
+def test_unequal_blocks() -> None:
+    own = failed(OTHER + "it holds position 8 of r0; 18 of 35")
+    assert known.unequal_blocks_shift_a_hit(own)
+    own.config["engine"]["peer"]["block_size"] = 16
+    assert not known.unequal_blocks_shift_a_hit(own)
+    assert not known.unequal_blocks_shift_a_hit(failed(OTHER + "its load had failed"))
+
+
+def test_a_read_after_the_lease() -> None:
+    assert known.blocks_are_read_after_their_lease(failed(OTHER, read_after_its_lease="r1"))
+    assert not known.blocks_are_read_after_their_lease(failed(OTHER))
