@@ -55,7 +55,7 @@ class ShadowMemory:
     written: npt.NDArray[np.int64] = field(init=False)
     """By block id: number of the last launch or transfer that wrote it."""
     received: npt.NDArray[np.bool_] = field(init=False)
-    """By block id: another engine wrote it last."""
+    """By block id: another engine wrote its beginning."""
 
     def __post_init__(self) -> None:
         """Start with nothing written."""
@@ -72,7 +72,7 @@ class ShadowMemory:
             layer.words[rows, columns, 0] = words
             layer.words[rows, columns, 1] = ~words
         self.written[slots // pool.block_size] = launch
-        self.received[slots // pool.block_size] = False
+        self.received[slots[slots % pool.block_size == 0] // pool.block_size] = False
 
     def lose(self, block: int, print_: int, *, epoch: int) -> None:
         """Put one fingerprint into all slots of a block of the first group."""
