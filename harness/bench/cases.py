@@ -19,10 +19,15 @@ from kvproof.harness.statistics import median_of_ratios
 DEFAULT_CASES = ("no_eviction", "eviction", "python-lists")
 """`python-lists` is `no_eviction` with prompts as plain Python lists, for the reference only."""
 TIERS = "tiers"
-CASES = (*DEFAULT_CASES, "index", "match", TIERS)
+SCHEDULER = "scheduler"
+GROWTH = "growth"
+APART = (TIERS, SCHEDULER, GROWTH)
+"""Cases that do not run on the workload."""
+CASES = (*DEFAULT_CASES, "index", "match", *APART)
 """`match` is the lookup alone of one long cached prompt, for any workload. `index` is `no_eviction`
 with an engine's index alone, where its `make_cycle` offers that; the reference serves whole cycles.
-`tiers` is a store that several engines share, on no workload.
+`tiers` is a store that several engines share, `scheduler` an engine's own loop around a model of
+fixed step time, `growth` the cost of a cycle with up to 10^7 cached blocks; on no workload.
 """
 EVICTION_PROMPTS = 64
 """Prompts of mean length that the pool of the case `eviction` holds."""
@@ -54,6 +59,8 @@ class BenchOptions:
     """Numbers of cached blocks at which a cycle is timed; empty: not measured."""
 
 
+LARGE_GROWTH = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+"""Of the case `growth`."""
 SMALL_WORKLOAD = "shared-prefix:requests=400"
 SMALL = BenchOptions(
     repetitions=3,

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kvproof.harness.bench.cases import (
+    APART,
     CASES,
+    SCHEDULER,
     TIERS,
     BenchOptions,
     Case,
@@ -30,6 +32,7 @@ from kvproof.harness.bench.cases import (
 )
 from kvproof.harness.bench.groups import groups_of, widths
 from kvproof.harness.bench.lookup_job import MATCHED
+from kvproof.harness.bench.schedulers import measure_schedulers
 from kvproof.harness.bench.tiers import measure_tiers
 from kvproof.harness.bench.workloads import Workload, load_workload
 from kvproof.harness.contract.profile import Profile
@@ -122,12 +125,13 @@ def run_bench(
         bench.start(separate)
         if TIERS in options.cases:
             bench.tiers()
-        if not bench.cases:
-            return
-        for row in hash_optimum(workload):
-            write(row)
-        for block_size in options.block_sizes:
-            bench.measure(block_size)
+        if SCHEDULER in options.cases:
+            bench.schedulers()
+        if bench.cases:
+            for row in hash_optimum(workload):
+                write(row)
+            for block_size in options.block_sizes:
+                bench.measure(block_size)
         for block_size in options.block_sizes:
             bench.growth(block_size)
 
@@ -202,7 +206,11 @@ class _Bench:
     @property
     def cases(self) -> tuple[str, ...]:
         """Those on the workload."""
-        return tuple(case for case in self.options.cases if case != TIERS)
+        return tuple(case for case in self.options.cases if case not in APART)
+
+    def schedulers(self) -> None:
+        """Engines' own schedulers around a model of fixed step time."""
+        measure_schedulers(self.runners, write=self.write, progress=self.progress, lost=self._lost)
 
     def tiers(self) -> None:
         """Shared stores of objects, side by side."""

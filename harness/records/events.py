@@ -272,6 +272,36 @@ class TierSummary(Event, tag="tier_summary", frozen=True, kw_only=True):
     ratio_high: float | None = None
 
 
+class SchedulerPoint(Event, tag="scheduler_point", frozen=True, kw_only=True):
+    """One engine's scheduler around a model of fixed step time; CPU time of the control plane."""
+
+    target: str
+    requests: int
+    """Under way at the same time."""
+    prompt_tokens: int
+    block_size: int
+    num_blocks: int
+    step_seconds: float
+    """Of the model."""
+    steps: int
+    finished: int
+    """Requests that ended while it was measured."""
+    simulated_seconds: float
+    """Steps of the model and of the control plane."""
+    share: float
+    """Of the control plane in a step of both, one after the other."""
+    p50_us: float
+    """Of one step: arrivals, decisions, results."""
+    p99_us: float
+    p9999_us: float | None = None
+    """None: too few steps."""
+    longest_us: float
+    drift: float
+    """Mean of the last tenth of the steps over that of the first."""
+    bytes_per_waiting: float
+    """Kept for a request that waits, besides the caller's own prompt."""
+
+
 class Checked(Event, tag="checked", frozen=True, kw_only=True):
     """A workload ran once more, or a recording was judged, under the shadow memory."""
 
@@ -375,6 +405,7 @@ AnyEvent: TypeAlias = (
     | GrowthPoint
     | TierSample
     | TierSummary
+    | SchedulerPoint
     | Checked
     | Explained
     | Threshold

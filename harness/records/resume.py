@@ -23,6 +23,7 @@ from kvproof.harness.records.events import (
     GrowthPoint,
     Optimum,
     PropertyVerdict,
+    SchedulerPoint,
     Threshold,
     TierSample,
     TierSummary,
@@ -117,6 +118,8 @@ def _subject(event: AnyEvent) -> tuple[Hashable, ...] | None:
             return *_tier(event), event.repetition
         case TierSummary():
             return _tier(event)
+        case SchedulerPoint():
+            return type(event), event.target, event.requests, event.prompt_tokens
         case Threshold():
             return type(event), event.name
     return None

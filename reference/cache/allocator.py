@@ -360,7 +360,7 @@ class PartialBlockSteps:
             return uncached
         first = request.indexed * self._width
         parent: Hashable = request.table[first - 1] if first else request.namespace
-        tokens = request.tokens[start * TOKEN_BYTES : stop * TOKEN_BYTES]
+        tokens = bytes(request.tokens[start * TOKEN_BYTES : stop * TOKEN_BYTES])
         own, unused = uncached[: self._width], uncached[self._width :]
         return unused + self._index.insert(parent, tokens, request.spans, start=start, blocks=own)
 

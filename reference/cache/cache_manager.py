@@ -225,16 +225,17 @@ class CacheManager:
     def _extend(
         self, request: RequestState, tokens: Tokens, compute: int | None, drafts: Tokens
     ) -> Admission | Refusal:
-        start, before = request.computed, request.tokens
-        if tokens:
-            request.tokens = request.tokens + token_bytes(tokens)
-        if drafts:
-            more = token_bytes(drafts)
-            request.tokens, request.drafts = request.tokens + more, len(more) // TOKEN_BYTES
+        start, before = request.computed, len(request.tokens)
+        if tokens or drafts:
+            more, guessed = token_bytes(tokens), token_bytes(drafts) if drafts else b""
+            if isinstance(request.tokens, bytes):
+                request.tokens = bytearray(request.tokens)
+            request.tokens += more + guessed
+            request.drafts = len(guessed) // TOKEN_BYTES
         stop = self.capacity.step_end(request, compute)
         refusal = self.capacity.check_step(request, stop)
         if refusal:
-            request.tokens, request.drafts = before, 0
+            request.tokens, request.drafts = request.tokens[:before], 0
             return refusal
         return self._schedule(request, 0, start, stop)
 

@@ -90,7 +90,7 @@ class HitLength:
     def find(self, request: RequestState, most: int) -> Match:
         """Return the longest valid hit of at most `most` tokens (T1, T6, X2)."""
         match = self._trie.match(
-            request.namespace, request.tokens, request.segments, most // self._unit
+            request.namespace, bytes(request.tokens), request.segments, most // self._unit
         )
         if self._partial is not None:
             return self._with_partial_block(request, match, most)
@@ -101,7 +101,7 @@ class HitLength:
     def whole_units(self, request: RequestState, most: int) -> Match:
         """Return the longest valid hit of whole units (X2)."""
         units = most // self._unit
-        match = self._trie.match(request.namespace, request.tokens, request.segments, units)
+        match = self._trie.match(request.namespace, bytes(request.tokens), request.segments, units)
         if match.node is None or not match.units:
             return match
         return self._shorten(match, match.node, request.spans)
@@ -178,7 +178,8 @@ class HitLength:
         assert self._partial is not None
         hit = match.shortened(min(length // self._unit, match.units))
         start = hit.units * self._unit
-        wanted = request.tokens[start * TOKEN_BYTES : min(length, start + self._unit) * TOKEN_BYTES]
+        stop = min(length, start + self._unit)
+        wanted = bytes(request.tokens[start * TOKEN_BYTES : stop * TOKEN_BYTES])
         parent = self._parent(request, hit)
         found = self._partial.find(parent, wanted, request.spans, start=start)
         return replace(hit, partial=found)

@@ -117,8 +117,8 @@ class RequestState:
     )  # fmt: skip
 
     id: str
-    tokens: bytes
-    """All tokens known so far, int32."""
+    tokens: bytes | bytearray
+    """All tokens known so far, int32; those of a request that was extended grow in place."""
     namespace: Namespace
     spans: Sequence[Span]
     segments: tuple[Segment, ...]

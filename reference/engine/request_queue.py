@@ -129,9 +129,11 @@ class ScheduledRequest:
 
     def work(self, answer: Admission, drafts: tuple[int, ...], propose: int) -> Work:
         """Describe a step for the model; its tables follow when the whole step is decided."""
+        known = len(self.tokens) + len(drafts)
         return Work(
             request_id=self.id,
-            tokens=self._known_tokens(drafts),
+            tokens=[*self.tokens, *drafts] if drafts else self.tokens,
+            known=known,
             namespace=self.prompt.namespace,
             spans=self.prompt.spans,
             weights=self.weights,
@@ -144,12 +146,6 @@ class ScheduledRequest:
             propose=propose,
             copies=answer.copies,
         )
-
-    def _known_tokens(self, drafts: tuple[int, ...]) -> tuple[int, ...]:
-        """Return all tokens known; a long prompt is not copied for each of its steps."""
-        if len(self.tokens) == len(self.prompt.tokens) and not drafts:
-            return self.prompt.tokens
-        return (*self.tokens, *drafts)
 
     def start(self, work: Work, step: int) -> None:
         """A step computes it."""
@@ -164,7 +160,7 @@ class ScheduledRequest:
         self.last_row = sample.experts[kept - 1 : kept]
         if sample.token is None:
             return
-        first = len(work.tokens) - work.drafts
+        first = work.known - work.drafts
         self.tokens += [*work.tokens[first : first + sample.accepted], sample.token]
         self.known = self.computed = len(self.tokens) - 1
         self.drafting = False

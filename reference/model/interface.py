@@ -19,8 +19,10 @@ class Work(NamedTuple):
     """One request in one step: compute positions [start, stop)."""
 
     request_id: str
-    tokens: tuple[int, ...]
-    """All tokens known, the drafts last. Reaching their end asks for the next token."""
+    tokens: Sequence[int]
+    """All tokens known, the drafts last; behind `known` it may grow once the step is decided."""
+    known: int
+    """How many tokens: reaching their end asks for the next one."""
     namespace: Namespace
     spans: tuple[Span, ...]
     weights: int
@@ -42,7 +44,7 @@ class Work(NamedTuple):
     @property
     def samples(self) -> bool:
         """Return whether the step ends with a new token."""
-        return self.stop == len(self.tokens)
+        return self.stop == self.known
 
 
 class Sample(NamedTuple):

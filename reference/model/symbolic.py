@@ -106,7 +106,7 @@ class Pass:
     def _sample(self, vocabulary: int) -> tuple[int, int]:
         work, accepted = self._work, 0
         sampled = [next_token(hidden, vocabulary) for hidden in self.hidden[-1 - work.drafts :]]
-        drafts = work.tokens[len(work.tokens) - work.drafts :]
+        drafts = work.tokens[work.known - work.drafts : work.known]
         while accepted < work.drafts and drafts[accepted] == sampled[accepted]:
             accepted += 1
         return sampled[accepted], accepted

@@ -136,9 +136,11 @@ class Explainer:
     def _remember(self, computed: _Computed, stop: int) -> None:
         request, known = computed.request, self._known_index
         fine = segments(request.spans, 1)
-        known.store(request.namespace, request.tokens, fine, stop)
+        known.store(request.namespace, bytes(request.tokens), fine, stop)
         for tokens, saved in computed.states:
-            known.mark(known.store(request.namespace, request.tokens, fine, tokens), saved=saved)
+            known.mark(
+                known.store(request.namespace, bytes(request.tokens), fine, tokens), saved=saved
+            )
 
 
 class _Computed(NamedTuple):
@@ -158,10 +160,10 @@ class _View:
         self._unit, self._index = eviction.unit, known
         most = max(0, request.prompt - 1)
         fine = segments(request.spans, 1)
-        self._known = known.longest(request.namespace, request.tokens, fine, most)
+        self._known = known.longest(request.namespace, bytes(request.tokens), fine, most)
         self._aligned = self._known.tokens // self._unit * self._unit
         self._match = eviction.trie.match(
-            request.namespace, request.tokens, request.segments, most // self._unit
+            request.namespace, bytes(request.tokens), request.segments, most // self._unit
         )
         self._with_tail = 0
         if eviction.partial is not None:  # no limit takes what a partial block gives (T6)

@@ -316,7 +316,7 @@ class PrefixTrie:
     def insert(
         self,
         node: Node,
-        tokens: bytes,
+        tokens: bytes | bytearray,
         segments: tuple[Segment, ...],
         blocks: Ids,
         first: int,
@@ -334,7 +334,7 @@ class PrefixTrie:
         for start, stop, marks in segments:
             end = last if last * stride <= stop else stop // stride
             while first < end:
-                key: Hashable = tokens[first * stride : (first + 1) * stride]
+                key: Hashable = bytes(tokens[first * stride : (first + 1) * stride])
                 if marks and first * stride == start:
                     key = (key, marks)
                 child = node.children.get(key)
@@ -349,7 +349,13 @@ class PrefixTrie:
         return pieces
 
     def _append(
-        self, node: Node, key: Hashable, tokens: bytes, blocks: Ids, first: int, end: int
+        self,
+        node: Node,
+        key: Hashable,
+        tokens: bytes | bytearray,
+        blocks: Ids,
+        first: int,
+        end: int,
     ) -> Node:
         """Append new units after `node`: in it if its end is private, else in a child."""
         run = memoryview(tokens)[first * self._stride : end * self._stride]
@@ -368,7 +374,7 @@ class PrefixTrie:
             self._on_change("stored", node, before, node.units)
         return node
 
-    def _descend(self, child: Node, tokens: bytes, first: int, end: int) -> Node:
+    def _descend(self, child: Node, tokens: bytes | bytearray, first: int, end: int) -> Node:
         """Move the caller's hold into an existing child as far as it is equal."""
         size = min(len(child.tokens), (end - first) * self._stride)
         inside = equal_units(child.tokens, tokens, first * self._stride, size, self._stride)

@@ -111,7 +111,7 @@ class Loader:
             self._trie.unlock(node)
 
     def _hold(self, request: RequestState, units: int) -> Node:
-        match = self._trie.match(request.namespace, request.tokens, request.segments, units)
+        match = self._trie.match(request.namespace, bytes(request.tokens), request.segments, units)
         return self._trie.lock(match, request.namespace)
 
     def _make_recent(self, plan: Plan, node: Node) -> None:

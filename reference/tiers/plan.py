@@ -121,7 +121,7 @@ class _Union:
         self._planner, self._request, self._eviction = planner, request, planner.eviction
         self._links, self._key, self._found = links, key, found
         self.match = self._eviction.trie.match(
-            request.namespace, request.tokens, request.segments, len(links)
+            request.namespace, bytes(request.tokens), request.segments, len(links)
         )
         self._resident = [
             _resident(self.match, index) for index in range(len(planner.eviction.windows))

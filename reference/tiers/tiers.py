@@ -187,7 +187,7 @@ class Tiers:
 
     def _asking(self, request: RequestState) -> Waiting:
         units = (request.prompt - 1) // self._eviction.unit
-        links = self._keys.chain(request.namespace, request.tokens, request.spans, units)
+        links = self._keys.chain(request.namespace, bytes(request.tokens), request.spans, units)
         return Waiting(self.source, request, links, far=REMOTE in self.host.below.stores)
 
     def _size(self, part: str) -> int:

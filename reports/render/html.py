@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 
 import jinja2
 
-from kvproof.harness.records.events import Optimum, TierSummary
+from kvproof.harness.records.events import Optimum, SchedulerPoint, TierSummary
 from kvproof.harness.records.run_directory import SCHEMA_VERSION, Run
 from kvproof.reports.charts import bench as charts
 from kvproof.reports.charts import block_table as blocks
 from kvproof.reports.charts import fuzz_pace as campaign
 from kvproof.reports.charts import hit_rate as capacity
+from kvproof.reports.charts import schedulers, tiers, timeline
 from kvproof.reports.charts import sweep as sweep_charts
-from kvproof.reports.charts import tiers, timeline
 from kvproof.reports.charts.hit_loss import cause_charts
 from kvproof.reports.model import attention as notes
 from kvproof.reports.model import faults as faults_tables
@@ -84,6 +84,7 @@ def _context(report: Report) -> dict[str, Any]:
         "optimum": capacity.optimum_table(report.of(Optimum)),
         "growth": [charts.growth(*item, report.targets) for item in report.growth.items()],
         "tiers": tiers.table(report.of(TierSummary)),
+        "schedulers": schedulers.table(report.of(SchedulerPoint)),
         "causes": cause_charts(report),
         "sweep": sweep_of(report.run.events),
         "faults": faults_tables.matrix_of(report.run.events),

@@ -30,6 +30,7 @@ from kvproof.harness.records.events import (
     PropertyVerdict,
     Replayed,
     RunIncomplete,
+    SchedulerPoint,
     Skipped,
     TargetConcluded,
     TargetFailed,
@@ -46,7 +47,7 @@ from kvproof.harness.records.sweep_events import (
     SweepStarted,
 )
 from kvproof.harness.records.sweep_results import case_name
-from kvproof.reports.charts import tiers
+from kvproof.reports.charts import schedulers, tiers
 from kvproof.reports.charts.bench import ratio_text
 from kvproof.reports.model import faults
 from kvproof.reports.model.attention import replay_verdict, threshold_text
@@ -265,6 +266,9 @@ def _describe_measure(event: AnyEvent) -> tuple[str, str]:
             return "", f"{event.target} {event.operation}: repetition {event.repetition}"
         case TierSummary():
             return "", f"{event.target} {': '.join(tiers.row(event)[1:5])}"
+        case SchedulerPoint():
+            at, name, share, *_ = schedulers.row(event)
+            return "", f"{name}, {at}: {share}"
         case Checked():
             work = f"{event.workload}, block {event.block_size}, under the shadow memory"
             return event.verdict, f"{event.target} {work} {event.message}"

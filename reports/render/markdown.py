@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records.events import Explained, TierSummary
+from kvproof.harness.records.events import Explained, SchedulerPoint, TierSummary
 from kvproof.harness.records.run_directory import Run
 from kvproof.harness.redaction import redacted
-from kvproof.reports.charts import tiers
+from kvproof.reports.charts import schedulers, tiers
 from kvproof.reports.charts.bench import case_words, ratio_text
 from kvproof.reports.charts.fuzz_pace import campaign_of, pace_chart, tables
 from kvproof.reports.charts.hit_loss import sums
@@ -51,6 +51,7 @@ def render_markdown(run: Run) -> str:
         _failures,
         _bench,
         _tiers,
+        _schedulers,
         _causes,
         _sweep,
         _faults,
@@ -197,6 +198,14 @@ def _tiers(report: Report) -> Iterator[str]:
         yield from ("", f"### {tiers.TITLE}", "")
         yield from _table(
             [*tiers.HEADS], [[*map(escape, tiers.row(each))] for each in tiers.measured(found)]
+        )
+
+
+def _schedulers(report: Report) -> Iterator[str]:
+    if found := report.of(SchedulerPoint):
+        yield from ("", f"### {schedulers.TITLE}", "")
+        yield from _table(
+            [*schedulers.HEADS], [[*map(escape, schedulers.row(each))] for each in found]
         )
 
 

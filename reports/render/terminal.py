@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kvproof.harness.records.events import BenchSummary, Optimum, Step, TierSummary
+from kvproof.harness.records.events import BenchSummary, Optimum, SchedulerPoint, Step, TierSummary
 from kvproof.harness.records.run_directory import Run
-from kvproof.reports.charts import tiers
+from kvproof.reports.charts import schedulers, tiers
 from kvproof.reports.charts.bench import case_words
 from kvproof.reports.charts.block_table import describe
 from kvproof.reports.charts.timeline_text import timeline_lines
@@ -57,6 +57,7 @@ def print_run(run: Run, console: Console) -> None:
     _coverage(report, screen)
     _bench(report, screen)
     _tiers(report, screen)
+    _schedulers(report, screen)
     _optimum(report, screen)
     _sweep(report, screen)
     _faults(report, screen)
@@ -215,6 +216,19 @@ def _tiers(report: Report, screen: Screen) -> None:
     for each in tiers.measured(found):
         cells = tiers.row(each)
         table.add_row(*(screen.text(cells[at]) for at in tiers.NARROW))
+    screen.show(table)
+
+
+def _schedulers(report: Report, screen: Screen) -> None:
+    if not (found := report.of(SchedulerPoint)):
+        return
+    screen.heading(schedulers.TITLE)
+    table = screen.table(*(schedulers.HEADS[at] for at in schedulers.NARROW))
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for each in found:
+        cells = schedulers.row(each)
+        table.add_row(*(screen.text(cells[at]) for at in schedulers.NARROW))
     screen.show(table)
 
 

@@ -77,6 +77,7 @@ def _profile() -> Profile:
 
 
 TIER = "kvproof.harness.adapters.reference.tier"
+LOOP = "kvproof.harness.adapters.reference.loop"
 """Its shared store of objects (`harness.contract.tier`)."""
 
 

@@ -209,7 +209,7 @@ def new_manager(config: TargetConfig, *, hash_block_size: int = 0) -> Any:
 
 def _group(index: int, group: Group, *, is_draft: bool) -> Any:
     marked = _accepted("KVCacheGroupSpec", is_eagle_group=is_draft)
-    return engine().KVCacheGroupSpec([f"layer {index}"], _spec(group), **marked)
+    return engine().KVCacheGroupSpec([f"layer {index}"], spec(group), **marked)
 
 
 def _accepted(name: str, **arguments: Any) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def _accepted(name: str, **arguments: Any) -> dict[str, Any]:
     return {key: value for key, value in arguments.items() if key in parameters}
 
 
-def _spec(group: Group) -> Any:
+def spec(group: Group) -> Any:
     """One layer of one head; states in the mode that caches them at block borders."""
     names = engine()
     if group.kind == "state":

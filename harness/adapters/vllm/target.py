@@ -59,6 +59,8 @@ from kvproof.harness.contract.target import (
 
 __all__ = ["VllmTarget", "differences", "make_cycle", "make_target"]
 
+LOOP = "kvproof.harness.adapters.vllm.loop"
+
 
 class _Step(NamedTuple):
     request: Any

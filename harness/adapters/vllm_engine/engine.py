@@ -36,7 +36,6 @@ _MODEL = {
     "num_key_value_heads": 2,
     "vocab_size": VOCABULARY,
     "head_dim": 16,
-    "max_position_embeddings": 4096,
     "rms_norm_eps": 1e-5,
     "torch_dtype": "bfloat16",
     "bos_token_id": 1,
@@ -47,9 +46,15 @@ _ENCODER_TOKENS = 64
 
 
 @cache
-def _model_folder(architecture: str, layers: int) -> str:
+def model_folder(architecture: str, layers: int, longest: int = 4096) -> str:
+    """Write the configuration of a model that nobody loads; returns its folder."""
     folder = Path(tempfile.mkdtemp(prefix="kvproof-shadow-model-"))
-    config = {**_MODEL, "architectures": [architecture], "num_hidden_layers": layers}
+    config = {
+        **_MODEL,
+        "architectures": [architecture],
+        "num_hidden_layers": layers,
+        "max_position_embeddings": longest,
+    }
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return str(folder)
 
@@ -282,7 +287,7 @@ def _settings(config: EngineConfig) -> Any:
         more["kv_transfer_config"] = _connector(config.connector)
     architecture = "ShadowHybridForCausalLM" if states else "ShadowForCausalLM"
     arguments = EngineArgs(
-        model=_model_folder(architecture, 2),
+        model=model_folder(architecture, 2),
         skip_tokenizer_init=True,
         enforce_eager=True,
         load_format="dummy",
@@ -358,6 +363,6 @@ def _drafts(config: EngineConfig) -> dict[str, Any]:
         return {"method": "ngram", "num_speculative_tokens": config.drafts.count, **lookup}
     return {
         "method": "eagle",
-        "model": _model_folder("ShadowForCausalLM", 1),
+        "model": model_folder("ShadowForCausalLM", 1),
         "num_speculative_tokens": config.drafts.count,
     }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 
-from kvproof.harness.bench.cases import BenchOptions
+from kvproof.harness.bench.cases import APART, GROWTH, LARGE_GROWTH, BenchOptions
 from kvproof.harness.bench.runner import run_bench
 from kvproof.harness.bench.workloads import load_workload
 from kvproof.harness.cli.actions.targets import chosen_targets, open_all
@@ -19,6 +19,8 @@ from kvproof.harness.records.bench_names import current_case, current_workload
 from kvproof.harness.records.events import (
     AnyEvent,
     BenchSummary,
+    GrowthPoint,
+    SchedulerPoint,
     Skipped,
     TargetFailed,
     TierSummary,
@@ -55,23 +57,37 @@ def bench(arguments: BenchArguments) -> int:
 
 def _options(arguments: BenchArguments) -> BenchOptions:
     usual, baseline = BenchOptions(), arguments.baseline_target
+    cases = tuple(map(current_case, arguments.case or usual.cases))
     if baseline is not None:
         names([baseline])  # refuses one that is empty
     return BenchOptions(
         block_sizes=tuple(arguments.block_size or usual.block_sizes),
         groups=arguments.groups,
-        cases=tuple(map(current_case, arguments.case or usual.cases)),
+        cases=cases,
         repetitions=arguments.repetitions,
         peer=baseline or "",
         checked_tokens=arguments.verify_tokens,
         max_blocks=arguments.max_blocks,
-        growth_sizes=usual.growth_sizes if arguments.growth else (),
+        growth_sizes=growth_sizes(cases, wanted=arguments.growth),
     )
+
+
+_MEASURED = (BenchSummary, TierSummary, SchedulerPoint, GrowthPoint, TargetFailed)
+
+
+def growth_sizes(cases: Sequence[str], *, wanted: bool) -> tuple[int, ...]:
+    """Cached blocks to measure at: the case goes further; cases apart from the workload have none.
+
+    `wanted` is the option.
+    """
+    if GROWTH in cases:
+        return LARGE_GROWTH
+    return BenchOptions().growth_sizes if wanted and set(cases) - set(APART) else ()
 
 
 def _refuse_nothing(events: Sequence[AnyEvent]) -> None:
     """A bench that measured nothing must not look like one that passed."""
-    if not any(isinstance(event, (BenchSummary, TierSummary, TargetFailed)) for event in events):
+    if not any(isinstance(event, _MEASURED) for event in events):
         skipped = [event for event in events if isinstance(event, Skipped)]
         raise UsageError(
             "nothing was measured", "; ".join(f"{e.part}: {e.reason}" for e in skipped)

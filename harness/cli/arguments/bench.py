@@ -29,7 +29,8 @@ class BenchArguments:
     or chunk, blocks of a state. One of full attention by default."""
     case: Annotated[list[str] | None, Parameter(("--case", "--cases"))] = None
     """no_eviction, eviction, python-lists, index, match (the lookup of 131,072 tokens), tiers (a
-    store that engines share); repeatable; the first three by default."""
+    store that engines share), scheduler (its share of step time), growth (cost with up to 10^7
+    cached blocks); repeatable; the first three by default."""
     repetitions: int = 5
     """Interleaved repetitions per target and case."""
     baseline_target: str | None = None

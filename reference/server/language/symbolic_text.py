@@ -152,6 +152,6 @@ class _Scored:
         if work.start < stop:
             self.words[work.start : stop] = hidden[: stop - work.start]
         if sample.token is not None and self.sampling.top_logprobs is not None:
-            first = len(work.tokens) - work.drafts
+            first = work.known - work.drafts
             for place in range(first, first + sample.accepted + 1):
                 self.sampled[place] = hidden[place - 1 - work.start]

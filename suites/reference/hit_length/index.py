@@ -113,7 +113,7 @@ class LiveIndex:
     def _locked(self, units: int) -> Node:
         """Lock the first units; a node ends after them from then on."""
         request, trie = self._request, self.manager.trie
-        match = trie.match(request.namespace, request.tokens, request.segments, units)
+        match = trie.match(request.namespace, bytes(request.tokens), request.segments, units)
         return trie.lock(match, request.namespace)
 
     def _take_away(self, case: Case) -> None:
@@ -155,7 +155,7 @@ class LiveIndex:
     def _clamps(self) -> Iterator[tuple[str, Clamp]]:
         request, unit = self._request, self.unit
         match = self.manager.trie.match(
-            request.namespace, request.tokens, request.segments, self._limit // unit
+            request.namespace, bytes(request.tokens), request.segments, self._limit // unit
         )
         cached = match.units * unit
         yield "aligned", lambda length: length // unit * unit

@@ -55,7 +55,8 @@ def work(model, start=0, stop=None, tokens=TOKENS, first=1, **changes):
     row, stop = array("i", [38, 39][: layout.state_blocks]), len(tokens) if stop is None else stop
     state = StateUse(row if start else array("i"), ((stop, row),)) if row else None
     fields = {
-        "request_id": "a", "tokens": tokens, "namespace": DEFAULT_NAMESPACE, "spans": (),
+        "request_id": "a", "tokens": tokens, "known": len(tokens),
+        "namespace": DEFAULT_NAMESPACE, "spans": (),
         "weights": 0, "start": start, "stop": stop, "tables": tuple(tables), "state": state,
         "encode": (), "drafts": 0, "propose": 1,
     }  # fmt: skip

@@ -312,7 +312,7 @@ def test_a_work_without_room_is_refused_before_it_writes():
     engine, _ = open_engine("qwen3")
     model = engine.model
     work = Work(
-        "a", text(20), None, (), 0, 0, 20, (np.array([4, 5, 6, 7], np.int32),), None, (), 0, 0
+        "a", text(20), 20, None, (), 0, 0, 20, (np.array([4, 5, 6, 7], np.int32),), None, (), 0, 0
     )
     with pytest.raises(WrongAddress):
         model.launch(1, [work])

@@ -134,6 +134,7 @@ def test_only_its_adapter_and_the_component_suites_know_the_reference() -> None:
     ]
     assert sorted(users) == [
         "harness/adapters/reference/cycle.py",
+        "harness/adapters/reference/loop.py",
         "harness/adapters/reference/target.py",
         "harness/adapters/reference/tier.py",
         "harness/adapters/reference/view.py",

@@ -255,7 +255,8 @@ def test_the_recorded_run_covers_every_event_type() -> None:
     known = {kind.__struct_config__.tag for kind in AnyEvent.__args__}
     planted = {"faults_started", "fault", "faults_concluded"}  # no part of a gate: test_faults_cli
     merged = {"run_incomplete"}  # no part of a gate: test_merge
-    tiers = {"tier_sample", "tier_summary"}  # no part of a gate: test_bench_tiers
+    # no part of a gate: test_bench_tiers, test_bench_schedulers
+    tiers = {"tier_sample", "tier_summary", "scheduler_point"}
     assert known - tags - planted - merged - tiers == {"harness_fault"}  # it ends one; tested above
 
 
