@@ -20,7 +20,7 @@ from typing import Any
 
 from kvproof.harness.adapters.sglang.api import check_drift, engine, unified
 from kvproof.harness.adapters.sglang.calls import batch, calls
-from kvproof.harness.adapters.sglang.pools import new_cache
+from kvproof.harness.adapters.sglang.pools import new_cache, window
 from kvproof.harness.adapters.sglang.profile import profile
 from kvproof.harness.adapters.sglang.states import REQUEST_ROWS
 from kvproof.harness.contract.target import Cycle, TargetConfig
@@ -46,8 +46,7 @@ class _Life:
 
     def __init__(self, config: TargetConfig) -> None:
         self._config, self._page = config, config.block_size
-        allocator: Any = importlib.import_module("sglang.srt.mem_cache.allocator.paged")
-        allocator.alloc_extend_naive = slots_of_pages
+        _write_slots_of_pages()
         self._cache = new_cache(config, _TABLE)
         self._rows = self._cache.req_to_token_pool
         self._calls = calls()
@@ -98,16 +97,21 @@ class _Life:
 
 
 class _Index:
-    """The tree and its allocator alone."""
+    """The tree and its allocators alone."""
+
+    serves_groups = True
 
     def __init__(self, config: TargetConfig) -> None:
-        self._page = config.block_size
+        _write_slots_of_pages()
+        self._page, self._windows = config.block_size, bool(window(config))
         self._cache = new_cache(config, _TABLE)
         self._allocator = self._cache.token_to_kv_pool_allocator
         names = engine()
         self._key, self._match = names.RadixKey, names.MatchPrefixParams
         self._insert, self._evict = names.InsertParams, names.EvictParams
-        self._cat = names.torch.cat
+        self._cat, self._tensor = names.torch.cat, names.torch.tensor
+        rows = self._cache.req_to_token_pool
+        self._states = getattr(rows, "mamba_allocator", None) if config.state_rows else None
 
     def prepare(self, tokens: memoryview) -> Any:
         """An array of int64, cut to whole pages."""
@@ -119,22 +123,53 @@ class _Index:
         cache, key = self._cache, self._key(prompt)
         found = cache.match_prefix(self._match(key=key))
         hit, slots = found.device_prefix_len, cache.path_device_indices(found.last_device_node)
-        value = self._cat([slots, self._take(len(prompt) - hit)])
-        cache.insert(self._insert(key=key, value=value, prev_prefix_len=hit))
+        value = self._cat([slots, self._take(len(prompt) - hit, slots, hit)])
+        state = self._take_state()
+        done = cache.insert(
+            self._insert(key=key, value=value, prev_prefix_len=hit, mamba_value=state)
+        )
+        if state is not None and done.mamba_exist:
+            assert self._states is not None
+            self._states.free(state)
         return hit, (), ()
 
-    def _take(self, count: int) -> Any:
-        slots = self._allocator.alloc(count)
+    def _take(self, count: int, held: Any, hit: int) -> Any:
+        slots = self._alloc(count, held, hit)
         if slots is None:
-            self._cache.evict(self._evict(num_tokens=count))
-            slots = self._allocator.alloc(count)
+            windows = count if self._windows else 0
+            self._cache.evict(self._evict(num_tokens=count, swa_num_tokens=windows))
+            slots = self._alloc(count, held, hit)
         if slots is None:
             raise MemoryError(f"{count} tokens do not fit")
         return slots
 
+    def _alloc(self, count: int, held: Any, hit: int) -> Any:
+        """The allocator of two pools takes a request that grows, not a number."""
+        if not self._windows:
+            return self._allocator.alloc(count)
+        start, end = self._tensor([hit]), self._tensor([hit + count])
+        last = held[-1:] if hit else self._tensor([-1])
+        return self._allocator.alloc_extend(start, start, end, end, last, count)
+
+    def _take_state(self) -> Any:
+        if self._states is None:
+            return None
+        state = self._states.alloc(1)
+        if state is None:
+            self._cache.evict(self._evict(mamba_num=1))
+            state = self._states.alloc(1)
+        if state is None:
+            raise MemoryError("a state does not fit")
+        return state
+
     def cached_blocks(self) -> int:
         """Pages that the tree has."""
         return int(self._cache.full_evictable_size()) // self._page
+
+
+def _write_slots_of_pages() -> None:
+    allocator: Any = importlib.import_module("sglang.srt.mem_cache.allocator.paged")
+    allocator.alloc_extend_naive = slots_of_pages
 
 
 def make_cycle(config: TargetConfig, variant: str = "") -> Cycle:
@@ -145,11 +180,8 @@ def make_cycle(config: TargetConfig, variant: str = "") -> Cycle:
     kinds = tuple(group.kind for group in config.groups)
     if kinds and kinds not in profile().layouts:
         raise UnsupportedVerb(f"make_cycle with groups {kinds}", f"one of {profile().layouts}")
-    if variant == "index":
-        if kinds:
-            raise UnsupportedVerb("the index alone with groups", "one group of full attention")
-        return _Index(config)
-    return _Life(_divided(config) if config.state_rows else config)
+    parts = _divided(config) if config.state_rows else config
+    return _Index(parts) if variant == "index" else _Life(parts)
 
 
 def _divided(config: TargetConfig) -> TargetConfig:
