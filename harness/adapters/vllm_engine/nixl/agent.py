@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -219,6 +220,8 @@ def install() -> None:
         return
     package, api, bindings = (ModuleType(name) for name in ("nixl", "nixl._api", "nixl._bindings"))
     package.__path__ = []
+    for module in (package, api, bindings):
+        module.__spec__ = ModuleSpec(module.__name__, None)  # who asks for the library finds it
     vars(api).update(nixl_agent=Agent, nixl_agent_config=SimpleNamespace)
     vars(bindings).update(nixlXferTelemetry=SimpleNamespace)
     sys.modules.update({"nixl": package, "nixl._api": api, "nixl._bindings": bindings})
