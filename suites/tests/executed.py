@@ -88,8 +88,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Collect the files of a worker of pytest-xdist."""
-    _everywhere.update(node.workeroutput.get("executed", ()))
+    """Collect the files of a worker of pytest-xdist; one that crashed has none."""
+    _everywhere.update(getattr(node, "workeroutput", {}).get("executed", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -99,3 +99,10 @@ def test_a_run_fails_that_leaves_a_module_out(pytester: pytest.Pytester) -> None
     done.stdout.fnmatch_lines(["never executed: reference/cache/*"])
     assert "never executed: reference/core/validation.py" not in done.stdout.str()
     assert f"of {len(executed.control_plane())} executed" in done.stdout.str()
+
+
+def test_a_worker_that_crashed_executed_nothing() -> None:
+    """Its node has no output; an error here hid the failures of the whole run."""
+    before = set(executed._everywhere)
+    executed.pytest_testnodedown(object())
+    assert executed._everywhere == before
