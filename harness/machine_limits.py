@@ -25,8 +25,11 @@ def limit_of_the_machine(error: Exception) -> tuple[str, str] | None:
     """Return the limit that an error names, and the next step; None for any other error."""
     if isinstance(error, MemoryError):
         return NO_MEMORY
-    if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
-        where = f"{str(error.filename)!r}: " if error.filename else ""
-        reason = f"{where}{error.strerror or error}"
-        return reason, "see that it can be used, then repeat the command"
+    if getattr(error, "errno", None) in _OF_THE_SYSTEM:  # of OSError and of ZeroMQ
+        filename = getattr(error, "filename", "")
+        where = f"{str(filename)!r}: " if filename else ""
+        return (
+            f"{where}{getattr(error, 'strerror', '') or error}",
+            "see that it can be used, then repeat the command",
+        )
     return next((ours for words, ours in _OF_PYTHON.items() if words in str(error)), None)

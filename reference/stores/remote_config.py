@@ -33,7 +33,7 @@ class RemoteConfig:
         _check_text("epoch", self.epoch, "0")
         for name in ("timeout_s", "backoff_s"):
             value: object = getattr(self, name)
-            good = isinstance(value, int | float) and math.isfinite(value) and value > 0
+            good = isinstance(value, int | float) and 0 < value < math.inf
             require(good, name, value, "a number of seconds above 0", 1.0)
         whole("failures", self.failures, least=1, example=3)
         whole("batch_bytes", self.batch_bytes, least=1, example=8 << 20)

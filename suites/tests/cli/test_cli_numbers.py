@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import math
@@ -13,6 +14,7 @@ import pytest
 from kvproof.harness import strict_json
 from kvproof.harness.analysis.thresholds import judge_thresholds
 from kvproof.harness.decoding import NotValid, check_finite, check_number, decode, parse_toml
+from kvproof.harness.machine_limits import limit_of_the_machine
 from kvproof.harness.records.events import BenchSummary
 from kvproof.harness.settings import GateSettings, Limit
 from kvproof.suites.tests.cli.cli_kit import here, refused
@@ -245,8 +247,9 @@ def test_numbers_within_bounds_pass() -> None:
 def test_the_place_of_a_wrong_number_is_named() -> None:
     with pytest.raises(NotValid, match=r"\$\.a\[1\]\.b"):
         check_finite({"a": [0, {"b": math.nan}]})
-    with pytest.raises(NotValid, match=r"\$\.a"):
-        parse_toml(b"a = 99999999999999999999")
+    for digits in (20, 400):  # a float holds no number of 400 digits
+        with pytest.raises(NotValid, match=r"\$\.a"):
+            parse_toml(b"a = " + b"9" * digits)
     with pytest.raises(NotValid, match="twice"):
         decode(b'{"a": 1, "a": 2}', dict)
 
@@ -263,3 +266,10 @@ def test_a_comparison_with_nan_is_no_pass(measured: float, bounds: dict[str, flo
     found = judge_thresholds([summary], GateSettings(threshold=(limit,)), None, hardware={})
     assert [each.verdict for each in found.thresholds] == ["inconclusive"]
     assert "no number" in found.thresholds[0].reason
+
+
+def test_a_limit_of_the_machine_is_known_from_zeromq_too() -> None:
+    zmq = pytest.importorskip("zmq")
+    reason, _ = limit_of_the_machine(zmq.ZMQError(errno.EMFILE)) or ("", "")
+    assert reason == "Too many open files"
+    assert limit_of_the_machine(zmq.ZMQError(errno.EINVAL)) is None
