@@ -36,6 +36,7 @@ from kvproof.harness.whole_engine.memory import Layer, ShadowMemory
 from kvproof.harness.whole_engine.states import DeviceRequest, Work
 
 TOKENS = "a_launch_computes_the_requests_own_tokens"
+ZEROED = "new_blocks_are_zeroed"
 ONCE = "a_launch_writes_no_slot_twice_with_unlike_content"
 NULL = "the_null_block_is_never_written"
 JUDGED = (READS, RECEIVED, NAMESPACES, MEDIA, EPOCHS, DRAFTS, REUSED)
@@ -55,6 +56,8 @@ class Attention:
     def resolve(self, row: Row, request: DeviceRequest) -> Work:
         """Return a row with the positions and tokens that the device computes."""
         start = self._start(row, request)
+        if row.fresh:
+            request.begun.clear()
         known = start + len(row.tokens) - row.drafts
         tokens = [self._token(row, request, start, at) for at in range(len(row.tokens))]
         drafts = tuple(tokens[len(tokens) - row.drafts :]) if row.drafts else ()
@@ -116,6 +119,8 @@ class Attention:
                 slots = self._slots(each, group)
                 prints = each.prints[each.start : each.start + len(slots)]
                 self._check_writes(each, group, slots, prints, seen)
+                if pool.zeroed:
+                    self._check_zeroed(each, group, slots)
                 self._memory.write(group, slots, prints, epoch=epoch, launch=launch)
 
     def _slots(self, work: Work, group: int) -> Slots:
@@ -151,6 +156,22 @@ class Attention:
                 f"the second time by {work.row.request}"
             ),
         )
+
+    def _check_zeroed(self, work: Work, group: int, slots: Slots) -> None:
+        """Check the blocks that a row begins: they hold zeros, or what it wrote there itself."""
+        size, begun = self._memory.pools[group].block_size, work.request.begun
+        for block in (slots[slots % size == 0] // size).tolist():
+            if (group, block) in begun:
+                continue
+            begun.add((group, block))
+            self._findings.check(
+                ZEROED,
+                self._memory.is_zero(group, block),
+                lambda block=block: (
+                    f"{work.row.request} begins block {block} of group {group}, which was not "
+                    "filled with zeros"
+                ),
+            )
 
     def answer(self, work: Work, *, epoch: int, launch: int) -> tuple[int, ...]:
         """Read what a row attends to; return its tokens: accepted drafts and one more."""

@@ -33,6 +33,19 @@ def check_submission(
             _check_slots(row, group, pool, reads, findings)
 
 
+def check_belief(believed: Row, row: Row, request: DeviceRequest, findings: Findings) -> None:
+    """Check a row that the device has made against the host's: it may not know of some drafts."""
+    most = 0 if row.fresh else request.unreported
+    findings.check(
+        AGREE,
+        0 <= believed.start - row.start <= most,
+        lambda: (
+            f"the scheduler lets {row.request} go on at token {believed.start}, the device's own "
+            f"count is {row.start}, and {most} drafts are not reported"
+        ),
+    )
+
+
 def _check_table(
     row: Row, group: int, pool: Pool, reads: Reads, findings: Findings, launch: int
 ) -> None:

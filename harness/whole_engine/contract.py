@@ -73,6 +73,8 @@ class EngineConfig:
     """Protocol between scheduler and worker, where an engine has several."""
     connector: str = ""
     """Name of a tier beside the pool; empty: none."""
+    embeds: bool = False
+    """Prompts may come as embeddings."""
     seed: int = 0
     """Of completion orders."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -106,6 +108,8 @@ class EngineRequest:
     adapter: str = ""
     adapter_version: int = 0
     media: tuple[Media, ...] = ()
+    embeds: bool = False
+    """The prompt comes as embeddings, one row for each of its tokens, without the tokens."""
     accepts: tuple[int, ...] = ()
     """How many drafts of the n-th proposal are right, in turn; empty: all."""
     stop: int = -1
@@ -219,6 +223,12 @@ class WholeEngine(Protocol):
 
         `running`: requests that run are preempted for it.
         """
+
+    def sleep(self, *, level: int, keep: bool) -> None:
+        """Stop scheduling; from level 1 on the memory is lost. `keep`: requests wait, not end."""
+
+    def wake(self, *, in_parts: bool) -> None:
+        """Get the memory back, weights first if `in_parts`, and go on."""
 
     def events(self) -> list[CacheEvent]:
         """Return the events since the last call."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvproof.harness.whole_engine.attention import Attention
-from kvproof.harness.whole_engine.checks import check_submission
+from kvproof.harness.whole_engine.checks import check_belief, check_submission
 from kvproof.harness.whole_engine.content import FIRST_TOKEN, VOCABULARY, Chain
 from kvproof.harness.whole_engine.contract import EngineRequest, Row
 from kvproof.harness.whole_engine.findings import Findings
@@ -20,6 +20,11 @@ from kvproof.harness.whole_engine.losses import Losses, spoiled
 from kvproof.harness.whole_engine.memory import ShadowMemory
 from kvproof.harness.whole_engine.states import DeviceRequest, Work
 from kvproof.harness.whole_engine.transfers import Transfer, Transfers
+
+AWAY = "nothing_runs_on_memory_that_is_away"
+
+Actual = Callable[[], Sequence[Row]]
+After = Callable[[Sequence[tuple[int, ...]]], list[tuple[int, ...]]]
 
 
 @dataclass
@@ -39,6 +44,10 @@ class Launch:
     """When it was executed; -1: it is queued."""
     answers: list[tuple[int, ...]] | None = None
     """Tokens by row once it was executed."""
+    actual: Actual | None = None
+    """Returns the rows as the device has made them, when it executes them; None: as submitted."""
+    after: After | None = None
+    """Gets the answers once they are there; returns what the host gets."""
 
 
 @dataclass
@@ -53,6 +62,8 @@ class ShadowDevice:
     """Launches that may stay queued when nobody asks for their answers."""
     epoch: int = 0
     """Raised by a change of weights: what is computed later is other content."""
+    asleep: bool = False
+    """Its memory is away."""
     tick: int = 0
     submitted: int = 0
     executed: int = 0
@@ -74,9 +85,21 @@ class ShadowDevice:
         """Say what a request's content is, before the engine gets it."""
         self.requests[request.id] = DeviceRequest(request, chain)
 
-    def launch(self, rows: Sequence[Row], before: Sequence[Callable[[], None]] = ()) -> Launch:
+    def launch(
+        self,
+        rows: Sequence[Row],
+        before: Sequence[Callable[[], None]] = (),
+        *,
+        actual: Actual | None = None,
+        after: After | None = None,
+    ) -> Launch:
         """Queue a batch; `before` runs on the device ahead of it. It runs late by `lag`."""
         self.submitted += 1
+        self.findings.check(
+            AWAY,
+            not (self.asleep and rows),
+            lambda: f"launch {self.submitted} computes {rows[0].request} while the engine sleeps",
+        )
         rows, lost = self.losses.look(rows)
         self.findings.saw("a request computes before its load is known to have failed", lost)
         requests = [self.requests[row.request] for row in rows]
@@ -84,14 +107,31 @@ class ShadowDevice:
             self.requests[name].load_failed = True
         number, now = self.submitted, (self.epoch, self.tick)
         launch = Launch(number, tuple(rows), requests, tuple(before), *now, lost)
-        for row, request in zip(rows, requests):  # noqa: B905 - Python 3.10 runs it, equal by make
-            check_submission(row, request, self.memory.pools, self.findings, launch=number)
+        launch.actual, launch.after = actual, after
+        if actual is None:
+            self._check(launch)
         self.queue.append(launch)
         self.recent.append(launch)
         self.findings.saw("a launch waits while the host goes on", self.lag and len(self.queue) > 1)
         while len(self.queue) > self.lag:
             self._execute(self.queue.popleft())
         return launch
+
+    def _check(self, launch: Launch) -> None:
+        pairs = zip(launch.rows, launch.requests)  # noqa: B905 - Python 3.10 runs it, equal by make
+        for row, request in pairs:
+            check_submission(
+                row, request, self.memory.pools, self.findings, launch=launch.number
+            )
+
+    def _take_actual(self, launch: Launch) -> None:
+        """Replace what the host believed by the rows that the device has made."""
+        if launch.actual is None:
+            return
+        believed, launch.rows = launch.rows, launch.actual()
+        for row, own, request in zip(believed, launch.rows, launch.requests):  # noqa: B905 - as above
+            check_belief(row, own, request, self.findings)
+        self._check(launch)
 
     def answers(self, launch: Launch) -> list[tuple[int, ...]]:
         """Return the tokens of a launch, executing all up to it."""
@@ -160,6 +200,12 @@ class ShadowDevice:
             ),
         )
 
+    def sleep(self) -> None:
+        """Execute what is queued, and lose the memory."""
+        self.complete(self.submitted)
+        self.memory.spoil()
+        self.asleep = True
+
     def drafts(self, request: str) -> list[int]:
         """Return the drafts that follow what the device has sampled for a request."""
         return list(self.requests[request].drafts)
@@ -168,6 +214,7 @@ class ShadowDevice:
         self.executed, launch.ran = launch.number, self.tick
         for run in launch.before:
             run()
+        self._take_actual(launch)
         pairs = zip(launch.rows, launch.requests)  # noqa: B905 - as above
         work = [self._resolve(launch, row, request) for row, request in pairs]
         for attention, lost in ((self._unjudged, True), (self._attention, False)):
@@ -182,7 +229,7 @@ class ShadowDevice:
         for each, tokens in zip(work, answers):  # noqa: B905 - as above
             each.request.advance(each, tokens)
             self._propose(each.request, sampled=bool(tokens))
-        launch.answers = answers
+        launch.answers = answers if launch.after is None else launch.after(answers)
 
     def _attention_of(self, launch: Launch, row: Row) -> Attention:
         return self._unjudged if row.request in launch.lost else self._attention

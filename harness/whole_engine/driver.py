@@ -20,7 +20,7 @@ from kvproof.harness.whole_engine.contract import (
     Refused,
     WholeEngine,
 )
-from kvproof.harness.whole_engine.findings import Findings
+from kvproof.harness.whole_engine.findings import Findings, IllegalAccess
 from kvproof.harness.whole_engine.replayed_index import ReplayedIndex
 from kvproof.harness.whole_engine.requests import (
     chain_of,
@@ -61,7 +61,7 @@ class Driver:
         self._wanted: dict[str, int] = {}
         """Request -> answers that it must end with."""
         self._aborted: set[str] = set()
-        self._just_reset = False
+        self._just_reset = self._asleep = False
         self._index = ReplayedIndex(self.findings)
         self._sightings = Sightings(self.findings)
         with self.clock.running():
@@ -104,7 +104,8 @@ class Driver:
 
     def _raised(self, error: Exception) -> None:
         frames = traceback.extract_tb(error.__traceback__)
-        if _HARNESS in Path(frames[-1].filename).parents:
+        ours = _HARNESS in Path(frames[-1].filename).parents
+        if ours and not isinstance(error, IllegalAccess):
             raise error  # a fault of the harness is no finding
         place = f"{frames[-1].filename.rpartition('site-packages/')[2]}:{frames[-1].name}"
         self.findings.check(
@@ -258,8 +259,33 @@ class Driver:
         self._follow_events()
         return "done" if done else "refused"
 
+    def _sleep(self, level: int = 1, *, keep: bool = False) -> str:
+        """Put the engine to sleep; without `keep` its requests are aborted."""
+        if self._asleep:
+            return "ignored"
+        self._asleep = True
+        self.engine.sleep(level=level, keep=keep)
+        self.findings.saw("the engine sleeps", level)
+        self.findings.saw("the engine sleeps while requests run", level and self.live)
+        for name in () if keep else sorted(self.live):
+            self._end(name)
+            self._aborted.add(name)
+        if level:
+            self._index.reset()
+        self._follow_events()
+        return f"level {level}"
+
+    def _wake(self, *, in_parts: bool = False) -> str:
+        if not self._asleep:
+            return "ignored"
+        self._asleep = False
+        self.engine.wake(in_parts=in_parts)
+        self.findings.saw("requests wait while the engine sleeps", self.live)
+        return "awake"
+
     def _drain(self) -> str:
         """Run until nothing is left, then check that nothing is held."""
+        self._wake()
         self.device.losses.pattern = 0  # a load that always fails never ends
         steps, quiet, before = 0, 0, self._progress()
         while not self._over() and quiet < IDLE_STEPS and steps < MOST_STEPS:

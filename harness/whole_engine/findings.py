@@ -14,6 +14,10 @@ def _no_slots() -> list[dict[str, object]]:
     return []
 
 
+class IllegalAccess(Exception):
+    """A kernel of the engine reads or writes outside of a tensor: a finding, not our fault."""
+
+
 @dataclass(frozen=True)
 class Wrong:
     """A property that did not hold."""

@@ -15,6 +15,9 @@ import numpy.typing as npt
 from kvproof.harness.whole_engine.content import Words, mix, number
 from kvproof.harness.whole_engine.contract import GroupKind, Slots
 
+SLEPT = mix(0x51EE9)
+"""What memory holds that was away."""
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -39,6 +42,8 @@ class Pool:
     kernel_block_size: int
     layers: Sequence[Layer]
     draft: bool = False
+    zeroed: bool = False
+    """The engine has new blocks filled with zeros before they are used."""
 
 
 def epoch_key(epoch: int) -> int:
@@ -73,6 +78,19 @@ class ShadowMemory:
             layer.words[rows, columns, 1] = ~words
         self.written[slots // pool.block_size] = launch
         self.received[slots[slots % pool.block_size == 0] // pool.block_size] = False
+
+    def is_zero(self, group: int, block: int) -> bool:
+        """Tell whether a block holds nothing but zeros in every layer of a group."""
+        pool = self.pools[group]
+        ratio = pool.block_size // pool.kernel_block_size
+        own = slice(block * ratio, (block + 1) * ratio)
+        return not any(layer.words[own].any() for layer in pool.layers)
+
+    def spoil(self) -> None:
+        """Lose everything: what is there afterwards is nobody's."""
+        for pool in self.pools:
+            for layer in pool.layers:
+                layer.words[:] = np.uint64(SLEPT)
 
     def lose(self, block: int, print_: int, *, epoch: int) -> None:
         """Put one fingerprint into all slots of a block of the first group."""

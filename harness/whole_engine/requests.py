@@ -70,6 +70,7 @@ def request_of(keywords: Mapping[str, Any], prompt: Sequence[int]) -> EngineRequ
         adapter=keywords.get("adapter", ""),
         adapter_version=keywords.get("version", 0),
         media=media,
+        embeds=bool(keywords.get("embeds")),
         accepts=tuple(keywords.get("accepts", ())),
         reads_cache=keywords.get("reads_cache", True),
     )
@@ -83,5 +84,6 @@ def chain_of(
     `given`: its first answers, as they were recorded.
     """
     space = f"{request.salt}/{request.adapter}/{request.adapter_version}"
+    space += "/embeds" if request.embeds else ""
     seed = number(space) if space != "//0" else 0
     return Chain(request.prompt, groups, seed=seed, media=request.media, given=given)

@@ -29,6 +29,8 @@ class Sightings:
             own = (request.salt, request.adapter, request.adapter_version)
             saw("equal beginnings in two namespaces", space != own)
             saw("equal beginnings in one namespace", space == own)
+            saw("equal beginnings as tokens and embeddings", other.embeds != request.embeds)
+            saw("equal beginnings as embeddings", other.embeds and request.embeds)
             saw("equal placeholders with unlike media", _unlike(request, other))
         saw("a request comes after a change of weights", self.reset_done)
 

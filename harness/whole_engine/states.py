@@ -24,6 +24,8 @@ class DeviceRequest:
     unreported: int = 0
     """Drafts of the last launch."""
     proposals: int = 0
+    begun: set[tuple[int, int]] = field(default_factory=set)
+    """(Group, block) that it has written since it was admitted."""
     load_failed: bool = False
     """A launch of it computed from a load that had failed."""
 

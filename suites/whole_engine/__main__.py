@@ -31,17 +31,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bugs.set_defaults(run=_bugs)
     long = commands.add_parser("search", help="search the engine as it is")
     long.add_argument("--seconds", type=float, default=60.0)
-    long.add_argument("--profiles", "--themes", dest="profiles", default=",".join(PROFILES))
     long.add_argument(
         "--known", default="", help="release whose known failures are passed over, as 0.33.0"
     )
     long.add_argument("--without", default="", help="features that are not drawn, as namespaces")
     long.set_defaults(run=_search)
     for each in (bugs, long):
+        each.add_argument("--profiles", "--themes", dest="profiles", default=",".join(PROFILES))
         each.add_argument("--target", default="vllm-engine==0.33.0")
         each.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     return int(options.run(options))
+
+
+def _profiles(options: argparse.Namespace) -> list[Callable[[Choices], Config]]:
+    return [PROFILES[name] for name in options.profiles.split(",")]
 
 
 def _bugs(options: argparse.Namespace) -> int:
@@ -53,7 +57,12 @@ def _bugs(options: argparse.Namespace) -> int:
     kills = []
     with open_handle(options.target) as handle:
         hunting = planted_bugs.hunt(
-            handle, chosen, seed=options.seed, histories=options.histories, seconds=options.seconds
+            handle,
+            chosen,
+            seed=options.seed,
+            histories=options.histories,
+            seconds=options.seconds,
+            profiles=_profiles(options),
         )
         for kill in hunting:
             kills.append(kill)
@@ -67,7 +76,7 @@ def _bugs(options: argparse.Namespace) -> int:
 
 def _search(options: argparse.Namespace) -> int:
     without = set(options.without.split(","))
-    profiles = [_leaving_out(PROFILES[name], without) for name in options.profiles.split(",")]
+    profiles = [_leaving_out(choose, without) for choose in _profiles(options)]
     end, seed = time.monotonic() + options.seconds, options.seed
     histories, operations = 0, 0
     failures, passed_over = Counter[str](), Counter[str]()

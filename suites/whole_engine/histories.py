@@ -98,6 +98,46 @@ def states(choices: Choices) -> Config:
     return {"engine": engine, "features": ["turns", "reset"]}
 
 
+def groups(choices: Choices) -> Config:
+    """Choose several unequal groups: windows of several sizes and chunks beside full attention."""
+    engine = _engine(choices)
+    engine["blocks"] = engine["blocks"] * 3
+    engine["groups"] = [{"layers": choices.pick((1, 2))}, *choices.pick(_UNEQUAL)]
+    return {"engine": engine, "features": ["turns", "reset"]}
+
+
+_UNEQUAL: tuple[tuple[Arguments, ...], ...] = (
+    ({"kind": "window", "size": 20, "layers": 2}, {"kind": "window", "size": 40, "layers": 2}),
+    ({"kind": "window", "size": 12, "layers": 3},),
+    ({"kind": "window", "size": 40, "layers": 2}, {"kind": "chunk", "size": 32, "layers": 2}),
+)
+
+
+def embeds(choices: Choices) -> Config:
+    """Choose prompts as embeddings beside equal ones as tokens."""
+    engine = _engine(choices, embeds=True)
+    return {"engine": engine, "features": ["embeds", "namespaces", "turns"]}
+
+
+def sleeps(choices: Choices) -> Config:
+    """Choose an engine that sleeps and wakes up."""
+    base = choices.pick((plain, eagle, windows, states))(choices)
+    base["features"] = [*base["features"], "sleep"]
+    if not any(each.get("kind") == "state" for each in base["engine"].get("groups", ())):
+        base["engine"]["runner"] = choices.pick(("v1", "v2"))
+    return base
+
+
+def runner_v2(choices: Choices) -> Config:
+    """Choose model runner V2: a resumed request comes as a new one, drafts stay on the device."""
+    base = choices.pick((plain, eagle, ngram, windows, groups))(choices)
+    engine = base["engine"]
+    engine["runner"] = "v2"
+    if engine.get("drafts", {}).get("method") == "ngram":
+        engine["asynchronous"] = choices.pick((False, True))
+    return base
+
+
 def tiers(choices: Choices) -> Config:
     """Choose a tier in host memory through one of the connectors."""
     engine = _engine(choices, connector=choices.pick(CONNECTORS))
@@ -165,7 +205,7 @@ _BREAKS = {
 PROFILES = {
     each.__name__: each
     for each in (
-        *(plain, eagle, ngram, windows, states, media),
+        *(plain, eagle, ngram, windows, groups, states, media, embeds, sleeps, runner_v2),
         *(tiers, tier_mixes, tier_resets, failing_loads),
         *(prefill_decode, prefill_push),
     )
@@ -175,7 +215,10 @@ PROFILES = {
 
 def operation(machine: EngineMachine, choices: Choices) -> tuple[str, Arguments]:
     """Choose the next operation for a machine as it stands."""
-    verb = choices.pick(_VERBS + (("reset",) if "reset" in machine.features else ()))
+    more = (("reset",) if "reset" in machine.features else ()) + (
+        ("sleep", "wake", "wake") if "sleep" in machine.features else ()
+    )
+    verb = choices.pick(_VERBS + more)
     if verb == "drain" and not machine.since_drain:
         verb = "submit"
     if len(machine.submitted) >= MOST_REQUESTS and verb == "submit":
@@ -192,6 +235,10 @@ def operation(machine: EngineMachine, choices: Choices) -> tuple[str, Arguments]
         }
     if verb == "abort":
         return verb, {"number": choices.number(0, 5)}
+    if verb == "sleep":
+        return verb, {"level": choices.pick((0, 1, 1, 2)), "keep": choices.pick((False, True))}
+    if verb == "wake":
+        return verb, {"in_parts": choices.pick((False, True))}
     return (verb, {"running": choices.pick((False, True))}) if verb == "reset" else (verb, {})
 
 
@@ -228,6 +275,8 @@ def _request(machine: EngineMachine, choices: Choices) -> Arguments:
     if "linked" in machine.features:
         request["route"] = choices.pick((0, 0, 0, 1, 6, 45 if "late" in machine.features else 9))
         request["alone"] = choices.pick((False, False, False, True))
+    if "embeds" in machine.features and choices.pick((False, True)):
+        request["embeds"] = True
     if "media" in machine.features:
         request |= choices.pick(_MEDIA)
     return request

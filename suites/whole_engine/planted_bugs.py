@@ -6,7 +6,7 @@ the running engine, searched for with the histories of a budget, and taken back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,11 @@ import tomllib
 
 from kvproof.harness.isolation.handles import Handle
 from kvproof.suites.framework import expected_failures
+from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.suite import on_target
+from kvproof.suites.whole_engine.choices import Choices
+from kvproof.suites.whole_engine.histories import PROFILES
 from kvproof.suites.whole_engine.search import cut_down, search
 from kvproof.suites.whole_engine.strategies import SUITE
 
@@ -88,6 +91,7 @@ def hunt(
     seed: int = 1,
     histories: int = HISTORIES,
     seconds: float = 60.0,
+    profiles: Sequence[Callable[[Choices], Config]] = tuple(PROFILES.values()),
 ) -> Iterator[Kill]:
     """Plant each bug, search for it, take it back. Raises TargetDied, also for harness faults."""
     ask = partial(_ask, handle, handle.profile.component_suites[SUITE.name])
@@ -100,6 +104,7 @@ def hunt(
             histories=histories,
             operations=OPERATIONS,
             seconds=seconds,
+            profiles=profiles,
         )
         failure = found.failure and cut_down(suite, found.failure, seconds=8.0)
         if found.died:

@@ -27,6 +27,8 @@ COPIED = "blocks go from one engine to the other"
 BROKEN = "a copy between engines fails in part"
 SPACES = "equal beginnings in two namespaces"
 PICTURES = "equal placeholders with unlike media"
+SLEPT = "the engine sleeps"
+WAITED = "requests wait while the engine sleeps"
 REMOVED = "blocks are removed in the index"
 STATES = "states"
 """Capability: configurations with recurrent states."""
@@ -65,6 +67,11 @@ slot_mappings_follow_the_tables | W2 | CHUNKS
     the slot of each token is the one that the kernel's table gives for its position
 the_null_block_is_never_written | W2 | CHUNKS
     no launch writes into the null block
+new_blocks_are_zeroed | W2 | HITS
+    where the engine has new blocks filled with zeros, a block that a request begins holds
+    nothing else
+nothing_runs_on_memory_that_is_away | W3 Q6 | SLEPT WAITED
+    while the engine sleeps no launch computes
 a_launch_writes_no_slot_twice_with_unlike_content | W2 | HITS
     two rows of a launch never write unlike content to one slot
 a_launch_computes_the_requests_own_tokens | W4 W5 | PREEMPTED REJECTED | by greedy chain

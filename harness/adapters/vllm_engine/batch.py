@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 from vllm.v1.kv_cache_interface import MambaSpec
-from vllm.v1.outputs import SamplerOutput
+from vllm.v1.outputs import DraftTokenIds, SamplerOutput
 from vllm.v1.utils import CpuGpuBuffer
 from vllm.v1.worker.gpu_input_batch import InputBatch
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from kvproof.harness.adapters.vllm_engine import releases
-from kvproof.harness.adapters.vllm_engine.requests import adapter_of, media_of
+from kvproof.harness.adapters.vllm_engine.requests import adapter_of, media_of, token_of
+from kvproof.harness.adapters.vllm_engine.running import RUNNING
+from kvproof.harness.whole_engine.content import FIRST_TOKEN
 from kvproof.harness.whole_engine.contract import OWN, Reads, Row
+from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 
 _CPU = torch.device("cpu")
 
@@ -45,7 +48,8 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
         self.use_async_scheduling = bool(vllm_config.scheduler_config.async_scheduling)
         self.num_spec_tokens = vllm_config.num_speculative_tokens
         self.use_async_spec_decode = self.use_async_scheduling and self.num_spec_tokens > 0
-        self.is_pooling_model = self.uses_mrope = self.enable_prompt_embeds = False
+        self.is_pooling_model = self.uses_mrope = False
+        self.enable_prompt_embeds = self.model_config.enable_prompt_embeds
         self.reorder_batch_threshold = None
         self.requests: dict[str, Any] = {}
         self.num_prompt_logprobs: dict[str, int] = {}
@@ -88,7 +92,31 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
         correction: Callable[[], None] | None = self._update_states(host)
         return correction
 
-    def rows(
+    def held(self) -> int:
+        """Count the requests that the worker has."""
+        return len(self.requests)
+
+    def without_rows(self) -> list[Callable[[], None]]:
+        """Return what a step that computes nothing runs on the device."""
+        return []
+
+    @property
+    def names(self) -> list[str]:
+        """Requests of the last launch, in order."""
+        return list(self.input_batch.req_ids)
+
+    def launch(
+        self,
+        device: ShadowDevice,
+        output: Any,
+        owned: Callable[[str], Sequence[Sequence[int]]],
+        kernel_tables: Callable[[int, Any], Any],
+        before: Sequence[Callable[[], None]],
+    ) -> Launch:
+        """Launch a step."""
+        return device.launch(self._rows(output, owned, kernel_tables), before)
+
+    def _rows(
         self,
         output: Any,
         owned: Callable[[str], Sequence[Sequence[int]]],
@@ -142,6 +170,8 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
         count = output.num_scheduled_tokens[name]
         drafts = len(output.scheduled_spec_decode_tokens.get(name, ()))
         tokens = batch.token_ids_cpu[index, start : start + count].tolist()
+        for offset in np.flatnonzero(~batch.is_token_ids[index, start : start + count]).tolist():
+            tokens[offset] = self._embedded(index, start + offset)
         before = (batch.prev_req_id_to_index or {}).get(name)
         if before is not None and self.use_async_scheduling:
             tokens[count - 1 - drafts :] = [OWN] * (1 + drafts)
@@ -162,6 +192,16 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
             groups=groups,
         )
 
+    def _embedded(self, index: int, position: int) -> int:
+        """Return the token whose embedding a row computes; OWN where it has none."""
+        rows = self.input_batch.req_prompt_embeds.get(index, ())
+        return token_of(rows[position]) if position < len(rows) else OWN
+
+    def take_drafts(self, device: ShadowDevice, launch: Launch) -> Any:
+        """Return the drafts that follow a launch."""
+        rows = launch.rows
+        return DraftTokenIds([row.request for row in rows], [_drafts(device, row) for row in rows])
+
     def keep(self, output: Any, sampled: Sequence[Sequence[int]] | None) -> list[list[int]]:
         """Book the sampled tokens, None while they are still on the device; return them."""
         width = max([1, *(len(each) for each in sampled or ())])
@@ -181,6 +221,15 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
         # its place differs between releases: it is the first list
         valid: list[list[int]] = next(each for each in booked if isinstance(each, list))
         return valid
+
+
+def _drafts(device: ShadowDevice, row: Row) -> list[int]:
+    """Return drafts; a draft model makes some after each chunk of a prompt, too."""
+    drafts = RUNNING.config.drafts
+    assert drafts is not None
+    if not row.samples and drafts.method != "ngram":
+        return [FIRST_TOKEN] * drafts.count
+    return device.drafts(row.request)
 
 
 def _buffer(size: int, dtype: Any) -> Any:

@@ -20,7 +20,7 @@ from kvproof.harness.contract.differences import Difference
 def drift() -> tuple[Difference, ...]:
     """Return one difference for each module or name that is not there."""
     plugin.install()
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    files = sorted(Path(__file__).parent.rglob("*.py"))
     wanted = dict.fromkeys(each for file in files for each in _imports(file))
     return tuple(found for module, name in wanted if (found := _missing(module, name)))
 

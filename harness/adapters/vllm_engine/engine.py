@@ -63,7 +63,10 @@ def start(config: EngineConfig, findings: Findings) -> VllmEngine:
     """Start an engine. Raises Refused where vLLM refuses the configuration."""
     import os
 
+    from vllm import envs
+
     RUNNING.config, RUNNING.findings, RUNNING.tier = config, findings, None
+    envs.disable_envs_cache()  # the last engine's runner is remembered
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if config.runner == "v2" else "0"
     try:
         return VllmEngine(config)
@@ -80,6 +83,7 @@ class VllmEngine:
 
         settings = _settings(config)
         self.core = EngineCore(settings, Executor.get_class(settings), True)  # noqa: FBT003 - the engine's signature
+        assert settings.use_v2_model_runner == (config.runner == "v2"), "the other model runner"
         self.scheduler = self.core.scheduler
         self.manager = self.scheduler.kv_cache_manager
         self.worker = RUNNING.worker
@@ -88,6 +92,7 @@ class VllmEngine:
         self._running = replace(RUNNING)
         self._wire: Wire | None = None
         self._published: list[Any] = []
+        self._slept = 0
         self.scheduler.kv_event_publisher = _Publisher(self._published)
         self._allow_media()
 
@@ -195,6 +200,21 @@ class VllmEngine:
                 raise
             raise Refused("requests wait for another tier") from error
 
+    def sleep(self, *, level: int, keep: bool) -> None:
+        """Sleep as the front end asks for it."""
+        self.core.sleep(level, "keep" if keep else "abort")
+        self._slept = level
+
+    def wake(self, *, in_parts: bool) -> None:
+        """Wake up as the front end asks for it."""
+        if not self._slept:
+            self.core.wake_up(["scheduling"])
+        elif not in_parts:
+            self.core.wake_up()
+        else:
+            self.core.wake_up(["weights"])
+            self.core.wake_up(["kv_cache"])
+
     def events(self) -> list[CacheEvent]:
         """Return what was published since the last call."""
         batches, self._published[:] = list(self._published), []
@@ -227,7 +247,7 @@ class VllmEngine:
             "running": len(scheduler.running),
             "waiting": len(scheduler.waiting),
             "transfers": len(self.device.transfers.pending),
-            "requests of the worker": len(self.worker.batch.requests),
+            "requests of the worker": self.worker.batch.held(),
             "tables of the manager": sum(
                 len(each.req_to_blocks) for each in self.manager.coordinator.single_type_managers
             ),
@@ -281,6 +301,8 @@ def _settings(config: EngineConfig) -> Any:
     more: dict[str, Any] = {name: each for name, each in config.settings.items() if name in known}
     if states:
         more |= {"mamba_cache_mode": "align", "mamba_block_size": config.block_size}
+    if config.embeds:
+        more["enable_prompt_embeds"] = True
     if config.drafts:
         more["speculative_config"] = _drafts(config)
     if config.connector:
@@ -360,7 +382,8 @@ def _drafts(config: EngineConfig) -> dict[str, Any]:
     assert config.drafts is not None
     if config.drafts.method == "ngram":
         lookup = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
-        return {"method": "ngram", "num_speculative_tokens": config.drafts.count, **lookup}
+        method = "ngram_gpu" if config.runner == "v2" and config.asynchronous else "ngram"
+        return {"method": method, "num_speculative_tokens": config.drafts.count, **lookup}
     return {
         "method": "eagle",
         "model": model_folder("ShadowForCausalLM", 1),

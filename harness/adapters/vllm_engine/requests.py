@@ -8,6 +8,9 @@ from typing import Any
 from kvproof.harness.whole_engine.content import number
 from kvproof.harness.whole_engine.contract import EngineRequest, Media
 
+EMBEDDING = 64
+"""Numbers of one row of embeddings: the model's hidden size."""
+_DIGIT = 32
 _PATH = "/adapters/{name}/{version}"
 
 
@@ -53,6 +56,23 @@ def media_of(features: Sequence[Any]) -> tuple[Media, ...]:
     )
 
 
+def embeds_of(request: EngineRequest) -> Any:
+    """Return a prompt as embeddings: a row says which token it stands for, exactly in bfloat16."""
+    import torch
+
+    if not request.embeds:
+        return None
+    rows = torch.zeros(len(request.prompt), EMBEDDING, dtype=torch.bfloat16)
+    tokens = torch.tensor(request.prompt)
+    rows[:, 0], rows[:, 1] = tokens // _DIGIT, tokens % _DIGIT
+    return rows
+
+
+def token_of(row: Any) -> int:
+    """Return the token that a row of embeddings stands for."""
+    return int(row[0]) * _DIGIT + int(row[1])
+
+
 def core_request(request: EngineRequest, *, arrival: float) -> Any:
     """Return what the engine's front end would send."""
     from vllm.sampling_params import SamplingParams
@@ -61,7 +81,8 @@ def core_request(request: EngineRequest, *, arrival: float) -> Any:
     extra = {"kv_transfer_params": dict(request.handover)} if request.handover else None
     return EngineCoreRequest(
         request_id=request.id,
-        prompt_token_ids=list(request.prompt),
+        prompt_token_ids=None if request.embeds else list(request.prompt),
+        prompt_embeds=embeds_of(request),
         mm_features=features_of(request.media),
         sampling_params=SamplingParams(
             max_tokens=request.answers,

@@ -12,7 +12,6 @@ from vllm.v1.kv_cache_interface import MambaSpec, UniformTypeKVCacheSpecs
 from vllm.v1.outputs import (
     EMPTY_MODEL_RUNNER_OUTPUT,
     AsyncModelRunnerOutput,
-    DraftTokenIds,
     ModelRunnerOutput,
 )
 from vllm.v1.worker.utils import AttentionGroup, prepare_kernel_block_sizes
@@ -24,8 +23,7 @@ from kvproof.harness.adapters.vllm_engine.batch import Batch
 from kvproof.harness.adapters.vllm_engine.connectors import Connector
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.adapters.vllm_engine.specs import layers
-from kvproof.harness.whole_engine.content import FIRST_TOKEN
-from kvproof.harness.whole_engine.contract import GroupKind, Row
+from kvproof.harness.whole_engine.contract import GroupKind
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 from kvproof.harness.whole_engine.memory import Layer, Pool, ShadowMemory
 
@@ -102,7 +100,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         sizes = prepare_kernel_block_sizes(kv_cache_config, groups)
         self.caches = releases.allocate(self, kv_cache_config, specs, sizes)
         self._tables = [_KernelTables(spec, size) for spec, size in zip(specs, sizes, strict=True)]
-        self.batch = Batch(self.vllm_config, kv_cache_config, specs, sizes)
+        self.batch = self._make_batch(kv_cache_config, specs, sizes)
         self.device_of = ShadowDevice(
             ShadowMemory(self._pools(specs, names, sizes), kv_cache_config.num_blocks),
             RUNNING.findings,
@@ -113,6 +111,13 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         self._pending: tuple[Launch, Any, Any] | None = None
         self._last: Launch | None = None
         self.batch.counts = self._counts
+
+    def _make_batch(self, kv_cache_config: Any, specs: Any, sizes: Any) -> Any:
+        if RUNNING.config.runner != "v2":
+            return Batch(self.vllm_config, kv_cache_config, specs, sizes)
+        from kvproof.harness.adapters.vllm_engine.v2.batch import BatchV2
+
+        return BatchV2(self.vllm_config, kv_cache_config, specs)
 
     def _pools(self, specs: Any, names: Any, sizes: Any) -> list[Pool]:
         kinds = {name: kind for name, (kind, _) in layers(RUNNING.config).items()}
@@ -127,6 +132,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
                     for head, words in enumerate(_words(self.caches[name], kinds[name]))
                 ],
                 draft=bool(getattr(spec, "is_draft", False)),
+                zeroed=self.kv_cache_config.needs_kv_cache_zeroing,
             )
             for spec, layer_names, size in zip(specs, names, sizes, strict=True)
         ]
@@ -146,14 +152,16 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         correction = self.batch.update(scheduler_output)
         before = self._before(scheduler_output)
         if not scheduler_output.total_num_scheduled_tokens:
-            if before:
+            if before := [*before, *self.batch.without_rows()]:
                 self.device_of.launch((), before)
             if self.connector:
                 return self.connector.without_forward(scheduler_output)
             return EMPTY_MODEL_RUNNER_OUTPUT
-        rows = self.batch.rows(scheduler_output, RUNNING.owned, self._expand)
         launch, kv_output = self.connector.around(
-            scheduler_output, lambda: self.device_of.launch(rows, before)
+            scheduler_output,
+            lambda: self.batch.launch(
+                self.device_of, scheduler_output, RUNNING.owned, self._expand, before
+            ),
         )
         if correction is not None:
             correction()
@@ -189,7 +197,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         del grammar_output
         assert self._pending is not None
         (launch, output, kv_output), self._pending = self._pending, None
-        names = list(self.batch.input_batch.req_ids)
+        names = self.batch.names
         if self.batch.use_async_scheduling:
             self.batch.keep(output, None)
             return _Later(lambda: _output(names, self._sampled(launch), kv_output))
@@ -202,15 +210,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         """Return the drafts that follow the last launch."""
         assert self._last is not None
         self.device_of.answers(self._last)
-        rows = self._last.rows
-        return DraftTokenIds([row.request for row in rows], [self._drafts(row) for row in rows])
-
-    def _drafts(self, row: Row) -> list[int]:
-        """Return drafts; a draft model makes some after each chunk of a prompt, too."""
-        assert RUNNING.config.drafts is not None
-        if not row.samples and RUNNING.config.drafts.method == "eagle":
-            return [FIRST_TOKEN] * RUNNING.config.drafts.count
-        return self.device_of.drafts(row.request)
+        return self.batch.take_drafts(self.device_of, self._last)
 
     def get_simple_cpu_offload_num_cpu_blocks(self) -> int | None:
         """Return how many blocks the host tier of SimpleCPUOffloadConnector has."""
@@ -232,6 +232,20 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
             return None
         metadata = get_kv_transfer_group().get_handshake_metadata()
         return None if metadata is None else {(0, 0): metadata}
+
+    def synchronize_device(self) -> None:
+        """Wait for the device."""
+        self.device_of.complete(self.device_of.submitted)
+
+    def sleep(self, level: int = 1) -> None:
+        """Give the memory away; there are no weights that a level could keep."""
+        del level
+        self.device_of.sleep()
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        """Get memory again; what was in it is gone."""
+        if tags is None or "kv_cache" in tags:
+            self.device_of.asleep = False
 
     def execute_dummy_batch(self) -> None:
         """Nothing to do."""
