@@ -227,8 +227,8 @@ class WholeEngine(Protocol):
     def sleep(self, *, level: int, keep: bool) -> None:
         """Stop scheduling; from level 1 on the memory is lost. `keep`: requests wait, not end."""
 
-    def wake(self, *, in_parts: bool) -> None:
-        """Get the memory back, weights first if `in_parts`, and go on."""
+    def wake(self, *, part: str) -> None:
+        """Get `weights`, `kv_cache` or all memory ("") back, and go on once all is there."""
 
     def events(self) -> list[CacheEvent]:
         """Return the events since the last call."""

@@ -63,7 +63,7 @@ class ShadowDevice:
     epoch: int = 0
     """Raised by a change of weights: what is computed later is other content."""
     asleep: bool = False
-    """Its memory is away."""
+    """Nothing may run: the engine sleeps, or is paused."""
     tick: int = 0
     submitted: int = 0
     executed: int = 0
@@ -204,7 +204,6 @@ class ShadowDevice:
         """Execute what is queued, and lose the memory."""
         self.complete(self.submitted)
         self.memory.spoil()
-        self.asleep = True
 
     def drafts(self, request: str) -> list[int]:
         """Return the drafts that follow what the device has sampled for a request."""

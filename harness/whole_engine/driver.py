@@ -265,6 +265,7 @@ class Driver:
             return "ignored"
         self._asleep = True
         self.engine.sleep(level=level, keep=keep)
+        self.device.asleep = True
         self.findings.saw("the engine sleeps", level)
         self.findings.saw("the engine sleeps while requests run", level and self.live)
         for name in () if keep else sorted(self.live):
@@ -278,9 +279,12 @@ class Driver:
     def _wake(self, *, in_parts: bool = False) -> str:
         if not self._asleep:
             return "ignored"
-        self._asleep = False
-        self.engine.wake(in_parts=in_parts)
         self.findings.saw("requests wait while the engine sleeps", self.live)
+        if in_parts:
+            self.engine.wake(part="weights")
+            self._step()
+        self._asleep = self.device.asleep = False
+        self.engine.wake(part="kv_cache" if in_parts else "")
         return "awake"
 
     def _drain(self) -> str:

@@ -71,7 +71,7 @@ new_blocks_are_zeroed | W2 | HITS
     where the engine has new blocks filled with zeros, a block that a request begins holds
     nothing else
 nothing_runs_on_memory_that_is_away | W3 Q6 | SLEPT WAITED
-    while the engine sleeps no launch computes
+    while the engine sleeps or is paused no launch computes
 a_launch_writes_no_slot_twice_with_unlike_content | W2 | HITS
     two rows of a launch never write unlike content to one slot
 a_launch_computes_the_requests_own_tokens | W4 W5 | PREEMPTED REJECTED | by greedy chain

@@ -205,15 +205,12 @@ class VllmEngine:
         self.core.sleep(level, "keep" if keep else "abort")
         self._slept = level
 
-    def wake(self, *, in_parts: bool) -> None:
-        """Wake up as the front end asks for it."""
-        if not self._slept:
+    def wake(self, *, part: str) -> None:
+        """Wake up as the front end asks for it; a pause (level 0) took no memory."""
+        if self._slept:
+            self.core.wake_up([part] if part else None)
+        elif part != "weights":
             self.core.wake_up(["scheduling"])
-        elif not in_parts:
-            self.core.wake_up()
-        else:
-            self.core.wake_up(["weights"])
-            self.core.wake_up(["kv_cache"])
 
     def events(self) -> list[CacheEvent]:
         """Return what was published since the last call."""

@@ -244,8 +244,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
 
     def wake_up(self, tags: list[str] | None = None) -> None:
         """Get memory again; what was in it is gone."""
-        if tags is None or "kv_cache" in tags:
-            self.device_of.asleep = False
+        del tags
 
     def execute_dummy_batch(self) -> None:
         """Nothing to do."""
@@ -268,7 +267,8 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
 
     def reset_encoder_cache(self) -> None:
         """Drop encoder outputs."""
-        self.batch.encoder_cache.clear()
+        if self.batch.encoder_cache is not None:
+            self.batch.encoder_cache.clear()
 
 
 class _KernelTables:
