@@ -164,14 +164,11 @@ class Attention:
             if (group, block) in begun:
                 continue
             begun.add((group, block))
-            self._findings.check(
-                ZEROED,
-                self._memory.is_zero(group, block),
-                lambda block=block: (
-                    f"{work.row.request} begins block {block} of group {group}, which was not "
-                    "filled with zeros"
-                ),
+            sentence = (
+                f"{work.row.request} begins block {block} of group {group}, which was not filled "
+                "with zeros"
             )
+            self._findings.check(ZEROED, self._memory.is_zero(group, block), sentence.format)
 
     def answer(self, work: Work, *, epoch: int, launch: int) -> tuple[int, ...]:
         """Read what a row attends to; return its tokens: accepted drafts and one more."""

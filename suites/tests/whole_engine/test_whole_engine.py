@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.tests.whole_engine.toy_engine import FAULTS
 from kvproof.suites.tests.whole_engine.toy_suite import toy_suite
+from kvproof.suites.whole_engine.choices import Choices
 from kvproof.suites.whole_engine.histories import eagle, media, plain
 from kvproof.suites.whole_engine.properties import PROPERTIES
 from kvproof.suites.whole_engine.search import cut_down, search
 
-PROFILES = (plain, eagle, media)
+
+def sleeping(choices: Choices) -> Config:
+    config = plain(choices)
+    return config | {"features": [*config["features"], "sleep"]}
+
+
+PROFILES = (plain, eagle, media, sleeping)
 
 
 def test_a_right_engine_breaks_nothing_and_comes_into_every_situation_it_can():

@@ -38,6 +38,9 @@ FAULTS = {
     "raises": "the_engine_keeps_running",
     "wrong_adapter": "a_row_has_its_requests_adapter_and_media",
     "null_block": "the_null_block_is_never_written",
+    "not_zeroed": "new_blocks_are_zeroed",
+    "runs_asleep": "nothing_runs_on_memory_that_is_away",
+    "sleep_keeps": "every_slot_read_holds_the_requests_own_content",
 }
 """What can be switched on, and the property that it breaks first."""
 
@@ -64,6 +67,7 @@ class ToyEngine:
                     Layer(f"{group}.{i}", np.zeros((config.blocks, self.size, 2), np.uint64))
                     for i in range(kind.layers)
                 ],
+                zeroed=True,
             )
             for group, kind in enumerate(config.groups)
         ]
@@ -75,6 +79,7 @@ class ToyEngine:
         self.running: dict[str, Running] = {}
         self.published: list[CacheEvent] = []
         self.steps = 0
+        self.paused = False
 
     def submit(self, request: EngineRequest) -> None:
         self.running[request.id] = Running(request, list(request.prompt))
@@ -116,6 +121,10 @@ class ToyEngine:
             del self.cached[key]
             if self.fault != "event_lost":
                 self.published.append(CacheEvent("removed", (str(hash(key)),)))
+        if self.fault != "not_zeroed":
+            for pool in self.device.memory.pools:
+                for layer in pool.layers:
+                    layer.words[block] = 0
         return block
 
     def _room(self, run: Running, stop: int) -> bool:
@@ -158,6 +167,8 @@ class ToyEngine:
         return row
 
     def step(self) -> list[Output]:
+        if self.paused and self.fault != "runs_asleep":
+            return []
         self.steps += 1
         assert self.fault != "raises" or self.steps < 20, "the toy raises"
         chosen: list[tuple[Running, int]] = []
@@ -203,7 +214,7 @@ class ToyEngine:
                 self.published.append(CacheEvent("stored", (str(hash(key)),)))
 
     def idle(self) -> bool:
-        return not self.running
+        return not self.running or (self.paused and self.fault != "runs_asleep")
 
     def statuses(self) -> dict[str, str]:
         return dict.fromkeys(self.running, "running")
@@ -217,6 +228,21 @@ class ToyEngine:
             self.cached.clear()
             self.published.append(CacheEvent("cleared"))
         return True
+
+    def sleep(self, *, level: int, keep: bool) -> None:
+        self.paused = True
+        for name in () if keep else list(self.running):
+            self.abort(name)
+        if level:
+            self.device.sleep()
+            for run in self.running.values():
+                self._release(run)
+            if self.fault != "sleep_keeps":
+                self.cached.clear()
+                self.published.append(CacheEvent("cleared"))
+
+    def wake(self, *, part: str) -> None:
+        self.paused = part == "weights"
 
     def events(self) -> list[CacheEvent]:
         published, self.published = self.published, []
