@@ -269,7 +269,7 @@ class Driver:
         self.findings.saw("the engine sleeps", level)
         self.findings.saw("the engine sleeps while requests run", level and self.live)
         for name in () if keep else sorted(self.live):
-            self._end(name)
+            self._end(name, "aborted")
             self._aborted.add(name)
         if level:
             self._index.reset()

@@ -25,9 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kvproof.suites.whole_engine")
     commands = parser.add_subparsers(required=True)
     bugs = commands.add_parser("bugs", help="plant bugs in the engine, print what finds them")
-    bugs.add_argument("--only", default="*", help="glob of names or mechanisms")
+    bugs.add_argument("--only", default="*", help="globs of names or mechanisms, between |")
     bugs.add_argument("--histories", type=int, default=planted_bugs.HISTORIES)
     bugs.add_argument("--seconds", type=float, default=60.0, help="of search for each bug")
+    bugs.add_argument("--cut", type=float, default=8.0, help="seconds of leaving operations out")
     bugs.set_defaults(run=_bugs)
     long = commands.add_parser("search", help="search the engine as it is")
     long.add_argument("--seconds", type=float, default=60.0)
@@ -52,7 +53,10 @@ def _bugs(options: argparse.Namespace) -> int:
     chosen = [
         bug
         for bug in planted_bugs.catalogue()
-        if fnmatchcase(bug.name, options.only) or fnmatchcase(bug.mechanism, options.only)
+        if any(
+            fnmatchcase(bug.name, each) or fnmatchcase(bug.mechanism, each)
+            for each in options.only.split("|")
+        )
     ]
     kills = []
     with open_handle(options.target) as handle:
@@ -63,6 +67,7 @@ def _bugs(options: argparse.Namespace) -> int:
             histories=options.histories,
             seconds=options.seconds,
             profiles=_profiles(options),
+            cut=options.cut,
         )
         for kill in hunting:
             kills.append(kill)

@@ -92,6 +92,7 @@ def hunt(
     histories: int = HISTORIES,
     seconds: float = 60.0,
     profiles: Sequence[Callable[[Choices], Config]] = tuple(PROFILES.values()),
+    cut: float = 8.0,
 ) -> Iterator[Kill]:
     """Plant each bug, search for it, take it back. Raises TargetDied, also for harness faults."""
     ask = partial(_ask, handle, handle.profile.component_suites[SUITE.name])
@@ -106,7 +107,7 @@ def hunt(
             seconds=seconds,
             profiles=profiles,
         )
-        failure = found.failure and cut_down(suite, found.failure, seconds=8.0)
+        failure = found.failure and cut_down(suite, found.failure, seconds=cut)
         if found.died:
             raise found.died
         ask(("clear", {}))
