@@ -120,9 +120,7 @@ class ShadowDevice:
     def _check(self, launch: Launch) -> None:
         pairs = zip(launch.rows, launch.requests)  # noqa: B905 - Python 3.10 runs it, equal by make
         for row, request in pairs:
-            check_submission(
-                row, request, self.memory.pools, self.findings, launch=launch.number
-            )
+            check_submission(row, request, self.memory.pools, self.findings, launch=launch.number)
 
     def _take_actual(self, launch: Launch) -> None:
         """Replace what the host believed by the rows that the device has made."""

@@ -66,7 +66,8 @@ def start(config: EngineConfig, findings: Findings) -> VllmEngine:
     from vllm import envs
 
     RUNNING.config, RUNNING.findings, RUNNING.tier = config, findings, None
-    envs.disable_envs_cache()  # the last engine's runner is remembered
+    if hasattr(envs, "disable_envs_cache"):
+        envs.disable_envs_cache()  # the last engine's runner is remembered
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if config.runner == "v2" else "0"
     try:
         return VllmEngine(config)
@@ -83,7 +84,9 @@ class VllmEngine:
 
         settings = _settings(config)
         self.core = EngineCore(settings, Executor.get_class(settings), True)  # noqa: FBT003 - the engine's signature
-        assert settings.use_v2_model_runner == (config.runner == "v2"), "the other model runner"
+        if getattr(settings, "use_v2_model_runner", False) != (config.runner == "v2"):
+            message = f"this release has no model runner {config.runner}"
+            raise Refused(message)
         self.scheduler = self.core.scheduler
         self.manager = self.scheduler.kv_cache_manager
         self.worker = RUNNING.worker
@@ -202,7 +205,9 @@ class VllmEngine:
 
     def sleep(self, *, level: int, keep: bool) -> None:
         """Sleep as the front end asks for it."""
-        self.core.sleep(level, "keep" if keep else "abort")
+        from kvproof.harness.adapters.vllm_engine import releases
+
+        releases.accepted(self.core.sleep, level=level, mode="keep" if keep else "abort")
         self._slept = level
 
     def wake(self, *, part: str) -> None:

@@ -2,9 +2,10 @@
 
 The engine runs in one process on a CPU, without weights and without a changed file: an
 out-of-tree platform, found by vLLM's own entry points, brings a worker whose device is ours. The
-worker's batch, its block tables and slot mappings are vLLM's code (model runner V1). Requests,
-aborts, steps and resets are drawn; every slot that a step reads is compared with what that
-request would have computed there.
+worker's batch, its block tables and slot mappings are vLLM's code, of model runner V1 and, with
+0.33.0, of V2, whose kernels are run from their own source by a small interpreter. Requests, aborts,
+steps, resets and sleeps are drawn; every slot that a step reads is compared with what that request
+would have computed there.
 
 What is not vLLM's: the kernels, the sampler, the proposers of drafts (which drafts are right is
 drawn), the copies of recurrent states, the encoder (its budget is set by hand) and the clock.

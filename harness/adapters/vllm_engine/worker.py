@@ -132,7 +132,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
                     for head, words in enumerate(_words(self.caches[name], kinds[name]))
                 ],
                 draft=bool(getattr(spec, "is_draft", False)),
-                zeroed=self.kv_cache_config.needs_kv_cache_zeroing,
+                zeroed=getattr(self.kv_cache_config, "needs_kv_cache_zeroing", False),
             )
             for spec, layer_names, size in zip(specs, names, sizes, strict=True)
         ]
