@@ -21,6 +21,7 @@ from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.backend import ShadowBackend
 from kvproof.harness.adapters.vllm_engine.batch import Batch
 from kvproof.harness.adapters.vllm_engine.connectors import Connector
+from kvproof.harness.adapters.vllm_engine.requests import adapter_of, media_of
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.adapters.vllm_engine.specs import layers
 from kvproof.harness.whole_engine.contract import GroupKind
@@ -117,7 +118,9 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
             return Batch(self.vllm_config, kv_cache_config, specs, sizes)
         from kvproof.harness.adapters.vllm_engine.v2.batch import BatchV2
 
-        return BatchV2(self.vllm_config, kv_cache_config, specs)
+        return BatchV2(
+            self.vllm_config, kv_cache_config, specs, adapter_of=adapter_of, media_of=media_of
+        )
 
     def _pools(self, specs: Any, names: Any, sizes: Any) -> list[Pool]:
         kinds = {name: kind for name, (kind, _) in layers(RUNNING.config).items()}

@@ -23,10 +23,9 @@ from vllm.v1.worker.gpu.model_runner import GPUModelRunner
 from vllm.v1.worker.gpu.spec_decode.utils import DraftTokensHandler
 from vllm.v1.worker.gpu.states import RequestState
 
-from kvproof.harness.adapters.vllm_engine.requests import adapter_of, media_of
 from kvproof.harness.adapters.vllm_engine.v2 import kernels
 from kvproof.harness.whole_engine.content import FIRST_TOKEN
-from kvproof.harness.whole_engine.contract import OWN, Reads, Row
+from kvproof.harness.whole_engine.contract import OWN, Media, Reads, Row
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 
 _CPU = torch.device("cpu")
@@ -51,7 +50,16 @@ class _Absent:
 class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped here
     """The host half of model runner V2, and its kernels on our device."""
 
-    def __init__(self, vllm_config: Any, kv_cache_config: Any, specs: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        vllm_config: Any,
+        kv_cache_config: Any,
+        specs: Sequence[Any],
+        *,
+        adapter_of: Callable[[Any], tuple[str, int]],
+        media_of: Callable[[Sequence[Any]], tuple[Media, ...]],
+    ) -> None:
+        self._adapter_of, self._media_of = adapter_of, media_of
         # the runner's own __init__ wants a device and a model: here is what its host half reads
         kernels.install()
         scheduler = vllm_config.scheduler_config
@@ -196,8 +204,8 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
             samples=start + count >= int(self.req_states.prefill_len.np[index]),
             fresh=name in fresh,
             device_start=not batch.is_prefilling_np[at],
-            adapter=adapter_of(lora),
-            media=media_of(self._media.get(name) or ()),
+            adapter=self._adapter_of(lora),
+            media=self._media_of(self._media.get(name) or ()),
             groups=tuple(Reads(_NONE, _NONE, list(each)) for each in blocks),
         )
 
