@@ -23,11 +23,28 @@ class PartialBlockChecks:
         unit = self._layout.unit
         if not answer.hit % unit:
             return
+        needed = set[tuple[int, int]]()
         for group in self._layout.attention:
             size = self._layout.groups[group].block_size
             first = answer.hit // unit * unit // size
             for index in range(first, self._layout.blocks_for(group, answer.hit)):
                 self._block(live, answer, group, index)
+                needed.add((group, live.groups[group][index]))
+        self._no_more(live, answer, needed)
+
+    def _no_more(self, live: RequestState, answer: Scheduled, needed: set[tuple[int, int]]) -> None:
+        """No other block of these groups is copied: it would hold no token of the hit (T6)."""
+        attention = self._layout.attention
+        made = {(group, target) for group, _, target in answer.copies if group in attention}
+        if more := sorted(made - needed):
+            fail(
+                self._state,
+                _COPIED,
+                SHADOW,
+                f"request {live.request.id} hits {answer.hit} tokens, and blocks without a token "
+                f"of the hit are copied into too: {more} (group, block)",
+                suspects=tuple(block for _, block in more),
+            )
 
     def _block(self, live: RequestState, answer: Scheduled, group: int, index: int) -> None:
         own, size = live.groups[group][index], self._layout.groups[group].block_size

@@ -21,6 +21,8 @@ TWO = replace(ONE, groups=(Group("full", 4), Group("full", 2)), num_blocks=40)
 A = Request("a", (1, 2, 3, 4, 5, 6, 7))
 B = Request("b", (1, 2, 3, 4, 5, 6, 7, 8))
 FORK = Request("c", (1, 2, 3, 4, 5, 9))
+BORDER = Request("d", (1, 2, 3, 4, 5, 6, 9, 9))
+"""It shares six tokens with A: a block of the smaller group, and half of one of the larger."""
 SHORT = Request("s", (1, 2, 3))
 MEDIA = replace(A, spans=(Span("image", 5, 2, "h"),))
 
@@ -54,6 +56,14 @@ CASES = {
         "        return [(source, mine) for",
         "        return [(match.block.blocks[0], mine) for",
         (*whole(A), ops.Admit(B)),
+        "partial_blocks_are_copied_before_they_are_written",
+        TWO,
+    ),
+    "copies_a_block_beyond_the_hit": Case(
+        "prefix.partial_blocks",
+        "if first < match.tokens]",
+        "if first <= match.tokens]",
+        (*whole(A), ops.Admit(BORDER)),
         "partial_blocks_are_copied_before_they_are_written",
         TWO,
     ),
