@@ -22,7 +22,7 @@ from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Target, TargetConfig
 
-VERSIONS = ("0.23.0", "0.25.0", "0.28.0", "0.30.0", "0.32.0", "0.33.0")
+VERSIONS = ("0.23.0", "0.28.0", "0.32.0", "0.33.0")
 """Releases that were driven; `releases` has what differs between them."""
 _NO_BLOCKS = "the engine's own loop decides what is admitted, extended and freed"
 
