@@ -50,6 +50,18 @@ def answer_of_a_failed_load_is_taken(found: Failed) -> bool:
     return own and asynchronous and _loses(found, "failing_sync_recompute")
 
 
+_STUCK = re.compile(r".*, \{((?:'\w+': 'running'(?:, )?)+)\} has not ended")
+
+
+def failed_load_runs_for_ever(found: Failed) -> bool:
+    """Requests with one answer run on: its placeholder stayed when a failed load dropped it."""
+    left = _STUCK.match(found.violation.sentence)
+    asked = {k.get("id"): k.get("answers") for verb, k in found.calls if verb == "submit"}
+    single = left is not None and all(asked.get(r) == 1 for r in re.findall(r"'(\w+)':", left[1]))
+    asynchronous = bool(found.config["engine"].get("asynchronous"))
+    return single and asynchronous and _loses(found, "failing_sync_recompute")
+
+
 def idle_engine_stores_for_ever(found: Failed) -> bool:
     """No request is left; the lazy tier is smaller than the pool, and each store evicts another."""
     rests = found.verb == "drain" and "the engine has not ended" in found.violation.sentence

@@ -39,6 +39,7 @@ FINDINGS = {
     "vllm_second_reset_asserts": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_failed_load_stays_cached": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_answer_of_a_failed_load_is_taken": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_failed_load_runs_for_ever": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_idle_engine_stores_for_ever": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_blocks_are_read_after_their_lease": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_pushed_blocks_never_come": EngineVersion("vllm-engine", "0.33.0"),

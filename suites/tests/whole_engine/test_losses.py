@@ -11,6 +11,7 @@ from kvproof.harness.whole_engine.losses import Losses
 from kvproof.suites.mechanisms.failed import Failed
 from kvproof.suites.mechanisms.vllm_engine import (
     answer_of_a_failed_load_is_taken,
+    failed_load_runs_for_ever,
     failed_load_stays_cached,
 )
 
@@ -58,6 +59,7 @@ def test_a_block_that_a_row_computes_itself_is_not_lost_any_more():
     assert losses.look([row("c", 8, [9, 2, 3])])[1] == {}
 
 
+STUCK = "after 93 more steps, 80 of them without progress, {'r0': 'running'} has not ended"
 LOST = "r4 reads position 32 of 71 in block 3 of group 0 (layer): the block's load had failed; 16"
 
 
@@ -85,3 +87,9 @@ def test_only_failed_loads_within_a_step_that_are_recomputed_are_known(
     assert not failed_load_stays_cached(failed(LOST.replace("the block's", "another")))
     assert answer_of_a_failed_load_is_taken(failed("r answers", load_failed=True)) == answered
     assert not answer_of_a_failed_load_is_taken(failed("r answers", load_failed=False))
+    calls[0] = ("submit", {"id": "r0", "answers": 1})
+    assert failed_load_runs_for_ever(failed(STUCK)) == answered
+    assert not failed_load_runs_for_ever(failed(STUCK.replace("running", "waiting")))
+    assert not failed_load_runs_for_ever(failed(STUCK.replace("}", ", 'r1': 'preempted'}")))
+    calls[0] = ("submit", {"id": "r0", "answers": 2})
+    assert not failed_load_runs_for_ever(failed(STUCK))
