@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sized
+from typing import Any, TypeVar
 
 from kvproof.reference.planner.layer_spec import DTYPES, Part, PlanError
 
@@ -14,10 +14,14 @@ KV_DTYPES = ("auto", "bfloat16", "float16", "float32", "fp8", "fp8_ds_mla")
 
 LARGEST = (1 << 31) - 1
 """Of any field; the longest context today is below a hundredth of it."""
-MOST_LAYERS = 10_000
+MOST_LAYERS = 1_000
+"""The deepest published model has a tenth of it; a plan for this many took 20 CPU seconds."""
 
 _DS_MLA_BYTES = 656
 _SCALE_BYTES = 4
+
+
+_Listed = TypeVar("_Listed", bound=Sized)
 
 
 class Fields:
@@ -62,7 +66,7 @@ class Fields:
     def text(self, name: str, default: str) -> str:
         """Return a string."""
         value = self._config.get(name)
-        return value if isinstance(value, str) else default
+        return self._short(name, value) if isinstance(value, str) else default
 
     def given(self, name: str) -> bool:
         """Return whether a field is present and true."""
@@ -75,7 +79,7 @@ class Fields:
             return None
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.wrong(name, value, "a list of names")
-        return value
+        return self._short(name, value)
 
     def numbers(self, name: str) -> list[int] | None:
         """Return a list of whole numbers, None where it is missing."""
@@ -84,6 +88,15 @@ class Fields:
             return None
         if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
             raise self.wrong(name, value, "a list of whole numbers")
+        return self._short(name, value)
+
+    def _short(self, name: str, value: _Listed) -> _Listed:
+        """Return what has one item or letter per layer."""
+        if len(value) > MOST_LAYERS:
+            raise PlanError(
+                f"{name} of {self.family!r} has {len(value):,} entries, at most {MOST_LAYERS:,}",
+                "correct the file",
+            )
         return value
 
     def inner(self, name: str) -> Fields:

@@ -36,6 +36,8 @@ class LayerClass:
     """Pipeline stage of each layer."""
     _known: dict[int, list[int]] = field(default_factory=dict, repr=False, compare=False)
     """Kernel rows by number of groups: the search asks often."""
+    _bytes: list[int] = field(default_factory=list, repr=False, compare=False)
+    """Of the kernel row of each layer."""
 
     def dealt(self, groups: int) -> list[list[int]]:
         """Deal the layers in turn, so that every stage has its share of every group."""
@@ -45,15 +47,15 @@ class LayerClass:
         """Return for each stage the bytes of the largest group's kernel row."""
         known = self._known.get(groups)
         if known is None:
-            dealt = [self._rows_of(group, kernel_size, stages) for group in self.dealt(groups)]
+            self._bytes[:] = self._bytes or (_row_bytes(each, kernel_size) for each in self.layers)
+            dealt = [self._rows_of(group, stages) for group in self.dealt(groups)]
             known = self._known[groups] = [max(of_stage) for of_stage in zip(*dealt, strict=True)]
         return known
 
-    def _rows_of(self, members: Sequence[int], kernel_size: int, stages: int) -> list[int]:
+    def _rows_of(self, members: Sequence[int], stages: int) -> list[int]:
         rows = [0] * stages
         for member in members:
-            parts = self.layers[member].parts
-            rows[self.stages[member]] += sum(aligned(kernel_size * p.nbytes) for p in parts)
+            rows[self.stages[member]] += self._bytes[member]
         return rows
 
     @cached_property
@@ -63,6 +65,10 @@ class LayerClass:
         for layer, stage in zip(self.layers, self.stages, strict=True):
             found[stage] = found.get(stage, 0) + sum(aligned(p.nbytes) for p in layer.parts)
         return found
+
+
+def _row_bytes(layer: LayerSpec, kernel_size: int) -> int:
+    return sum(aligned(kernel_size * part.nbytes) for part in layer.parts)
 
 
 Rule: TypeAlias = tuple[Kind, int, bool]

@@ -108,11 +108,11 @@ class ModelSpec:
     notes: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        names = [layer.name for layer in self.layers]
-        if len(set(names)) < len(names):
+        known = {layer.name: layer for layer in self.layers}
+        if len(known) < len(self.layers):
             raise PlanError("two layers have the same name", "give each layer a name of its own")
         for layer in self.layers:
-            _check(layer, {other.name: other for other in self.layers})
+            _check(layer, known)
 
     def on_rank(self, ranks: int) -> ModelSpec:
         """Return the share of one tensor-parallel rank."""

@@ -25,6 +25,9 @@ MODEL = {
     "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
     "num_key_value_heads": 4, "head_dim": 16, "max_position_embeddings": 128,
 }  # fmt: skip
+NEMOTRON = {
+    "model_type": "nemotron_h", "mamba_num_heads": 4, "mamba_head_dim": 8, "ssm_state_size": 8,
+}  # fmt: skip
 BENCH = ("bench", "--target", "reference", "--no-growth", "--output", "record")
 QUICK = (*BENCH, "--workload", "shared-prefix:requests=2,length=64")
 PLAN = ("plan", "--model-config", "config.json", "--memory", "1GiB")
@@ -89,7 +92,8 @@ def test_an_option(words: tuple[str, ...], message: str, tmp_path: Path) -> None
     ("text", "message"),
     [
         ('{"model_type": "llama", "a": ' + DEEP, "nested too deep"),
-        (json.dumps({**MODEL, "num_hidden_layers": 10**8}), "and at most 10000"),
+        (json.dumps({**MODEL, "num_hidden_layers": 10**8}), "and at most 1000"),
+        (json.dumps({**NEMOTRON, "hybrid_override_pattern": "M" * 10**7}), "10,000,000 entries"),
         (json.dumps({**MODEL, "head_dim": 10**30}), "and at most"),
         (json.dumps({**MODEL, "head_dim": math.nan}), "NaN is not a number"),
         (json.dumps(MODEL).replace("16", "1e999"), "1e999 is too large"),
