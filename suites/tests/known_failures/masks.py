@@ -27,7 +27,7 @@ from kvproof.suites.runner.replay import known_failures
 
 FOLDER = Path(__file__).parent
 JOB = "kvproof.harness.whole_engine.planting"
-SECONDS = 90.0
+SECONDS = 300.0
 
 
 class Mask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
