@@ -135,7 +135,8 @@ class Images:
         spans = tuple(span for span in row.work.spans if span.kind == IMAGE)
         if not spans:
             return index.expand(3, -1)
-        known, shift = self._places(row.work.tokens[: spans[-1].start + spans[-1].length], spans)
+        tokens = tuple(row.work.tokens[: spans[-1].start + spans[-1].length])
+        known, shift = self._places(tokens, spans)
         inside = known[:, index.clamp(max=known.shape[1] - 1)]
         return torch.where(index < known.shape[1], inside, index + shift)
 
