@@ -47,7 +47,8 @@ class Done(NamedTuple):
 
 def messages(text: str) -> str:
     """Leave out the lines about silences."""
-    return re.sub(r"^[\w-]+: at work for .*\n", "", text, flags=re.MULTILINE)
+    silences = r"^(?:[\w-]+: at work for|kvproof: importing) .*\n"
+    return re.sub(silences, "", text, flags=re.MULTILINE)
 
 
 def _environment(extra: Mapping[str, str]) -> dict[str, str]:
