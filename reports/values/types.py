@@ -29,6 +29,7 @@ SECTIONS = {
     "O": "Options",
     "W": "A whole engine",
     "D": "Between engines, tiers and stores",
+    "Q": "Pools that sleep and grow",
 }
 """Letter of a rule section -> its name, in the order of the matrix."""
 

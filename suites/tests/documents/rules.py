@@ -20,6 +20,7 @@ SECTIONS = {
     "O": "options",
     "W": "a whole engine",
     "D": "between engines, tiers and stores",
+    "Q": "pools that sleep and grow",
 }
 """Letter -> subject of its rules."""
 
@@ -128,6 +129,7 @@ RULES = {
     "D2": "nothing is computed from a block of which a part has not arrived",
     "D3": "who sends holds what is read until the copy has ended",
     "D6": "after a change of weights nothing earlier is served from any tier",
+    "Q6": "a sleeping engine computes nothing, and keeps or drops content as its level states",
 }
 
 _JUDGE = "the symbolic model, which judges the cache and is not part of it"

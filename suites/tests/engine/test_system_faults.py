@@ -99,8 +99,8 @@ FAULTS = (
         "a prompt is looked up without its salt (vLLM #3263, #44701)",
         "cached_equals_uncached",
         "cache.hit_length",
-        "request.namespace, request.tokens, request.segments, most // self._unit",
-        "type(request.namespace)(), request.tokens, request.segments, most // self._unit",
+        "request.namespace, bytes(request.tokens), request.segments, most // self._unit",
+        "type(request.namespace)(), bytes(request.tokens), request.segments, most // self._unit",
     ),
     Planted(
         "only the last chunk of a prompt records its rows",
