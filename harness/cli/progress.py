@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from kvproof.harness.cli.silence import left_to_a_display
 from kvproof.reports.values.text import duration
 
 Shown = Callable[[str, int, int], None]
@@ -21,15 +22,20 @@ MINUTE = 60.0
 
 @contextmanager
 def progress(console: Console, every: float = MINUTE) -> Iterator[Shown]:
-    """Yield what shows progress.
+    """Yield the function that shows progress; no other line says that the command is at work.
 
     Off a terminal a new text is printed at once, and the state after every `every` seconds, also
     if nothing happened.
     """
-    if console.is_terminal:
-        with _bar(console) as shown:
-            yield shown
-        return
+    with (
+        left_to_a_display(),
+        _bar(console) if console.is_terminal else _lines(console, every) as show,
+    ):
+        yield show
+
+
+@contextmanager
+def _lines(console: Console, every: float) -> Iterator[Shown]:
     lines = _Lines(console, every)
     ticker = threading.Thread(target=lines.tick, daemon=True)
     ticker.start()

@@ -6,11 +6,13 @@ import sys
 import time
 
 import pytest
+from rich.console import Console
 
 from kvproof.harness.cli import app as application
 from kvproof.harness.cli import silence
 from kvproof.harness.cli.app import VERBS
 from kvproof.harness.cli.output import print_text
+from kvproof.harness.cli.progress import progress
 from kvproof.harness.cli.silence import broken_silence, left_to_a_display
 
 
@@ -62,6 +64,15 @@ def test_a_live_display_has_its_own_lines(capsys: pytest.CaptureFixture[str]) ->
     with broken_silence("run"), left_to_a_display():
         time.sleep(0.3)
     assert capsys.readouterr().err == ""
+
+
+def test_progress_off_a_terminal_has_its_own_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with broken_silence("eval"), progress(Console(force_terminal=False), every=0.15) as show:
+        show("off", 1, 4)
+        time.sleep(0.4)
+    output = capsys.readouterr()
+    assert output.err == ""
+    assert output.out.count("off (1 of 4") in (2, 3)
 
 
 def test_without_a_thread_the_verb_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
