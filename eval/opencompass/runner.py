@@ -55,9 +55,9 @@ MAIN = str(Path(__file__).with_name("worker_main.py"))
 _POLL = 0.1
 
 OFFLINE = {
-    "HF_HUBOFFLINE": "1",
-    "HF_DATASETSOFFLINE": "1",
-    "TRANSFORMERSOFFLINE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "NO_PROXY": "127.0.0.1,localhost",
     "MPLBACKEND": "Agg",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from kvproof.eval.opencompass import environment
 from kvproof.eval.opencompass.environment import OpenCompass, install, require, state
+from kvproof.eval.opencompass.runner import OFFLINE
 from kvproof.harness.errors import UsageError
 
 
@@ -90,3 +93,15 @@ def test_another_python_is_looked_for_where_ours_does_not_fit(
         (tmp_path / name).write_text(f"#!/bin/sh\nexit {code}\n")
         (tmp_path / name).chmod(0o755)
     assert environment._interpreter() == str(tmp_path / "python3.8")
+
+
+def test_the_process_of_opencompass_reaches_no_hub() -> None:
+    pytest.importorskip("huggingface_hub")
+    code = "from huggingface_hub import constants; print(constants.is_offline_mode())"
+    environment = {k: v for k, v in os.environ.items() if "OFFLINE" not in k} | OFFLINE
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
+    libraries = {name.removesuffix("_OFFLINE") for name in OFFLINE if name.endswith("_OFFLINE")}
+    assert libraries == {"HF_HUB", "HF_DATASETS", "TRANSFORMERS"}
