@@ -207,9 +207,10 @@ def _row_doubts(
         yield "the cold pass hits: the server has seen these documents before"
     least = 1 - (1 - _SURE) ** (1 / real) if real else 1.0
     if least > case.options.detect:
+        needed = math.ceil(math.log(1 - _SURE) / math.log1p(-case.options.detect))
         yield (
-            f"{real} hits exclude wrong ones only down to {least:.1%} of all, "
-            f"not {case.options.detect:.1%}; give more --documents"
+            f"{real} hits, all right, exclude that more than {least:.3g} of them are wrong; "
+            f"{case.options.detect:g} takes {needed} hits: give more --documents"
         )
     if case.options.exact:
         return

@@ -115,7 +115,7 @@ def test_without_evidence_it_is_inconclusive() -> None:
     noise = normal(1e-3)
     assert "only 0 of 120 prompts hit" in doubts(records(noise, cached_tokens=0))
     assert "does not report" in doubts(records(noise, cached_tokens=None))
-    assert "not 1.0%" in doubts(records(noise), detect=0.01)
+    assert "0.01 takes 299 hits" in doubts(records(noise), detect=0.01)
     assert "the noise hides" in doubts(records(normal(0.5)))
     silent = [each for each in records(noise) if not (isinstance(each, Measured) and each.control)]
     assert "there is no floor" in doubts(silent)
