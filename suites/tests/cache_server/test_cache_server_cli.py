@@ -9,12 +9,15 @@ import subprocess
 import urllib.request
 from contextlib import contextmanager
 
+import msgspec
 import pytest
 
 pytest.importorskip("zmq", reason="the cache server needs the extra `server`")
 
 from kvproof.reference.cache_server.client import connect
 from kvproof.reference.cache_server.connection import CacheServerRefused
+from kvproof.reference.cache_server.core import CacheServer, Settings
+from kvproof.reference.cache_server.process import this_process
 from kvproof.reference.cache_server.server import Server
 from kvproof.suites.reference.cache_server.model import content, key
 from kvproof.suites.tests.cli.cli_kit import KVPROOF, Started, here, refused
@@ -102,13 +105,30 @@ def test_a_signal_during_a_deallocation_stops_a_server(tmp_path, address, monkey
 
     def turn(server):
         turns.append(server)
-        assert len(turns) == 1, "nobody heard the signal"
+        assert len(turns) == 1, "nobody noticed the signal"
         Message()
 
     monkeypatch.setattr(Server, "_turn", turn)
     done = here("cache-server", "--memory", "1MiB", "--address", address, cwd=tmp_path)
     assert (done.code, len(turns)) == (code, 1), done.err
     assert not (tmp_path / "cache.sock").exists()
+
+
+def test_metrics_are_the_figures_of_a_report():
+    pytest.importorskip("prometheus_client", reason="the extra `metrics` is not installed")
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from kvproof.reference.cache_server.metrics import ServerCollector
+
+    core = CacheServer(Settings(1 << 20), generation=1, place=(this_process(), -1))
+    report = msgspec.structs.replace(core.report(), hits=3, refused={"full": 2})
+    registry = CollectorRegistry()
+    registry.register(ServerCollector(lambda: report))
+    lines = generate_latest(registry).decode().splitlines()
+    assert "kvproof_cache_server_capacity_bytes 1.048576e+06" in lines
+    assert "kvproof_cache_server_hits_total 3.0" in lines
+    assert 'kvproof_cache_server_refused_total{reason="full"} 2.0' in lines
+    assert 'kvproof_cache_server_sessions{state="live"} 0.0' in lines
 
 
 def fetched(url):

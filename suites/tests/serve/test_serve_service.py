@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from contextlib import aclosing
 from threading import Event
 
@@ -11,10 +12,15 @@ import pytest
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.engine.engine import Engine, Output
 from kvproof.reference.engine.engine_config import EngineConfig
+from kvproof.reference.engine.migration import Moved
+from kvproof.reference.engine.request_queue import Prompt
 from kvproof.reference.server.engine_loop import ServedRequest
 from kvproof.reference.server.errors import ApiError
+from kvproof.reference.server.images import image_of
 from kvproof.reference.server.language.language import SamplingOptions
 from kvproof.reference.server.language.symbolic_text import SymbolicText
+from kvproof.reference.server.language.template_variables import settable
+from kvproof.reference.server.migration import Address, arrived, travelling
 from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.service import Service
 
@@ -118,3 +124,59 @@ def test_the_longest_prompt_is_an_option() -> None:
     assert made.most(made.language.prepare_text("abcde"), None) == 7
     with pytest.raises(ApiError, match="at most 5 are served"):
         made.most(made.language.prepare_text("abcdef"), None)
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
+
+
+def data_url(data: bytes, kind: str = "image/png") -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def test_an_image_is_decoded_from_its_url_alone() -> None:
+    assert image_of(data_url(PNG), "url", 28) == (PNG, "image/png")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("http://127.0.0.1/a.png", "nothing is fetched from a network"),
+        (data_url(PNG, "image/svg+xml"), "has the type image/svg"),
+        (data_url(PNG + b"x"), "is larger than the 28 bytes"),
+        (data_url(PNG + bytes(20)), "is larger than the 28 bytes"),
+        ("data:image/png;base64,@@@@", "is not base64"),
+        (data_url(PNG, "image/jpeg"), "holds no image/jpeg file"),
+    ],
+)
+def test_what_is_no_image_is_refused(url: str, message: str) -> None:
+    with pytest.raises(ApiError, match=message) as refused:
+        image_of(url, "url", 28)
+    assert (refused.value.status, refused.value.code) == (400, "invalid_image")
+
+
+def test_variables_of_a_chat_template_but_those_of_the_server_can_be_set() -> None:
+    assert settable({"default": "", "tool_use": ""}) == frozenset()
+    pytest.importorskip("jinja2", reason="torch, which needs it, is not installed")
+    think = "{% for m in messages %}{% generation %}{{ m }}{% endgeneration %}{% endfor %}"
+    assert settable(think + "{% if enable_thinking %}{{ eos_token }}{% endif %}") == {
+        "enable_thinking"
+    }
+    assert settable("{% for %}") == frozenset()
+
+
+def test_a_request_arrives_as_it_was_sent() -> None:
+    moved = Moved(Prompt("r", (1, 2, 3), 8), (1, 2, 3, 4), 0, (), 7, None, None)
+    data = travelling(moved, model="symbolic", sampling=SamplingOptions(), cached=2)
+    found = arrived(data, SymbolicText(CACHE, max_len=64))
+    assert (found.moved, found.cached, found.model) == (moved, 2, "symbolic")
+    with pytest.raises(ApiError, match="within 10 tokens"):
+        arrived(data, SymbolicText(CACHE, max_len=10))
+
+
+def test_another_server_is_named_by_its_url() -> None:
+    address = Address("http://127.0.0.1:8001", "a key")
+    assert (address.connect().host, address.connect().port) == ("127.0.0.1", 8001)
+    assert address.headers["authorization"] == "Bearer a key"
+    for wrong in ("not a url", "http://x:99999", "http://x/v1", "http://a@x", "ftp://x"):
+        with pytest.raises(ApiError, match="must be the URL of a server"):
+            Address(wrong, "")
