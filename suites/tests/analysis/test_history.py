@@ -10,11 +10,14 @@ import time
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kvproof.harness.analysis.change_points import steps
 from kvproof.harness.analysis.history import history, read_history
+from kvproof.harness.errors import UsageError
+from kvproof.harness.records.below import files_below
 from kvproof.harness.settings import Thresholds
 from kvproof.reports.render.history_page import LIMIT, render_history
 from kvproof.suites.tests.analysis.history_kit import SLOWER, STEP, write_history
@@ -136,7 +139,9 @@ def test_the_command_writes_one_page_and_names_what_it_cannot_read(tmp_path):
     assert done.code == 0, done
     assert "not read" in done.out
     assert "2 runs" in (tmp_path / "all.html").read_text()
-    refused(here("history", "nowhere", cwd=tmp_path), "no run below", "folder of runs")
+    refused(here("history", "nowhere", cwd=tmp_path), "cannot list the folder 'nowhere': No", "is there")
+    (tmp_path / "empty").mkdir()
+    refused(here("history", "empty", cwd=tmp_path), "no run below 'empty'", "folder of runs")
 
 
 def test_sql_is_answered_or_says_what_it_needs(tmp_path):
@@ -162,3 +167,23 @@ def test_evaluations_and_odd_records_do_not_stop_a_history(tmp_path):
     (reason,) = unreadable
     assert "started is '20 Nov'" in reason
     assert "killed" not in render_history(history(runs, Thresholds()))
+
+
+def test_a_folder_that_cannot_be_listed_is_named_with_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, listed = tmp_path / "closed", os.scandir
+    closed.mkdir()
+
+    def scandir(path: str) -> Any:
+        if Path(path) == closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(UsageError, match=f"cannot list the folder '{closed}': Permission denied"):
+        files_below(tmp_path, "run.json")
+    with pytest.raises(UsageError, match="Permission denied"):
+        read_history(closed)
+    write_run(tmp_path / "a", 0, [verdict("a", "pass")])
+    assert len(read_history(tmp_path)[0]) == 1
