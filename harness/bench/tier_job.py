@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,9 +18,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kvproof.harness.isolation.process import WorkerProcess
+
 OPERATIONS = ("memcpy", "store", "lookup", "retrieve")
 _CPU_CLOCK = 2
 """CPUCLOCK_SCHED: nanoseconds that all threads of a process ran."""
+_PATIENCE = 10.0
+"""Seconds in which a process that has lost its input should have left the store."""
 _RUNNING: dict[str, _Tier] = {}
 
 
@@ -105,39 +109,31 @@ class _Tier:
 
 
 class _Process:
+    """The server, or one engine, that answers lines of JSON."""
+
     def __init__(self, role: str, module: str, folder: str, number: int) -> None:
         command = [sys.executable, "-I", str(Path(__file__).with_name("tier_process.py"))]
         self._role = role
-        self._process = subprocess.Popen(  # noqa: S603 - our own module, with numbers
+        self._worker = WorkerProcess(
             [*command, role, module, folder, str(number)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            text=True,
+            Path(folder, f"{role}-{number}.log"),
+            environment={**os.environ, "OMP_NUM_THREADS": "1"},
         )
 
     def send(self, message: Sequence[object]) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(message) + "\n")
-        self._process.stdin.flush()
+        self._worker.send(json.dumps(message).encode(), math.inf)
 
     def answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        if not (line := self._process.stdout.readline()):
-            raise RuntimeError(f"the {self._role} of the tier ended: {self._process.wait()}")
-        answer: dict[str, Any] = json.loads(line)
+        try:
+            answer: dict[str, Any] = json.loads(self._worker.receive(math.inf))
+        except EOFError as error:
+            ended, log = self._worker.how_it_ended(), self._worker.log_tail()
+            raise RuntimeError(f"the {self._role} of the tier ended: {ended}\n{log}") from error
         return answer
 
     def cpu_seconds(self) -> float:
         """Of all its threads, by its own clock (clock_getcpuclockid)."""
-        return time.clock_gettime((~self._process.pid << 3) | _CPU_CLOCK)
+        return time.clock_gettime((~self._worker.pid << 3) | _CPU_CLOCK)
 
     def close(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._worker.end(_PATIENCE)

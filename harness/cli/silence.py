@@ -68,15 +68,15 @@ def broken_silence(verb: str) -> Iterator[None]:
 
 
 def _watch(verb: str, over: threading.Event) -> None:
-    began, heard, patience = time.monotonic(), _silence.since, FIRST
+    began, since, patience = time.monotonic(), _silence.since, FIRST
     while not over.wait(_TICK):
         if verb in _SERVERS and _silence.begun:
             return
-        if _silence.since != heard:
-            heard, patience = _silence.since, FIRST
-        silent = time.monotonic() - heard
+        if _silence.since != since:
+            since, patience = _silence.since, FIRST
+        silent = time.monotonic() - since
         if silent >= patience and not _silence.elsewhere:
             patience = silent + min(silent, LONGEST)
             new = f" (nothing new for {silent:.0f} s)" if _silence.begun else ""
             sys.stderr.write(f"{verb}: at work for {time.monotonic() - began:.0f} s{new}\n")
-            _silence.since = heard
+            _silence.since = since

@@ -115,11 +115,19 @@ class WorkerProcess:
         code = self.exit_code()
         return "the worker closed its pipe" if code is None else exit_in_words(code)
 
-    def end(self) -> None:
-        """Kill the process group and wait for the worker."""
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def end(self, patience: float = 0.0) -> None:
+        """Close its input, wait `patience` seconds, kill the process group."""
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
+        if patience:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience)
         self.kill()
         self._process.wait()
 

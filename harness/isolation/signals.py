@@ -34,18 +34,18 @@ def listen(*signals: signal.Signals) -> None:
 @contextmanager
 def held() -> Iterator[None]:
     """Let interrupts wait until the block has ended; in the main thread."""
-    heard: list[int] = []
+    received: list[int] = []
     names = (*ENDS, signal.SIGALRM)
     before = {each: signal.getsignal(each) for each in names}
     before = {each: handler for each, handler in before.items() if handler is not signal.SIG_IGN}
     try:
         for each in before:
-            signal.signal(each, lambda number, _: heard.append(number))
+            signal.signal(each, lambda number, _: received.append(number))
         yield
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-        for number in heard[:1]:
+        for number in received[:1]:
             signal.raise_signal(number)
 
 

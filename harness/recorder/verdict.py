@@ -127,16 +127,16 @@ def long_session(target: Target, config: TargetConfig) -> Session:
         ) from error
 
 
-def judge(recording: Recording, *, tell: bool = False) -> Judged:
+def judge(recording: Recording, *, explain: bool = False) -> Judged:
     """Check a recording up to the first violation. Raises UsageError for damaged files.
 
-    `tell`: keep the hit and the losses of each admission.
+    `explain`: keep the hit and the losses of each admission.
     """
-    return _Judge(recording, tell=tell).run()
+    return _RecordingCheck(recording, explain=explain).run()
 
 
-class _Judge:
-    def __init__(self, recording: Recording, *, tell: bool) -> None:
+class _RecordingCheck:
+    def __init__(self, recording: Recording, *, explain: bool) -> None:
         self._recording, header = recording, recording.header
         self._target = _Recorded(header)
         target = cast("Target", self._target)  # it has the verbs that are recorded
@@ -149,7 +149,7 @@ class _Judge:
         self._fenced = self._trusting
         """Blocks may be on their way back or in a transfer: who holds them cannot be seen."""
         self._names: dict[str, str] = {}
-        self._story = Story(self._session) if tell else None
+        self._story = Story(self._session) if explain else None
         self.judged = Judged(header)
 
     def run(self) -> Judged:

@@ -202,7 +202,7 @@ class Cleared(_Body, frozen=True, tag="cleared"):
 
 
 class StatusReply(_Body, frozen=True, tag="told"):
-    """Counts and sizes of the server."""
+    """Counts and sizes of the server. Its tag is that of 0.13, whose clients ask for it too."""
 
     report: Report
 

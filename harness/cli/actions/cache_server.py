@@ -51,11 +51,11 @@ def serve(
         )
     if patience <= 0:
         raise UsageError(f"patience {patience:g} must be positive", "for example --patience 60")
-    heard = _listen()
+    received = _listen()
     with _server(where, _memory(memory), token, patience) as server:
         _tell(server, metrics_port)
-        server.serve(until=lambda: bool(heard))
-    if signal.SIGINT in heard:
+        server.serve(until=lambda: bool(received))
+    if signal.SIGINT in received:
         raise KeyboardInterrupt
 
 
@@ -80,16 +80,16 @@ def _listen() -> list[int]:
     They must not raise: ZeroMQ's messages look for signals while they are deallocated, where an
     exit would end the process at once, without closing its socket and its clients.
     """
-    heard: list[int] = []
+    received: list[int] = []
 
-    def hear(number: int, frame: FrameType | None) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
         del frame
-        heard.append(number)
+        received.append(number)
 
     for each in ENDS:
         if signal.getsignal(each) is not signal.SIG_IGN:
-            signal.signal(each, hear)
-    return heard
+            signal.signal(each, note)
+    return received
 
 
 def _server(address: Address, size: int, token: str, patience: float) -> Server:

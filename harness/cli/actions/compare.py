@@ -1,20 +1,27 @@
-"""`kvproof compare` and `kvproof baseline save`."""
+"""`kvproof compare`, `kvproof baseline save` and `kvproof history`: several runs together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.markup import escape
+
 from kvproof.harness.analysis.compare import Comparison
 from kvproof.harness.analysis.compare import compare as compare_sides
+from kvproof.harness.analysis.duckdb import query
+from kvproof.harness.analysis.history import history as look
+from kvproof.harness.analysis.history import read_history
 from kvproof.harness.analysis.record import comparison_json
 from kvproof.harness.analysis.sides import read_side
 from kvproof.harness.analysis.sides import save_baseline as keep
-from kvproof.harness.cli.output import print_text, standard_output
+from kvproof.harness.cli.output import print_text, standard_output, table_of
 from kvproof.harness.records.run_directory import store
 from kvproof.harness.settings import load_settings
 from kvproof.reports.render.compare_page import html, markdown, print_comparison
+from kvproof.reports.render.history_page import render_history, sentence
 from kvproof.reports.render.markdown import append_step_summary
+from kvproof.reports.values.text import clean
 
 
 def compare(base: Path, head: Path, *, output: Path | None, json: bool, config: Path | None) -> int:
@@ -51,3 +58,23 @@ def save_baseline(runs: Sequence[Path], *, name: str, replace: bool, config: Pat
     kept, count = keep(runs, name, baselines, replace=replace)
     text = f"baseline {name}: {count} run{'' if count == 1 else 's'} in {kept}"
     print_text(text)
+
+
+def history(directory: Path, *, output: Path, config: Path | None) -> None:
+    """Write the page, and print a sentence about it. Raises UsageError."""
+    runs, unreadable = read_history(directory)
+    found = look(runs, load_settings(config).compare.threshold, unreadable)
+    store(output, render_history(found).encode("utf-8", "backslashreplace"))
+    print_text(sentence(found))
+    for line in unreadable:
+        print_text(f"not read: {clean(line)}")
+    print_text(f"Report:  {output}")
+
+
+def print_answer(directory: Path, sql: str) -> None:
+    """Print the rows that DuckDB returns for a query. Raises UsageError."""
+    found = query(directory, sql)
+    table = table_of(*(escape(clean(column)) for column in found.columns))
+    for row in found.rows:
+        table.add_row(*(escape(clean(str(value))) for value in row))
+    standard_output().print(table)

@@ -19,8 +19,7 @@ from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.asker import Asker
 from kvproof.suites.probe.check import ANSWERED, Verdict
 from kvproof.suites.probe.depths import read_depths
-from kvproof.suites.probe.events import exercised, property_verdict, started
-from kvproof.suites.probe.evidence import failure
+from kvproof.suites.probe.events import exercised, failure, property_verdict, started
 from kvproof.suites.probe.facts import Facts
 from kvproof.suites.probe.server_connection import (
     Budget,

@@ -208,7 +208,7 @@ def explained(path: Path) -> Story:
     explained: list[Explained] = []
     stopped = ""
     for recording in recordings(path):
-        judged = judge(recording, tell=True)
+        judged = judge(recording, explain=True)
         stopped = str(judged.broken or judged.stopped or stopped)
         explained += [_event(recording, each) for each in judged.explained]
     if not explained:

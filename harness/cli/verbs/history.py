@@ -29,7 +29,7 @@ def history(
         Settings file; thresholds of [compare.threshold] hold for changes of level too.
 
     """
-    from kvproof.harness.cli.actions import history as action
+    from kvproof.harness.cli.actions import compare as action
 
     if sql:
         action.print_answer(directory, sql)

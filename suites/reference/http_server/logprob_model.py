@@ -44,11 +44,11 @@ class InstrumentedModel(SymbolicModel):
         self._in_flight[step] = [work.request_id for work in works]
         self.launched.append(self._in_flight[step])
         for work in works:
-            self._hear(work)
+            self._record(work)
         self._fail("launch")
         super().launch(step, works)
 
-    def _hear(self, work: Work) -> None:
+    def _record(self, work: Work) -> None:
         self.first.setdefault(work.request_id, work.start)
         computed = self.positions.setdefault(work.request_id, set())
         if computed.intersection(range(work.start, work.stop)):
@@ -73,14 +73,14 @@ class Scored(SymbolicText):
         super().__init__(config, max_len=max_len, answers=answers)
         self.model: InstrumentedModel = InstrumentedModel(config, vocabulary=answers)
         self.abilities = Abilities(top_logprobs=5, prompt_logprobs=True, images=True)
-        self.heard: list[str] = []
+        self.begun: list[str] = []
         """Requests, in the order in which they began."""
         self.kept: dict[str, tuple[Prepared, SamplingOptions]] = {}
         self._reported: dict[str, int] = {}
 
     def begin(self, request_id: str, prepared: Prepared, sampling: SamplingOptions) -> None:
         """See `Language`."""
-        self.heard.append(request_id)
+        self.begun.append(request_id)
         self.kept[request_id] = prepared, sampling
         self._reported[request_id] = 0
 

@@ -111,7 +111,7 @@ class HttpServerMachine:
 
     def _turn(self, count: int = 1) -> object:
         for _ in range(count):
-            self._turns.hear()
+            self._turns.arrive()
             self._take()
         return [len(each.orders) for each in self.open]
 
@@ -125,11 +125,11 @@ class HttpServerMachine:
             lambda: f"{len(waiting)} clients wait, and the engine has nothing to do",
         )
         for tracked in self.open:
-            self._hear(tracked)
+            self._check_client(tracked)
         if not busy and not self._turns.inside:
             self._rest()
 
-    def _hear(self, tracked: TrackedRequest) -> None:
+    def _check_client(self, tracked: TrackedRequest) -> None:
         client, states = tracked.client, [order.state for order in tracked.orders]
         refused, failed = tracked.has("refused"), tracked.has("failed")
         if tracked.how.stream:
@@ -174,7 +174,7 @@ class HttpServerMachine:
 
     def _scrape(self) -> object:
         """Read `/metrics`, which the engine answers between two steps."""
-        self._turns.hear()
+        self._turns.arrive()
         due = figures.expected(
             self._turns.tracked,
             turned_away=self._turned_away,

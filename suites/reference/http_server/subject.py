@@ -14,7 +14,7 @@ from kvproof.reference.server.service import Service
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.reference.http_server import logprob_model as scored
 from kvproof.suites.reference.http_server.deterministic_loop import Client, event_loop
-from kvproof.suites.reference.metrics.log import heard
+from kvproof.suites.reference.metrics.log import captured
 
 MODEL = "symbolic"
 MAX_LEN = 96
@@ -84,6 +84,6 @@ class Subject:
         self.loop.settle()
 
     def turn(self) -> None:
-        with heard(engine_loop.LOG):
+        with captured(engine_loop.LOG):
             self.service.turn()
         self.loop.settle()

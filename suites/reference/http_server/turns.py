@@ -46,7 +46,7 @@ class Turns:
     def inside(self) -> bool:
         return any(order.inside for each in self._active for order in each.orders)
 
-    def hear(self) -> None:
+    def arrive(self) -> None:
         self._active = [each for each in self._active if not each.closed or each.inside]
         self._new = [o for each in self._active for o in each.orders if o.state == "sent"]
         for tracked in self._active:
@@ -57,13 +57,13 @@ class Turns:
                     order.state = "cancelled"
 
     def take(self) -> None:
-        """Take one turn, after `hear`."""
+        """Take one turn, after `arrive`."""
         loop, language = self._subject.service.loop, self._subject.language
-        failures, heard = loop.failures, len(language.heard)
+        failures, begun = loop.failures, len(language.begun)
         self._model.launched.clear()
         self._done = [order for order in self.orders if order.state == "completed"]
         self._subject.turn()
-        for order, name in zip(self._new, language.heard[heard:], strict=False):
+        for order, name in zip(self._new, language.begun[begun:], strict=False):
             order.name = name
             self._named[name] = order
         for step in self._model.launched:

@@ -17,7 +17,7 @@ class _Lines(logging.Handler):
 
 
 @contextmanager
-def heard(logger: logging.Logger) -> Iterator[list[str]]:
+def captured(logger: logging.Logger) -> Iterator[list[str]]:
     """Collect the logger's DEBUG lines inside, and pass none of them on."""
     lines: list[str] = []
     handler, level, passes_on = _Lines(lines), logger.level, logger.propagate

@@ -20,7 +20,7 @@ from kvproof.reference.observe.cache_metrics import LOG, CacheMetrics
 from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.metrics import properties as seen
-from kvproof.suites.reference.metrics.log import heard
+from kvproof.suites.reference.metrics.log import captured
 from kvproof.suites.reference.metrics.properties import PROPERTIES
 
 
@@ -75,7 +75,7 @@ class MetricsMachine:
             "reset": self._manager.reset,
         }
         self._lines.clear()
-        with heard(LOG) as lines:
+        with captured(LOG) as lines:
             answer = verbs[verb](**arguments)
         self._judge_counters()
         self._coverage.check(

@@ -64,7 +64,7 @@ class ForcedRoutingMachine:
             return_routed_experts=True,
         )
         self._logits: dict[str, list[tuple[int, torch.Tensor]]] = {}
-        self._runner = HuggingFaceModel(model, cached, mode=config["mode"], on_logits=self._hear)
+        self._runner = HuggingFaceModel(model, cached, mode=config["mode"], on_logits=self._keep)
         self._engine = Engine(
             EngineConfig(cached, config["chunk"], poison_freed=True), self._runner
         )
@@ -171,7 +171,7 @@ class ForcedRoutingMachine:
         self._count += 1
         return str(self._count)
 
-    def _hear(self, name: str, start: int, logits: torch.Tensor) -> None:
+    def _keep(self, name: str, start: int, logits: torch.Tensor) -> None:
         self._logits.setdefault(name, []).append((start, logits))
 
     def _serve(self, requests: Mapping[str, _Request]) -> dict[str, Seen]:

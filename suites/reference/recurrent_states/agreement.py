@@ -68,9 +68,11 @@ def _note_waiting(machine: Compared) -> None:
     machine.coverage.event("a request waits: only pinned checkpoints are left", pinned and not full)
 
 
-def check_replaced(machine: Compared, heard: list[tuple[int, object]], expected: list[int]) -> None:
+def check_replaced(
+    machine: Compared, reported: list[tuple[int, object]], expected: list[int]
+) -> None:
     """Check the eviction by a new checkpoint: the one that it replaces, or nothing."""
-    found = [number for number, _ in heard]
+    found = [number for number, _ in reported]
     machine.coverage.check(
         "one_replaceable_checkpoint_per_request",
         found == expected,

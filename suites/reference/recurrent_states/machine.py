@@ -75,10 +75,10 @@ class RecurrentStatesMachine(Pair):
         return outcome
 
     def _acquire(self, request: str) -> str:
-        before, heard = self.cache.running.get(request), len(self.evictions)
+        before, reported = self.cache.running.get(request), len(self.evictions)
         outcome = self.model.acquire(request)
         ids = self.cache.acquire(request)
-        self.coverage.event("a running request evicts a checkpoint", len(self.evictions) > heard)
+        self.coverage.event("a running request evicts a checkpoint", len(self.evictions) > reported)
         found = REFUSED if ids is None else DONE
         check_outcome(self, "acquire", outcome, found)
         self.coverage.check(
@@ -197,12 +197,12 @@ class RecurrentStatesMachine(Pair):
             old = self.model.latest(request) if record.decode else None
             pinned = old is not None and self.model.records[old].pins
             self.coverage.event("a pinned decode checkpoint is not replaced", pinned)
-        heard, expected = len(self.evictions), len(self.model.evicted)
+        reported, expected = len(self.evictions), len(self.model.evicted)
         outcome = self.do("publish", number, saved=saved)
         if saved:
             self.land(number)
             self.coverage.event("a checkpoint is published after its copy")
-        check_replaced(self, self.evictions[heard:], self.model.evicted[expected:])
+        check_replaced(self, self.evictions[reported:], self.model.evicted[expected:])
         return outcome
 
     def saved(self, number: int) -> object:

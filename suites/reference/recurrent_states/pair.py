@@ -41,7 +41,7 @@ class Pair:
         )
         most = 0 if self.shared else config["most_running"]
         self.cache = StateCache(
-            blocks if self.shared else SlotPool(rows), most_running=most, on_evict=self._heard
+            blocks if self.shared else SlotPool(rows), most_running=most, on_evict=self._evicted
         )
         self.model = Model(config["blocks"] // self.width if self.shared else rows, most)
         self.texts: dict[str, str] = {}
@@ -122,7 +122,7 @@ class Pair:
             return FORBIDDEN
         return REFUSED if answer is None else answer
 
-    def _heard(self, checkpoint: Checkpoint) -> None:
+    def _evicted(self, checkpoint: Checkpoint) -> None:
         self.evictions.append((self.checkpoints.index(checkpoint), checkpoint.owner))
 
     def note(self) -> None:

@@ -24,7 +24,7 @@ class Replica:
         self.index = {}
         self.removed = 0
 
-    def hear(self, events):
+    def replay(self, events):
         for event in events:
             if event.kind == "cleared":
                 self.index.clear()
@@ -81,7 +81,7 @@ def test_replayed_events_are_the_index_at_any_time(seed):
             manager.evict(rng.randrange(4))
         if rng.random() < 0.02:
             manager.reset()
-        replica.hear(manager.drain_events())
+        replica.replay(manager.drain_events())
         assert set(replica.index) == set(cached(manager))
         assert len(replica.index) == indexed_units(manager)
     assert replica.removed > 20

@@ -98,12 +98,12 @@ def test_evicted_blocks_and_checkpoints_are_counted():
 
 def test_every_listener_is_notified_of_an_eviction():
     manager = CacheManager(CacheConfig(40, 4))
-    heard: list[int] = []
-    manager.eviction.on_evicted.append(lambda group, ids: heard.extend(ids.tolist()))
+    evicted: list[int] = []
+    manager.eviction.on_evicted.append(lambda group, ids: evicted.extend(ids.tolist()))
     metrics = CacheMetrics(manager)
     serve(metrics, "a", A)
-    assert sorted(manager.evict(100)) == sorted(heard)
-    assert metrics.evicted[0] == len(heard) == 7
+    assert sorted(manager.evict(100)) == sorted(evicted)
+    assert metrics.evicted[0] == len(evicted) == 7
 
 
 def test_every_name_begins_alike_and_states_are_left_out_without_states():

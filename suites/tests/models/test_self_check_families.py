@@ -13,9 +13,8 @@ from examples.stress.http import tiny  # isort: skip
 from kvproof.reference.model_runner import short_copy as copying  # isort: skip
 from kvproof.reference.model_runner.batch import Batch  # isort: skip
 from kvproof.reference.model_runner.families import REFUSED, TESTED_WITH  # isort: skip
-from kvproof.reference.model_runner.image_check import image_check  # isort: skip
 from kvproof.reference.model_runner.loading import load  # isort: skip
-from kvproof.reference.model_runner.self_check import self_check  # isort: skip
+from kvproof.reference.model_runner.self_check import image_check, self_check  # isort: skip
 from kvproof.reference.model_runner.short_copy import short_copy  # isort: skip
 from kvproof.reference.model_runner.specs import UnsupportedModel  # isort: skip
 from kvproof.suites.tests.models.odd_families import odd  # isort: skip

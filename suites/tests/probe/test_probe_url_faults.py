@@ -79,7 +79,7 @@ FAULTS = {
     "image_ignored": {check.IMAGES.name, WITHIN},
     "count_halved": {check.BLOCKS.name, check.METRICS.name},
     "count_of_prompt": {check.POSSIBLE.name},
-    "whole_prompt_told_as_cached": {check.LAST.name},
+    "whole_prompt_reported_as_cached": {check.LAST.name},
     "last_block_off_by_one": {check.ANSWERED.name},
     "hits_counted_twice": {check.METRICS.name},
     "unequal_unit_matches": {PARTLY, WITHIN},

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 LAYERS = ("kernels", "reference", "harness", "suites", "reports", "eval")
 MOST_FILES = 20
-"""Python files directly in one folder, `__init__.py` left out."""
+"""Python files directly in one folder."""
 SHIPPED = [
     path.relative_to(ROOT)
     for layer in LAYERS
@@ -82,7 +82,7 @@ def test_no_folder_of_code_is_a_corridor() -> None:
     ).stdout.split()
     if not listing:
         pytest.skip("not a git checkout: there is no list of files")
-    count = Counter(Path(name).parent for name in listing if not name.endswith("__init__.py"))
+    count = Counter(Path(name).parent for name in listing)
     assert {str(folder): n for folder, n in count.items() if n > MOST_FILES} == {}
 
 

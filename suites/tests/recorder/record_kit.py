@@ -52,7 +52,7 @@ def only(folder: Path) -> Recording:
 
 
 def judged(folder: Path) -> Judged:
-    return judge(only(folder), tell=True)
+    return judge(only(folder), explain=True)
 
 
 def salted(to: LogWriter) -> None:

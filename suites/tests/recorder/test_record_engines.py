@@ -91,7 +91,7 @@ def _spec(recorded: Recorded) -> str:
 
 def test_what_a_right_engine_did_is_judged_clean(recorded: Recorded) -> None:
     for name in SOUND[_spec(recorded)]:
-        found = judge(recorded.recordings[name], tell=True)
+        found = judge(recorded.recordings[name], explain=True)
         assert found.broken is None
         assert found.stopped == ""
         assert found.requests > 60

@@ -171,7 +171,7 @@ def test_mutants_end_in_a_verdict_or_a_usage_error(
                 path.unlink()
             for place, kept in mutant(f"{history.__name__} {number}", lines).items():
                 (tmp_path / f"toy-1.{place:05d}.kvrec").write_bytes(b"".join(kept))
-            outcomes[_outcome(tmp_path, lambda each: judge(each, tell=True).broken)] += 1
+            outcomes[_outcome(tmp_path, lambda each: judge(each, explain=True).broken)] += 1
             # no target is blamed for a damaged recording
             assert _outcome(tmp_path, again) in KINDS - {"violation"}
     assert outcomes.keys() == KINDS

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kvproof.suites.reference.metrics.log import heard
+from kvproof.suites.reference.metrics.log import captured
 from kvproof.suites.reference.metrics.strategies import SUITE
 from kvproof.suites.tests.framework.suite_faults import Planted, falls, sees_everything
 
@@ -66,7 +66,7 @@ def test_every_property_has_its_fault():
 def test_a_logger_is_left_as_it_was(caplog):
     logger = logging.getLogger("kvproof.reference")
     before = (logger.level, logger.propagate, list(logger.handlers))
-    with heard(logger) as lines:
+    with captured(logger) as lines:
         logger.debug("evict %d", 3)
     logger.debug("nobody hears this")
     assert lines == ["evict 3"]
