@@ -61,10 +61,10 @@ matrix: $(VENV)/.core  ## every property on every engine and version, what is re
 	fi; status=$$?; $(BIN)/python -m kvproof.reports.render.matrix_page $(RUNS)/all && exit $$status
 
 test: $(VENV)/.dev  ## the project's own tests without those that take long: minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
 
 test-all: $(VENV)/.dev  ## all of the project's own tests, as before a merge
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -41,12 +41,13 @@ def pieces(text: str) -> list[str]:
     return _FAST.findall(text)
 
 
-def byte_letters() -> list[str]:
+@cache
+def byte_letters() -> tuple[str, ...]:
     """Return the printable character of every byte, as in byte-level tokenizers."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [n for n in range(256) if n not in shown]
     stand_in = {n: chr(n) for n in shown} | {n: chr(256 + k) for k, n in enumerate(hidden)}
-    return [stand_in[n] for n in range(256)]
+    return tuple(stand_in[n] for n in range(256))
 
 
 @cache

@@ -311,15 +311,18 @@ def _fill_and_probe(
 
 @contextmanager
 def collector_off() -> Iterator[None]:
-    """Freeze what exists and collect nothing inside."""
+    """Freeze what exists and collect nothing inside; what a caller has frozen stays so."""
     gc.collect()
-    gc.freeze()
+    frozen = gc.get_freeze_count()
+    if not frozen:
+        gc.freeze()
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
 
 
 def cycle_factory(factory: str) -> MakeCycle | None:

@@ -75,7 +75,10 @@ class BlockClass(Struct, frozen=True):
 
     def first_unit(self, tokens: int) -> int:
         """First unit that computing position `tokens` still sees (X1)."""
-        return first_visible(self, tokens) // self.unit
+        if self.kind == "window":
+            hidden = tokens - self.size + 1
+            return hidden // self.unit if hidden > 0 else 0
+        return tokens // self.size * self.size // self.unit
 
     def longest_valid(
         self, units: int, last_absent: Callable[[int, int], tuple[int, int] | None]
@@ -109,7 +112,7 @@ class BlockClass(Struct, frozen=True):
         return array("i", rows[:, offset : offset + ratio].tobytes())
 
 
-def first_visible(rule: GroupConfig | BlockClass, position: int) -> int:
+def first_visible(rule: GroupConfig, position: int) -> int:
     """Return the first position that computing `position` reads; states read none (X1)."""
     if rule.kind == "window":
         return max(0, position - rule.size + 1)
