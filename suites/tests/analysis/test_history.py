@@ -139,7 +139,8 @@ def test_the_command_writes_one_page_and_names_what_it_cannot_read(tmp_path):
     assert done.code == 0, done
     assert "not read" in done.out
     assert "2 runs" in (tmp_path / "all.html").read_text()
-    refused(here("history", "nowhere", cwd=tmp_path), "cannot list the folder 'nowhere': No", "is there")
+    message = "cannot list the folder 'nowhere': No such file"
+    refused(here("history", "nowhere", cwd=tmp_path), message, "that is there")
     (tmp_path / "empty").mkdir()
     refused(here("history", "empty", cwd=tmp_path), "no run below 'empty'", "folder of runs")
 
