@@ -40,7 +40,7 @@ bench-all: TARGETS := $(or $(TARGETS),reference $(shell ls harness/locks | \
   sed -n 's/-\([0-9][0-9.]*\)\.txt$$/==\1/p' | sort -V | awk -F== '{last[$$1]=$$0} END {for (e in last) print last[e]}'))
 bench-all: $(VENV)/.core engines  ## every engine, every case on the workload, and shared stores; one report
 	OMP_NUM_THREADS=1 $(BIN)/kvproof bench --targets "$(TARGETS)" --case no_eviction --case eviction \
-	  --case python-lists --case index --case tiers --case scheduler $(ARGS)
+	  --case python-lists --case index --case index-eviction --case tiers --case scheduler $(ARGS)
 
 # Every engine version with a lock file, unless TARGETS names some; as many at once as there are
 # cores, each in a record of its own, which are merged.

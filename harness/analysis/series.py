@@ -8,7 +8,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
-from kvproof.harness.records.events import AnyEvent, BenchSample, BenchSummary, GrowthPoint
+from kvproof.harness.records.bench_events import GrowthPoint
+from kvproof.harness.records.events import AnyEvent, BenchSample, BenchSummary
 from kvproof.harness.records.resume import once
 from kvproof.harness.records.run_directory import Run
 from kvproof.harness.records.sweep_events import Cell

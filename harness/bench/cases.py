@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from kvproof.harness.bench.belady import Depths, References, belady, engine_blocks, hash_blocks
 from kvproof.harness.bench.groups import groups_of, widths
 from kvproof.harness.bench.lookup_job import LOOKUPS, MATCH_TOKENS
 from kvproof.harness.bench.workloads import Workload
-from kvproof.harness.records.events import BenchSample, BenchSummary, Optimum
-from kvproof.harness.statistics import median_of_ratios
+from kvproof.harness.errors import UsageError
+from kvproof.harness.records.events import Optimum
 
 DEFAULT_CASES = ("no_eviction", "eviction", "python-lists")
 """`python-lists` is `no_eviction` with prompts as plain Python lists, for the reference only."""
@@ -23,9 +23,11 @@ SCHEDULER = "scheduler"
 GROWTH = "growth"
 APART = (TIERS, SCHEDULER, GROWTH)
 """Cases that do not run on the workload."""
-CASES = (*DEFAULT_CASES, "index", "match", *APART)
+INDEX = ("index", "index-eviction")
+CASES = (*DEFAULT_CASES, *INDEX, "match", *APART)
 """`match` is the lookup alone of one long cached prompt, for any workload. `index` is `no_eviction`
 with an engine's index alone, where its `make_cycle` offers that; the reference serves whole cycles.
+`index-eviction` is the same in the pool of `eviction`.
 `tiers` is a store that several engines share, `scheduler` an engine's own loop around a model of
 fixed step time, `growth` the cost of a cycle with up to 10^7 cached blocks; on no workload.
 """
@@ -104,11 +106,19 @@ def plan(
         states = wide.states(roomy.requests + 1)
         planned = [roomy._replace(name=name, states=states) for name in cases if name in _ROOMY]
     pool = eviction_pool(workload, block_size, groups)
-    if "eviction" in cases and kept[-1] >= pool:
-        states = wide.states(EVICTION_PROMPTS)
-        planned.append(
-            Case("eviction", block_size, pool, workload.requests, workload.tokens, states=states)
-        )
+    if kept[-1] >= pool:
+        planned += [
+            Case(
+                name,
+                block_size,
+                pool,
+                workload.requests,
+                workload.tokens,
+                states=wide.states(EVICTION_PROMPTS),
+            )
+            for name in cases
+            if name in _EVICTING
+        ]
     if "match" in cases:
         room = 2 * wide.blocks(-(-MATCH_TOKENS // block_size), 1) + 1
         tokens = LOOKUPS * MATCH_TOKENS
@@ -117,6 +127,7 @@ def plan(
 
 
 _ROOMY = ("no_eviction", "python-lists", "index")
+_EVICTING = ("eviction", "index-eviction")
 
 
 def eviction_pool(workload: Workload, block_size: int, groups: str = "") -> int:
@@ -155,53 +166,6 @@ def _no_eviction(
         )
     tokens = int(workload.lengths[:requests].sum())
     return Case("no_eviction", block_size, kept[requests - 1] + spare, requests, tokens, note)
-
-
-def tokens_per_second(samples: Sequence[BenchSample]) -> list[float]:
-    """By CPU time, one per sample."""
-    return [sample.tokens / sample.cpu_seconds for sample in samples]
-
-
-def summarize(
-    samples: Sequence[BenchSample],
-    peers: Sequence[BenchSample],
-    *,
-    note: str = "",
-    bytes_per_block: float | None = None,
-    index_bytes_per_block: float | None = None,
-) -> BenchSummary:
-    """Medians over the repetitions of one target and case; ratios if `peers` is not empty."""
-    first = samples[0]
-    rates = tokens_per_second(samples)
-    low, middle, high = np.percentile(rates, [10, 50, 90]).tolist()
-    ratio = median_of_ratios(rates, tokens_per_second(peers)) if peers else None
-    return BenchSummary(
-        target=first.target,
-        workload=first.workload,
-        block_size=first.block_size,
-        num_blocks=first.num_blocks,
-        case=first.case,
-        groups=first.groups,
-        repetitions=len(samples),
-        tokens_per_second=middle,
-        low=low,
-        high=high,
-        p50_us=_median([s.p50_us for s in samples]),
-        p99_us=_median([s.p99_us for s in samples]),
-        hit_rate=first.hit_tokens / first.tokens,
-        harness_share=_median([s.harness_share for s in samples]),
-        bytes_per_block=bytes_per_block,
-        index_bytes_per_block=index_bytes_per_block,
-        peer=peers[0].target if peers else "",
-        ratio=ratio.middle if ratio else None,
-        ratio_low=ratio.low if ratio else None,
-        ratio_high=ratio.high if ratio else None,
-        note=note,
-    )
-
-
-def _median(values: list[float]) -> float:
-    return float(np.median(values))
 
 
 def hash_optimum(workload: Workload) -> Iterator[Optimum]:
@@ -264,3 +228,25 @@ def _rows(
             belady=best.blocks,
             belady_tokens=best.tokens,
         )
+
+
+def check_options(options: BenchOptions, names: Sequence[str]) -> None:
+    """Raise UsageError for options that no bench of these targets can have."""
+    groups_of(options.groups, 1)
+    for case in options.cases:
+        _known("case", case, CASES)
+    if options.peer:
+        _known("peer", options.peer, names)
+    for what, value in [
+        ("repetitions", options.repetitions),
+        *(("block size", size) for size in options.block_sizes),
+    ]:
+        if value < 1:
+            raise UsageError(f"{what} {value} is not at least 1")
+
+
+def _known(what: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"unknown {what} {name!r}{meant}", f"choose one of {', '.join(known)}")

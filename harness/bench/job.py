@@ -71,10 +71,10 @@ def run(arguments: dict[str, Any]) -> dict[str, Any]:
     """One repetition of a workload.
 
     Arguments: factory, workload, block_size, num_blocks; optional requests (a limit), groups,
-    states (blocks of them), variant, index (the index alone delivers no blocks). Result: requests,
-    tokens, hit_tokens, cpu_seconds, wall_seconds, p50_us, p99_us,
-    harness_share, cached_blocks, and `problem`, not empty if a side did not deliver its blocks. A
-    short workload is repeated; its result is the pass of median CPU time.
+    states (blocks of them), variant. Result: requests, tokens, hit_tokens, cpu_seconds,
+    wall_seconds, p50_us, p99_us, harness_share, cached_blocks, given and lacks (see `Cycle`), and
+    `problem`, not empty if a side that lacks nothing did not deliver its blocks. A short workload
+    is repeated; its result is the pass of median CPU time.
     """
     make_cycle = cycle_factory(arguments["factory"])
     if make_cycle is None:
@@ -85,13 +85,17 @@ def run(arguments: dict[str, Any]) -> dict[str, Any]:
         return {"unsupported": why}
     passes: list[dict[str, Any]] = []
     while sum(p["cpu_seconds"] for p in passes) < LEAST_CPU_SECONDS and len(passes) < MOST_PASSES:
-        passes.append(_measure(make_cycle(config, variant), workload, config))
+        cycle = make_cycle(config, variant)
+        passes.append(_measure(cycle, workload, config))
+    lacks = getattr(cycle, "lacks", "")
     measured = sorted(passes, key=itemgetter("cpu_seconds"))[len(passes) // 2]
     return {
         "requests": workload.requests,
         "tokens": workload.tokens,
         **measured,
-        "problem": "" if arguments.get("index") else _problem(workload, config, measured),
+        "given": dict(getattr(cycle, "given", {})),
+        "lacks": lacks,
+        "problem": "" if lacks else _problem(workload, config, measured),
     }
 
 

@@ -7,7 +7,6 @@ disturbs all sides; ratios are paired by repetition. Raw samples are events, sum
 
 from __future__ import annotations
 
-import difflib
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -18,33 +17,34 @@ from typing import Any, Protocol
 
 from kvproof.harness.bench.cases import (
     APART,
-    CASES,
+    INDEX,
     SCHEDULER,
     TIERS,
     BenchOptions,
     Case,
+    check_options,
     engine_optimum,
     eviction_pool,
     hash_optimum,
     plan,
     roomy_pool,
-    summarize,
 )
 from kvproof.harness.bench.groups import groups_of, widths
 from kvproof.harness.bench.lookup_job import MATCHED
 from kvproof.harness.bench.schedulers import measure_schedulers
+from kvproof.harness.bench.summaries import pairs, summarize
 from kvproof.harness.bench.tiers import measure_tiers
 from kvproof.harness.bench.workloads import Workload, load_workload
 from kvproof.harness.contract.profile import Profile
-from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.handles import Isolation
 from kvproof.harness.isolation.worker_handle import WorkerHandle
+from kvproof.harness.records.bench_events import BenchGiven, GrowthPoint
 from kvproof.harness.records.events import (
     AnyEvent,
     BenchSample,
     Checked,
     Explained,
-    GrowthPoint,
     Skipped,
     TargetFailed,
 )
@@ -61,7 +61,6 @@ EXPLAINED = {
 
 _OWN = "kvproof."
 _MATCH = "lookup_job:run"
-_INDEX = "index"
 _TOKEN_BYTES = 4
 _START, _PER_TOKEN, _PER_BLOCK = 120.0, 4e-6, 4e-5
 """Seconds after which a job counts as hung: about ten times what the slowest engine needs."""
@@ -114,7 +113,7 @@ def run_bench(
     A target that dies or gives invalid answers is recorded as failed and left out from then on.
     Raises UsageError for an unknown workload, case or peer.
     """
-    _check(options, [runner.name for runner in runners])
+    check_options(options, [runner.name for runner in runners])
     progress(f"bench: loading {workload_spec}")
     workload = load_workload(workload_spec)
     for note in workload.notes:
@@ -153,27 +152,6 @@ def _isolated(runners: Sequence[Runner]) -> Iterator[list[Runner]]:
         yield separate
 
 
-def _check(options: BenchOptions, names: list[str]) -> None:
-    groups_of(options.groups, 1)
-    for case in options.cases:
-        _known("case", case, CASES)
-    if options.peer:
-        _known("peer", options.peer, names)
-    for what, value in [
-        ("repetitions", options.repetitions),
-        *(("block size", size) for size in options.block_sizes),
-    ]:
-        if value < 1:
-            raise UsageError(f"{what} {value} is not at least 1")
-
-
-def _known(what: str, name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        meant = f"; did you mean {near[0]!r}?" if near else ""
-        raise UsageError(f"unknown {what} {name!r}{meant}", f"choose one of {', '.join(known)}")
-
-
 @dataclass
 class _Bench:
     workload: Workload
@@ -185,6 +163,7 @@ class _Bench:
     runners: list[Runner] = field(default_factory=list)
     """Those that are alive and can be measured."""
     skipped: set[str] = field(default_factory=set)
+    given: set[tuple[str, str]] = field(default_factory=set)
     reference: str = ""
     peer: str = ""
 
@@ -308,6 +287,7 @@ class _Bench:
         )
         if result is None:
             return None
+        self._give(runner, case.name, result)
         return BenchSample(
             target=runner.name,
             workload=MATCHED if case.name == "match" else self.workload.name,
@@ -316,14 +296,24 @@ class _Bench:
             case=case.name,
             groups=self.options.groups,
             repetition=repetition,
+            lacks=result.get("lacks", ""),
             **{name: result[name] for name in _SAMPLE_FIELDS},
         )
+
+    def _give(self, runner: Runner, case: str, result: dict[str, Any]) -> None:
+        """Record the work of a side once, and again where it does less."""
+        parts, lacks = result.get("given", {}), result.get("lacks", "")
+        if parts and (runner.name, lacks) not in self.given:
+            self.given.add((runner.name, lacks))
+            version = runner.profile.version
+            self.write(
+                BenchGiven(target=runner.name, version=version, case=case, parts=parts, lacks=lacks)
+            )
 
     def _variant(self, runner: Runner, case: Case) -> dict[str, Any]:
         if runner.name == self.reference:
             return {"variant": _VARIANTS.get(case.name, "")}
-        alone = case.name == _INDEX
-        return {"variant": _INDEX if alone else "", "index": alone}
+        return {"variant": "index" if case.name in INDEX else ""}
 
     def _memory(self, block_size: int) -> dict[str, float]:
         requests = max(1, int((self.workload.lengths.cumsum() <= self.options.memory_tokens).sum()))
@@ -349,10 +339,11 @@ class _Bench:
         return found
 
     def _summarize(self, case: Case, samples: list[BenchSample], memory: dict[str, float]) -> None:
-        """Ratios of `python-lists` are against `no_eviction` of the peer: its native type."""
+        """Ratios of `python-lists` are against `no_eviction` of the others: their native type."""
         alive = [runner.name for runner in self.runners]
-        peer_case = "no_eviction" if case.name == "python-lists" else case.name
-        peers = _of(samples, self.peer, peer_case) if self.peer in alive else []
+        of_others = "no_eviction" if case.name == "python-lists" else case.name
+        beside = {name: _of(samples, name, of_others) for name in alive}
+        peers = beside.get(self.peer, [])
         for name in alive:
             if not (own := _of(samples, name, case.name)):
                 continue
@@ -367,6 +358,10 @@ class _Bench:
                 index_bytes_per_block=index if name == self.reference else None,
             )
             self.write(summary)
+            if name == self.reference:
+                others = [found for side, found in beside.items() if found and side != name]
+                for pair in pairs(own, others):
+                    self.write(pair)
 
     def _checked(self, block_size: int) -> None:
         """The workload once more, with the shadow memory, in the pool that evicts."""
@@ -424,7 +419,8 @@ class _Bench:
             self._lost(runner, error)
             return None
         if why := result.get("unsupported"):
-            alone = "match " if job == _MATCH else f"{_INDEX} " if arguments.get("index") else ""
+            index = arguments.get("variant") == "index"
+            alone = "match " if job == _MATCH else "index " if index else ""
             if not alone:
                 self.runners.remove(runner)
             self._skip(f"bench {alone}of {runner.name}", why)

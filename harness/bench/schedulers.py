@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from kvproof.harness.bench.scheduler_process import Cell
 from kvproof.harness.errors import TargetDied
-from kvproof.harness.records.events import AnyEvent, SchedulerPoint, Skipped
+from kvproof.harness.records.bench_events import SchedulerPoint
+from kvproof.harness.records.events import AnyEvent, Skipped
 
 STEP_SECONDS = 0.02
 """Of the model that is not there."""

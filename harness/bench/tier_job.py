@@ -29,27 +29,44 @@ _RUNNING: dict[str, _Tier] = {}
 
 
 def start(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Start a server of `room` bytes and `clients` engines. Arguments: factory, clients, room."""
-    module = importlib.import_module(arguments["factory"].partition(":")[0])
-    tier = getattr(module, "TIER", None)
-    if tier is None:
-        return {"unsupported": f"{module.__name__} names no TIER: no store that others share"}
-    _end()
-    _RUNNING["tier"] = _Tier(tier, arguments["clients"], arguments["room"])
-    return {}
+    """Start a server of `room` bytes and `clients` engines.
+
+    Arguments: factory, tier (its name), clients, room. Result: `copies` of each byte by operation.
+    """
+    tiers, name = _tiers(arguments["factory"]), arguments["tier"]
+    _end(name)
+    _RUNNING[name] = tier = _Tier(tiers[name], arguments["clients"], arguments["room"])
+    if tier.missing:
+        _end(name)
+        return {"unsupported": tier.missing}
+    return {"copies": tier.copies}
+
+
+def names(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the names of the tiers of a target. Argument: factory."""
+    if found := _tiers(arguments["factory"]):
+        return {"names": [*found]}
+    module = arguments["factory"].partition(":")[0]
+    return {"unsupported": f"{module} names no TIERS: no store that others share"}
+
+
+def _tiers(factory: str) -> dict[str, str]:
+    module = importlib.import_module(factory.partition(":")[0])
+    found: dict[str, str] = getattr(module, "TIERS", {})
+    return found
 
 
 def turn(arguments: dict[str, Any]) -> dict[str, Any]:
     """Measure each operation once, with the first `clients` engines at the same time.
 
-    Arguments: clients, size (bytes of an object), objects (of each engine), first (register the
-    pages, and check all bytes once). Result: operation -> {objects, cpu_seconds (of engines and
+    Arguments: tier, clients, size (bytes of an object), objects (of each engine), first (register
+    the pages, and check all bytes once). Result: operation -> {objects, cpu_seconds (of engines and
     server), wall_seconds (of the slowest engine)}, and `problem`.
     """
-    tier, count = _RUNNING["tier"], arguments["clients"]
+    tier, count = _RUNNING[arguments["tier"]], arguments["clients"]
     if arguments["first"]:
         tier.ask(count, "register", arguments["size"], arguments["objects"])
-    tier.ask(1, "clear")
+    tier.ask(count, "clear")
     found: dict[str, Any] = {name: tier.timed(count, name) for name in OPERATIONS}
     wanted = count * arguments["objects"]
     short = [name for name in OPERATIONS if found[name]["objects"] != wanted]
@@ -60,14 +77,13 @@ def turn(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def stop(arguments: dict[str, Any]) -> dict[str, Any]:
-    """End server and engines."""
-    del arguments
-    _end()
+    """End server and engines. Argument: tier."""
+    _end(arguments["tier"])
     return {}
 
 
-def _end() -> None:
-    if running := _RUNNING.pop("tier", None):
+def _end(name: str) -> None:
+    if running := _RUNNING.pop(name, None):
         running.close()
 
 
@@ -76,11 +92,18 @@ class _Tier:
         self._folder = tempfile.mkdtemp(prefix="kvproof-tier-")
         self._engines: list[_Process] = []
         self._server = _Process("server", module, self._folder, room)
+        self.copies: dict[str, int] = {}
+        self.missing = ""
+        """Why there is none on this machine."""
         try:
-            self._server.answer()
+            ready = self._server.answer()
+            if why := ready.get("unsupported"):
+                self.missing = why
+                return
+            self._server.clock = int(ready["process"])
             self._engines += [_Process("engine", module, self._folder, n) for n in range(clients)]
             for engine in self._engines:
-                engine.answer()
+                self.copies = engine.answer()["copies"]
         except BaseException:
             self.close()
             raise
@@ -119,6 +142,8 @@ class _Process:
             Path(folder, f"{role}-{number}.log"),
             environment={**os.environ, "OMP_NUM_THREADS": "1"},
         )
+        self.clock = self._worker.pid
+        """The process whose time counts."""
 
     def send(self, message: Sequence[object]) -> None:
         self._worker.send(json.dumps(message).encode(), math.inf)
@@ -133,7 +158,7 @@ class _Process:
 
     def cpu_seconds(self) -> float:
         """Of all its threads, by its own clock (clock_getcpuclockid)."""
-        return time.clock_gettime((~self._worker.pid << 3) | _CPU_CLOCK)
+        return time.clock_gettime((~self.clock << 3) | _CPU_CLOCK)
 
     def close(self) -> None:
         self._worker.end(_PATIENCE)

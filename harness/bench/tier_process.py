@@ -34,10 +34,10 @@ def main(arguments: list[str]) -> None:
     os.dup2(2, 1)  # what an engine prints belongs to the log
     tier = importlib.import_module(module)
     if role == "server":
-        _serve(tier.serve, Path(folder), int(number), lambda: _answer(answers, {}))
+        _serve(tier.serve, Path(folder), int(number), lambda answer: _answer(answers, answer))
     else:
         engine = _Engine(tier.connect(Path(folder), int(number)), int(number))
-        _answer(answers, {})
+        _answer(answers, {"copies": dict(engine.copies)})
         for line in sys.stdin:
             verb, *rest = json.loads(line)
             _answer(answers, getattr(engine, verb)(*rest))
@@ -47,7 +47,7 @@ def _answer(answers: Any, answer: dict[str, Any]) -> None:
     answers.write(json.dumps(answer) + "\n")
 
 
-def _serve(serve: Any, folder: Path, room: int, ready: Callable[[], None]) -> None:
+def _serve(serve: Any, folder: Path, room: int, answer: Callable[[dict[str, Any]], None]) -> None:
     ended = threading.Event()
 
     def watch() -> None:
@@ -55,12 +55,16 @@ def _serve(serve: Any, folder: Path, room: int, ready: Callable[[], None]) -> No
         ended.set()
 
     threading.Thread(target=watch, daemon=True).start()
-    serve(folder, room=room, ready=ready, ended=ended)
+    try:
+        serve(folder, room=room, ready=lambda process: answer({"process": process}), ended=ended)
+    except FileNotFoundError as error:
+        answer({"unsupported": str(error)})
 
 
 class _Engine:
     def __init__(self, client: TierClient, number: int) -> None:
         self._client, self._number = client, number
+        self.copies = client.copies
         self._turn = 0
         self._pages: Pages
 

@@ -6,7 +6,7 @@ engines and the server, so that other work on the machine does not count as ours
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,13 +14,16 @@ from msgspec.structs import replace
 
 from kvproof.harness.bench.tier_job import OPERATIONS
 from kvproof.harness.errors import TargetDied
-from kvproof.harness.records.events import AnyEvent, Skipped, TierSample, TierSummary
+from kvproof.harness.records.bench_events import TierSample, TierSummary
+from kvproof.harness.records.events import AnyEvent, Skipped
 from kvproof.harness.statistics import median_of_ratios
 
 SIZES = (1 << 16, 1 << 20, 1 << 24, 1 << 26)
 """Bytes of an object."""
-CLIENTS = (1, 4)
+CLIENTS = (1, 4, 16)
 """Engines at the same time."""
+_SPARE = 1.5
+"""Memory of the store over the objects of all engines."""
 BATCH = 1 << 25
 """Bytes of each engine in one call, or one object."""
 _COPY = "memcpy"
@@ -37,10 +40,23 @@ class Runner(Protocol):
 
     @property
     def factory(self) -> str:
-        """`pkg.module:make_target`; the module may name its `TIER`."""
+        """`pkg.module:make_target`; the module may name its `TIERS`."""
 
     def run_job(self, job: str, arguments: dict[str, Any], *, timeout: float) -> dict[str, Any]:
         """Run a job where the engine lives. Raises TargetDied."""
+
+
+class _Side(NamedTuple):
+    """One store of one target."""
+
+    runner: Runner
+    tier: str
+    copies: dict[str, int]
+
+    @property
+    def name(self) -> str:
+        """The target, and which of its stores."""
+        return f"{self.runner.name} {self.tier}" if self.tier else self.runner.name
 
 
 class _Cell(NamedTuple):
@@ -67,16 +83,17 @@ def measure_tiers(
     cells = [_Cell(count, size, max(1, batch // size)) for count in clients for size in sizes]
     tiers = _Tiers(write, progress, lost, repetitions)
     try:
-        for runner in list(runners):
-            tiers.start(runner, max(clients), 2 * max(clients) * max(batch, *sizes))
+        room = int(_SPARE * max(clients) * max(batch, *sizes))
+        for runner in runners:
+            tiers.start(runner, max(clients), room)
         for cell in cells:
             tiers.measure(cell)
     finally:
         tiers.stop()
-    names = [runner.name for runner in tiers.running]
-    others = [name for name in names if name != reference]
+    copies = {side.name: side.copies for side in tiers.running}
+    others = [side.name for side in tiers.running if side.runner.name != reference]
     for cell in cells:
-        for event in summaries(tiers.samples, cell, names, peer or next(iter(others), "")):
+        for event in summaries(tiers.samples, cell, copies, peer or next(iter(others), "")):
             write(event)
 
 
@@ -90,25 +107,32 @@ class _Tiers:
     ) -> None:
         self._write, self._progress, self._lost = write, progress, lost
         self._repetitions = repetitions
-        self.running: list[Runner] = []
+        self.running: list[_Side] = []
         self.samples: list[TierSample] = []
 
     def start(self, runner: Runner, clients: int, room: int) -> None:
-        self._progress(f"bench: tiers, starting {clients} engines: {runner.name}")
-        self.running.append(runner)
-        answer = self._ask(runner, "start", clients=clients, room=room)
-        if answer and (why := answer.get("unsupported")):
-            self.running.remove(runner)
+        found = self._asked(runner, "names", {})
+        if found and (why := found.get("unsupported")):
             self._write(Skipped(part=f"bench tiers of {runner.name}", reason=why))
+        for tier in (found or {}).get("names", ()):
+            side = _Side(runner, tier, {})
+            self._progress(f"bench: tiers, starting {clients} engines: {side.name}")
+            self.running.append(side)
+            answer = self._ask(side, "start", clients=clients, room=room)
+            if answer and (why := answer.get("unsupported")):
+                self.running.remove(side)
+                self._write(Skipped(part=f"bench tiers of {side.name}", reason=why))
+            elif answer:
+                side.copies.update(answer["copies"])
 
     def measure(self, cell: _Cell) -> None:
         """A first turn, which touches all memory and checks all bytes, does not count."""
         for turn in range(self._repetitions + 1):
             at = f"{cell.size >> 10} KiB, {cell.clients} engines, {turn} of {self._repetitions}"
-            for runner in list(self.running):
-                self._progress(f"bench: tiers, {at}: {runner.name}")
+            for side in list(self.running):
+                self._progress(f"bench: tiers, {at}: {side.name}")
                 answer = self._ask(
-                    runner,
+                    side,
                     "turn",
                     clients=cell.clients,
                     size=cell.size,
@@ -116,11 +140,11 @@ class _Tiers:
                     first=not turn,
                 )
                 if answer and turn:
-                    self._keep(runner.name, cell, turn - 1, answer)
+                    self._keep(side.name, cell, turn - 1, answer)
 
     def stop(self) -> None:
-        for runner in list(self.running):
-            self._ask(runner, "stop")
+        for side in list(self.running):
+            self._ask(side, "stop")
 
     def _keep(self, target: str, cell: _Cell, turn: int, answer: dict[str, Any]) -> None:
         for operation in OPERATIONS:
@@ -135,26 +159,28 @@ class _Tiers:
             self.samples.append(sample)
             self._write(sample)
 
-    def _ask(self, runner: Runner, verb: str, **arguments: Any) -> dict[str, Any] | None:
-        work = {"factory": runner.factory, **arguments}
+    def _ask(self, side: _Side, verb: str, **arguments: Any) -> dict[str, Any] | None:
+        return self._asked(side.runner, verb, {"tier": side.tier, **arguments})
+
+    def _asked(self, runner: Runner, verb: str, work: dict[str, Any]) -> dict[str, Any] | None:
         try:
             job = f"kvproof.harness.bench.tier_job:{verb}"
-            answer = runner.run_job(job, work, timeout=_TIMEOUT_S)
+            answer = runner.run_job(job, {"factory": runner.factory, **work}, timeout=_TIMEOUT_S)
             if why := answer.get("problem"):
                 raise TargetDied("garbage", why)
         except TargetDied as error:
-            self.running.remove(runner)
+            self.running = [side for side in self.running if side.runner is not runner]
             self._lost(runner, error)
             return None
         return answer
 
 
 def summaries(
-    samples: Sequence[TierSample], cell: _Cell, names: Sequence[str], peer: str
+    samples: Sequence[TierSample], cell: _Cell, sides: Mapping[str, dict[str, int]], peer: str
 ) -> Iterator[TierSummary]:
-    """One summary for each operation and target."""
+    """One summary for each operation and side; `sides` have their copies by operation."""
     for operation in OPERATIONS:
-        for name in names:
+        for name, copies in sides.items():
             own = _of(samples, cell, name, operation)
             rates = [each.objects / each.cpu_seconds for each in own]
             low, median, high = np.percentile(rates, [10, 50, 90]).tolist()
@@ -170,6 +196,7 @@ def summaries(
                 low=low,
                 high=high,
                 wall_objects_per_second=float(np.median([e.objects / e.wall_seconds for e in own])),
+                copies=copies.get(operation),
                 peer=peer if beside else "",
             )
             yield replace(

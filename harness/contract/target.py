@@ -348,6 +348,10 @@ class Target(Protocol):
         """Release the resources outside the process's memory."""
 
 
+PARTS = ("prompt", "identity", "match, room, registration", "tables", "end", "in its favour")
+"""Of a life in a bench, as reports list them."""
+
+
 class Cycle(Protocol):
     """A cache manager's native life of one request, for benchmarks.
 
@@ -357,7 +361,9 @@ class Cycle(Protocol):
 
     A cycle for a configuration with groups has `serves_groups = True`; `make_cycle` raises
     UnsupportedVerb for unsupported groups. The optional `lookup(prompt) -> int` returns only the
-    hit tokens of `prompt`; the case `match` is skipped without it.
+    hit tokens of `prompt`; the case `match` is skipped without it. The optional `given` states for
+    each of PARTS by which calls, on which input; the optional `lacks` names the parts that it
+    leaves out: it need not deliver blocks then, and reports mark it.
     """
 
     def prepare(self, tokens: memoryview) -> object:

@@ -1,12 +1,13 @@
 """A shared store of KV objects, as benchmarks use it: a server, and engines in front of it.
 
-The module that a target's module names as `TIER` offers `serve` and `connect`. Python 3.10, numpy.
+A target's module names its tiers as `TIERS`: a name, empty for the first one, and the module that
+offers `serve` and `connect`. Python 3.10, numpy.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -33,6 +34,9 @@ class Pages:
 class TierClient(Protocol):
     """One engine. `turn` is a number that its earlier calls did not have."""
 
+    copies: Mapping[str, int]
+    """How often `store` and `retrieve` copy each byte, by their code; the kernel's copies count."""
+
     def register(self, pages: Pages) -> None:
         """Use these pages from now on."""
 
@@ -56,9 +60,12 @@ class Serve(Protocol):
     """Serve `room` bytes of objects at a place in a folder until `ended`."""
 
     def __call__(
-        self, folder: Path, *, room: int, ready: Callable[[], None], ended: threading.Event
+        self, folder: Path, *, room: int, ready: Callable[[int], None], ended: threading.Event
     ) -> None:
-        """Call `ready` once clients may come."""
+        """Call `ready` with the id of the process that serves once clients may come.
+
+        Raises FileNotFoundError with the reason if a program is missing.
+        """
 
 
 Connect = Callable[[Path, int], TierClient]

@@ -12,6 +12,14 @@ import msgspec
 
 from kvproof.harness.errors import Exit, FailureKind
 from kvproof.harness.records.base import Event
+from kvproof.harness.records.bench_events import (
+    BenchGiven,
+    BenchPair,
+    GrowthPoint,
+    SchedulerPoint,
+    TierSample,
+    TierSummary,
+)
 from kvproof.harness.records.campaign_events import UnitDone, UnitLost
 from kvproof.harness.records.fault_events import FaultJudged, FaultsConcluded, FaultsStarted
 from kvproof.harness.records.sweep_events import (
@@ -166,6 +174,8 @@ class BenchSample(Event, tag="bench_sample", frozen=True, kw_only=True):
     """Share of the CPU seconds that is the harness's own loop, measured with an empty cycle."""
     bytes_per_block: float | None = None
     cached_blocks: int | None = None
+    lacks: str = ""
+    """The parts of a life that this side leaves out; empty: it does everything."""
 
 
 class BenchSummary(Event, tag="bench_summary", frozen=True, kw_only=True):
@@ -190,7 +200,10 @@ class BenchSummary(Event, tag="bench_summary", frozen=True, kw_only=True):
     bytes_per_block: float | None = None
     index_bytes_per_block: float | None = None
     """`bytes_per_block` less the token ids themselves (4 bytes each)."""
+    lacks: str = ""
+    """As in the samples."""
     peer: str = ""
+    peer_lacks: str = ""
     ratio: float | None = None
     """tokens_per_second over the peer's, median of the paired repetitions."""
     ratio_low: float | None = None
@@ -217,89 +230,6 @@ class Optimum(Event, tag="optimum", frozen=True, kw_only=True):
     """Definition of blocks and hits: see `harness.bench.belady`."""
     lru_root_first_tokens: float | None = None
     """LRU that touches the blocks of a prompt from the first to the last; `hash_blocks` only."""
-
-
-class GrowthPoint(Event, tag="growth", frozen=True, kw_only=True):
-    """Cost of one cycle at a given number of cached blocks."""
-
-    target: str
-    block_size: int
-    cached_blocks: int
-    nanoseconds_per_token: float
-    low: float
-    high: float
-
-
-class TierSample(Event, tag="tier_sample", frozen=True, kw_only=True):
-    """One turn of one operation on a store that several engines share."""
-
-    target: str
-    operation: str
-    """`memcpy` is a plain copy of the same objects by the same engines in the same turn."""
-    object_bytes: int
-    clients: int
-    repetition: int
-    objects: int
-    """Of all engines."""
-    cpu_seconds: float
-    """Of all engines and the server."""
-    wall_seconds: float
-    """Of the slowest engine."""
-
-
-class TierSummary(Event, tag="tier_summary", frozen=True, kw_only=True):
-    """Medians of an operation over the turns, its share of memcpy's speed, its ratio."""
-
-    target: str
-    operation: str
-    object_bytes: int
-    clients: int
-    repetitions: int
-    objects_per_second: float
-    """By CPU time of all engines and the server."""
-    low: float
-    """10th percentile."""
-    high: float
-    wall_objects_per_second: float
-    of_memcpy: float | None = None
-    """CPU time of the plain copy over the operation's, paired by turn; None: nothing is copied."""
-    of_memcpy_low: float | None = None
-    of_memcpy_high: float | None = None
-    peer: str = ""
-    ratio: float | None = None
-    """objects_per_second over the peer's, median of the paired turns."""
-    ratio_low: float | None = None
-    ratio_high: float | None = None
-
-
-class SchedulerPoint(Event, tag="scheduler_point", frozen=True, kw_only=True):
-    """One engine's scheduler around a model of fixed step time; CPU time of the control plane."""
-
-    target: str
-    requests: int
-    """Under way at the same time."""
-    prompt_tokens: int
-    block_size: int
-    num_blocks: int
-    step_seconds: float
-    """Of the model."""
-    steps: int
-    finished: int
-    """Requests that ended while it was measured."""
-    simulated_seconds: float
-    """Steps of the model and of the control plane."""
-    share: float
-    """Of the control plane in a step of both, one after the other."""
-    p50_us: float
-    """Of one step: arrivals, decisions, results."""
-    p99_us: float
-    p9999_us: float | None = None
-    """None: too few steps."""
-    longest_us: float
-    drift: float
-    """Mean of the last tenth of the steps over that of the first."""
-    bytes_per_waiting: float
-    """Kept for a request that waits, besides the caller's own prompt."""
 
 
 class Checked(Event, tag="checked", frozen=True, kw_only=True):
@@ -401,6 +331,8 @@ AnyEvent: TypeAlias = (
     | TargetConcluded
     | BenchSample
     | BenchSummary
+    | BenchPair
+    | BenchGiven
     | Optimum
     | GrowthPoint
     | TierSample

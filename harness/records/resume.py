@@ -14,19 +14,23 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from kvproof.harness.records.base import Event
+from kvproof.harness.records.bench_events import (
+    BenchGiven,
+    BenchPair,
+    GrowthPoint,
+    SchedulerPoint,
+    TierSample,
+    TierSummary,
+)
 from kvproof.harness.records.events import (
     AnyEvent,
     BenchSummary,
     Checked,
     Explained,
     Failure,
-    GrowthPoint,
     Optimum,
     PropertyVerdict,
-    SchedulerPoint,
     Threshold,
-    TierSample,
-    TierSummary,
 )
 
 
@@ -106,6 +110,10 @@ def _subject(event: AnyEvent) -> tuple[Hashable, ...] | None:
             return type(event), event.target, event.suite, event.property
         case BenchSummary():
             return _sized(event, event.groups, event.case)
+        case BenchPair():
+            return _sized(event, event.groups, event.case, event.peer)
+        case BenchGiven():
+            return type(event), event.target, event.lacks
         case Checked():
             return _sized(event)
         case Explained():
@@ -129,5 +137,7 @@ def _tier(event: TierSample | TierSummary) -> tuple[Hashable, ...]:
     return type(event), event.target, event.operation, event.object_bytes, event.clients
 
 
-def _sized(event: BenchSummary | Checked | Explained, *more: str) -> tuple[Hashable, ...]:
+def _sized(
+    event: BenchSummary | BenchPair | Checked | Explained, *more: str
+) -> tuple[Hashable, ...]:
     return type(event), event.target, event.workload, event.block_size, event.num_blocks, *more

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from itertools import chain
 
-from kvproof.harness.records.events import BenchSummary, GrowthPoint
+from kvproof.harness.records.bench_events import GrowthPoint
+from kvproof.harness.records.events import BenchSummary
 from kvproof.reports.charts.axes import WIDTH, Series, plot, series_table
 from kvproof.reports.charts.rows import Part, Row, bars
 from kvproof.reports.model.report import grouped
@@ -119,7 +120,14 @@ def ratio_text(entry: BenchSummary) -> str:
     interval = (
         "" if low is None or high is None else f" ({significant(low)} to {significant(high)})"
     )
-    return f"{significant(entry.ratio)} times {entry.peer}{interval}"
+    return f"{bound(entry)}{significant(entry.ratio)} times {entry.peer}{interval}"
+
+
+def bound(entry: BenchSummary) -> str:
+    """Which bound a ratio is if one side alone does a part of the work only."""
+    if bool(entry.lacks) == bool(entry.peer_lacks):
+        return ""
+    return "at most " if entry.lacks else "at least "
 
 
 def _throughput_title(group: BenchGroup) -> str:
@@ -136,19 +144,25 @@ def _throughput_title(group: BenchGroup) -> str:
 def bench_table(groups: Sequence[BenchGroup]) -> Table:
     """All figures of the bench, one line per target and case."""
     return Table(
-        ("target", "case", "block", "blocks", "tokens/s", "p10 to p90",
+        ("target", "case", "work", "block", "blocks", "tokens/s", "p10 to p90",
          "against the peer, 95 % interval", "p50", "p99", "hit rate", "bytes per block",
          "index bytes per block", "harness share", "n"),
         tuple(_bench_row(entry) for group in groups for entry in group.entries),
-        words=2,
+        words=3,
     ).filled()  # fmt: skip
+
+
+def work(lacks: str) -> str:
+    """Mark a side that has less to do."""
+    return f"part: without {lacks}" if lacks else "whole"
 
 
 def _bench_row(entry: BenchSummary) -> tuple[str, ...]:
     shown, low, high = scaled_range(entry.tokens_per_second, entry.low, entry.high)
     memory = (entry.bytes_per_block, entry.index_bytes_per_block)
     return (
-        entry.target, case_words(entry.case), str(entry.block_size), f"{entry.num_blocks:,}",
+        entry.target, case_words(entry.case), work(entry.lacks), str(entry.block_size),
+        f"{entry.num_blocks:,}",
         shown, f"{low} to {high}", ratio_text(entry), microseconds(entry.p50_us),
         microseconds(entry.p99_us), percent(entry.hit_rate),
         *("" if value is None else f"{value:,.0f}" for value in memory),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvproof.harness.records.events import SchedulerPoint
+from kvproof.harness.records.bench_events import SchedulerPoint
 from kvproof.reports.values.svg import Table
 from kvproof.reports.values.text import duration, microseconds, percent, scaled, significant
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 
 from kvproof.harness.records.events import AnyEvent
 from kvproof.harness.records.fault_events import FaultJudged, FaultsConcluded, FaultsStarted, Kill
@@ -45,7 +46,21 @@ class FaultMatrix:
         mechanisms = len({each.mechanism for each in self.judged})
         return (
             f"{len(killed)} of {plural(judged, 'fault')} found ({share}) by the budget "
-            f"{self.started.budget}, over {plural(mechanisms, 'mechanism')}; {self._seen}"
+            f"{self.started.budget}, over {plural(mechanisms, 'mechanism')}; "
+            f"{self._seen}{self._pace}"
+        )
+
+    @property
+    def _pace(self) -> str:
+        """Seconds and test cases until the first failure of the faults that were found."""
+        kills = [e.kill for e in self.judged if e.outcome == "killed" and e.kill]
+        if not kills:
+            return ""
+        seconds, cases = ([*map(get, kills)] for get in (_SECONDS, _CASES))
+        return (
+            f"; first failure: median {duration(_rank(seconds, 50))}, p90 "
+            f"{duration(_rank(seconds, 90))}; {_rank(cases, 50):,.0f} and {_rank(cases, 90):,.0f} "
+            "test cases"
         )
 
     @property
@@ -57,6 +72,15 @@ class FaultMatrix:
         ]
         seen = sum(each.shadow is not None for each in wanted)
         return f"a shadow memory alone found {seen} of {len(wanted)} that it has to"
+
+
+_SECONDS, _CASES = attrgetter("seconds"), attrgetter("cases")
+
+
+def _rank(values: Sequence[float], percent: int) -> float:
+    """Return the value that so many percent of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]
 
 
 def matrix_of(events: Sequence[AnyEvent]) -> FaultMatrix | None:
@@ -82,9 +106,10 @@ def mechanisms_table(matrix: FaultMatrix) -> Table:
         cases = sorted(kill.cases for kill in kills)
         middle = f"{cases[len(cases) // 2]:,}" if cases else ""
         counts = (str(len(found)), str(len(kills)), middle, f"{cases[-1]:,}" if cases else "")
-        rows.append((name, by, *counts))
+        pace = [f"{_rank([*map(_SECONDS, kills)], at):.1f}" if kills else "" for at in (50, 90)]
+        rows.append((name, by, *counts, *pace))
     head = ("mechanism", "first found by", "faults", "found", "median cases", "most")
-    return Table(head, tuple(rows), words=2)
+    return Table((*head, "median s", "p90 s"), tuple(rows), words=2)
 
 
 def kills_table(matrix: FaultMatrix) -> Table:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from kvproof.harness.records.base import Event
+from kvproof.harness.records.bench_events import GrowthPoint
 from kvproof.harness.records.events import (
     BenchSample,
     BenchSummary,
@@ -17,7 +18,6 @@ from kvproof.harness.records.events import (
     Ended,
     Exercised,
     Failure,
-    GrowthPoint,
     HarnessFault,
     Optimum,
     PropertyVerdict,

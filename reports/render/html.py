@@ -12,9 +12,11 @@ from urllib.parse import urlsplit
 
 import jinja2
 
-from kvproof.harness.records.events import Optimum, SchedulerPoint, TierSummary
+from kvproof.harness.records.bench_events import BenchGiven, BenchPair, SchedulerPoint, TierSummary
+from kvproof.harness.records.events import Optimum
 from kvproof.harness.records.run_directory import SCHEMA_VERSION, Run
 from kvproof.reports.charts import bench as charts
+from kvproof.reports.charts import bench_sides as sides
 from kvproof.reports.charts import block_table as blocks
 from kvproof.reports.charts import fuzz_pace as campaign
 from kvproof.reports.charts import hit_rate as capacity
@@ -80,6 +82,8 @@ def _context(report: Report) -> dict[str, Any]:
         "throughput": [charts.throughput(group, report.targets) for group in report.bench],
         "bench_tables": _bench_tables(report),
         "bench_notes": _bench_notes(report),
+        "bench_given": sides.given(report.of(BenchGiven)),
+        "bench_pairs": sides.pairs(report.of(BenchPair)),
         "hit_rates": _hit_rates(report),
         "optimum": capacity.optimum_table(report.of(Optimum)),
         "growth": [charts.growth(*item, report.targets) for item in report.growth.items()],

@@ -14,6 +14,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from kvproof.harness.records.bench_events import (
+    GrowthPoint,
+    SchedulerPoint,
+    TierSample,
+    TierSummary,
+)
 from kvproof.harness.records.campaign_events import UnitDone, UnitLost
 from kvproof.harness.records.events import (
     AnyEvent,
@@ -24,20 +30,16 @@ from kvproof.harness.records.events import (
     Exercised,
     Explained,
     Failure,
-    GrowthPoint,
     HarnessFault,
     Optimum,
     PropertyVerdict,
     Replayed,
     RunIncomplete,
-    SchedulerPoint,
     Skipped,
     TargetConcluded,
     TargetFailed,
     TargetStarted,
     Threshold,
-    TierSample,
-    TierSummary,
 )
 from kvproof.harness.records.sweep_events import (
     Ceilings,

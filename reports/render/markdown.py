@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records.events import Explained, SchedulerPoint, TierSummary
+from kvproof.harness.records.bench_events import BenchGiven, BenchPair, SchedulerPoint, TierSummary
+from kvproof.harness.records.events import Explained
 from kvproof.harness.records.run_directory import Run
 from kvproof.harness.redaction import redacted
+from kvproof.reports.charts import bench_sides as sides
 from kvproof.reports.charts import schedulers, tiers
-from kvproof.reports.charts.bench import case_words, ratio_text
+from kvproof.reports.charts.bench import case_words, ratio_text, work
 from kvproof.reports.charts.fuzz_pace import campaign_of, pace_chart, tables
 from kvproof.reports.charts.hit_loss import sums
 from kvproof.reports.charts.timeline_text import timeline_lines
@@ -185,12 +187,20 @@ def _bench(report: Report) -> Iterator[str]:
         yield from ("", "### Bench", "")
         rows = [
             [escape(group.title), str(group.block_size), escape(case_words(group.case)),
-             escape(entry.target), f"{scaled(entry.tokens_per_second)}", escape(ratio_text(entry)),
+             escape(entry.target), escape(work(entry.lacks)), f"{scaled(entry.tokens_per_second)}",
+             escape(ratio_text(entry)),
              microseconds(entry.p50_us), microseconds(entry.p99_us), percent(entry.hit_rate)]
             for group in report.bench for entry in group.entries
         ]  # fmt: skip
-        heads = ["workload", "block", "case", "target", "tokens/s", "against peer", "p50", "p99"]
-        yield from _table([*heads, "hit rate"], rows)
+        heads = ["workload", "block", "case", "target", "work", "tokens/s", "against peer"]
+        yield from _table([*heads, "p50", "p99", "hit rate"], rows)
+    for title, table in (
+        (sides.PAIRS, sides.pairs(report.of(BenchPair))),
+        (sides.GIVEN, sides.given(report.of(BenchGiven))),
+    ):
+        if table.rows:
+            yield from ("", f"### {title}", "")
+            yield from _table([*table.head], [[*map(escape, row)] for row in table.rows])
 
 
 def _tiers(report: Report) -> Iterator[str]:

@@ -8,10 +8,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kvproof.harness.records.events import BenchSummary, Optimum, SchedulerPoint, Step, TierSummary
+from kvproof.harness.records.bench_events import BenchPair, SchedulerPoint, TierSummary
+from kvproof.harness.records.events import BenchSummary, Optimum, Step
 from kvproof.harness.records.run_directory import Run
+from kvproof.reports.charts import bench_sides as sides
 from kvproof.reports.charts import schedulers, tiers
-from kvproof.reports.charts.bench import case_words
+from kvproof.reports.charts.bench import bound, case_words
 from kvproof.reports.charts.block_table import describe
 from kvproof.reports.charts.timeline_text import timeline_lines
 from kvproof.reports.model.attention import Note, notes, number
@@ -204,6 +206,27 @@ def _bench(report: Report, screen: Screen) -> None:
                 cells = _bench_cells(entry, named=len(peers) > 1)
                 table.add_row(*(screen.text(cell) for cell in ("" if place else work, *cells)))
         screen.show(table)
+        for line in _parts([entry for group in groups for entry in group.entries]):
+            screen.line(line)
+    _pairs(report, screen)
+
+
+def _parts(entries: Sequence[BenchSummary]) -> list[str]:
+    """Explain the marks of sides that have less to do."""
+    lines = (
+        f"{sides.PART} {entry.target}, {case_words(entry.case)}: without {entry.lacks}"
+        for entry in entries
+        if entry.lacks
+    )
+    return [*dict.fromkeys(lines)]
+
+
+def _pairs(report: Report, screen: Screen) -> None:
+    found = report.of(BenchPair)
+    if len({pair.peer for pair in found}) < 2:
+        return  # the ratios of the tables above
+    screen.heading(sides.PAIRS)
+    screen.figures(sides.narrow_pairs(found))
 
 
 def _tiers(report: Report, screen: Screen) -> None:
@@ -263,10 +286,11 @@ def _optimum_cells(point: Optimum) -> tuple[str, ...]:
 
 def _bench_cells(entry: BenchSummary, *, named: bool) -> tuple[str, ...]:
     shown, *_ = scaled_range(entry.tokens_per_second, entry.low, entry.high)
-    ratio = "" if entry.ratio is None else significant(entry.ratio)
+    ratio = "" if entry.ratio is None else f"{bound(entry)}{significant(entry.ratio)}"
     ratio = f"{ratio} over {entry.peer}" if ratio and named else ratio
     latencies = (microseconds(entry.p50_us), microseconds(entry.p99_us))
-    return (entry.target, shown, ratio, *latencies, percent(entry.hit_rate))
+    target = f"{entry.target} {sides.PART}" if entry.lacks else entry.target
+    return (target, shown, ratio, *latencies, percent(entry.hit_rate))
 
 
 def _sweep(report: Report, screen: Screen) -> None:

@@ -29,7 +29,7 @@ class Server:
     `room` is in bytes; `separate` keeps groups of unequal windows in objects of their own.
     """
 
-    def __init__(self, *, room: int, eviction: str, separate: bool) -> None:
+    def __init__(self, *, room: int, eviction: str, separate: bool, chunk: int = CHUNK) -> None:
         lmcache = engine()
         memory = lmcache.L1MemoryManagerConfig(size_in_bytes=room, use_lazy=False, shm_name="")
         config = lmcache.StorageManagerConfig(
@@ -37,7 +37,7 @@ class Server:
             # the thread that evicts looks once a second, and never sees so much in use
             eviction_config=lmcache.EvictionConfig(eviction, trigger_watermark=2.0),
         )
-        self._context = lmcache.Context(config, chunk_size=CHUNK, separate_object_groups=separate)
+        self._context = lmcache.Context(config, chunk_size=chunk, separate_object_groups=separate)
         self._transfer = lmcache.Transfer(self._context)
         self._lookup = lmcache.Lookup(self._context)
         self._management = lmcache.Management(self._context)

@@ -19,14 +19,17 @@ from __future__ import annotations
 from functools import cache
 
 from kvproof.harness.adapters.lmcache.api import check_drift, drift, version
+from kvproof.harness.adapters.lmcache.cycle import make_cycle
 from kvproof.harness.adapters.refusals import WithoutBlocks
 from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Target, TargetConfig
 
+__all__ = ["differences", "make_cycle", "make_target"]
+
 _NO_BLOCKS = "blocks belong to the engine: LMCache stores what they hold, it hands none out"
 _JOBS = "kvproof.harness.adapters.lmcache.jobs"
-TIER = "kvproof.harness.adapters.lmcache.tier"
+TIERS = {"": "kvproof.harness.adapters.lmcache.tier"}
 """Its server, with sockets and processes (`harness.contract.tier`)."""
 
 

@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,7 +25,7 @@ _ELEMENT = 2
 """Bytes of bfloat16."""
 
 
-def serve(folder: Path, *, room: int, ready: Callable[[], None], ended: threading.Event) -> None:
+def serve(folder: Path, *, room: int, ready: Callable[[int], None], ended: threading.Event) -> None:
     """See `Serve`."""
     os.environ.setdefault("LMCACHE_LOG_LEVEL", "ERROR")
     from lmcache.v1.distributed import config
@@ -54,7 +54,7 @@ def serve(folder: Path, *, room: int, ready: Callable[[], None], ended: threadin
     server = create_request_server(modules, options)
     server.start()
     (folder / "port").write_text(str(port))
-    ready()
+    ready(os.getpid())
     ended.wait()
     server.close()
     for module in modules:
@@ -77,6 +77,8 @@ def connect(folder: Path, number: int) -> Client:
 
 class Client:
     """See TierClient."""
+
+    copies: ClassVar = {"store": 1, "retrieve": 1}
 
     def __init__(self, address: str, number: int) -> None:
         os.environ.setdefault("LMCACHE_LOG_LEVEL", "ERROR")

@@ -224,9 +224,12 @@ def check_drift() -> None:
     refuse("LMDeploy", drift())
 
 
-def new_scheduler(config: TargetConfig) -> Any:
-    """The scheduler with its pool; block 0 is reserved, as the engine does for padding."""
-    names, states = engine(), _states(config)
+def new_scheduler(config: TargetConfig, checkpoints: int = 1) -> Any:
+    """The scheduler with its pool; block 0 is reserved, as the engine does for padding.
+
+    `checkpoints`: most rows among the state rows for states that are kept.
+    """
+    names, states = engine(), _states(config, checkpoints)
     most = states.pop("max_batches", MOST_REQUESTS)
     cache_config = names.CacheConfig(
         max_batches=most,
@@ -246,11 +249,11 @@ def new_scheduler(config: TargetConfig) -> Any:
     )
 
 
-def _states(config: TargetConfig) -> dict[str, Any]:
+def _states(config: TargetConfig, checkpoints: int) -> dict[str, Any]:
     """Rows as the executor counts them: those of requests, one reserved, one spare, the budget."""
     if not config.state_rows:
         return {}
-    budget = int(config.state_rows > 3)
+    budget = max(0, min(checkpoints, config.state_rows - 3))
     return {
         "max_batches": max(1, config.state_rows - 2 - budget),
         "states_shapes": [((1,), engine().torch.float32)],

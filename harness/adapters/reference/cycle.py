@@ -18,9 +18,23 @@ def native_groups(config: TargetConfig) -> tuple[GroupConfig, ...]:
     return tuple(GroupConfig(*astuple(group)) for group in config.groups)
 
 
+_PROMPTS = {"": "int32 bytes", "lists": "list of int", "buffer": "int32 buffer"}
+"""By variant."""
+
+
 class _OneGroup:
+    tables = "Admission.table"
+
     def __init__(self, config: TargetConfig, variant: str) -> None:
         self._variant = variant
+        self.given = {
+            "prompt": _PROMPTS.get(variant, _PROMPTS[""]),
+            "identity": "the tokens themselves",
+            "match, room, registration": "begin_step, admit, end_step",
+            "tables": self.tables,
+            "end": "release",
+            "in its favour": "nothing",
+        }
         self.manager = CacheManager(
             CacheConfig(
                 num_blocks=config.num_blocks,
@@ -54,6 +68,7 @@ class _OneGroup:
 
 class _Groups(_OneGroup):
     serves_groups = True
+    tables = "tables: all groups and the state"
 
     def run(self, index: int, prompt: Tokens) -> tuple[int, Sequence[object], Sequence[int]]:
         """Admit, end the step, read the tables of all groups, release."""

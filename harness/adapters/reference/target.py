@@ -76,7 +76,10 @@ def _profile() -> Profile:
     )
 
 
-TIER = "kvproof.harness.adapters.reference.tier"
+TIERS = {
+    "": "kvproof.harness.adapters.reference.tier",
+    "redis": "kvproof.harness.adapters.reference.tier_redis",
+}
 LOOP = "kvproof.harness.adapters.reference.loop"
 """Its shared store of objects (`harness.contract.tier`)."""
 

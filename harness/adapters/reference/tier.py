@@ -6,23 +6,26 @@ A key is a chained SHA-256 of tokens, made inside each call: LMCache hashes the 
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from array import array
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 from kvproof.harness.contract.tier import TOKENS, Pages
 from kvproof.reference.cache_server.client import connect as connected
+from kvproof.reference.stores.object_store import ObjectStore
 
 
-def serve(folder: Path, *, room: int, ready: Callable[[], None], ended: threading.Event) -> None:
+def serve(folder: Path, *, room: int, ready: Callable[[int], None], ended: threading.Event) -> None:
     """See `Serve`."""
     from kvproof.reference.cache_server.address import parse
     from kvproof.reference.cache_server.core import Settings
     from kvproof.reference.cache_server.server import Server
 
     with Server(parse(_address(folder)), Settings(room)) as server:
-        ready()
+        ready(os.getpid())
         server.serve(ended.is_set)
 
 
@@ -38,6 +41,8 @@ def _address(folder: Path) -> str:
 class Client:
     """See TierClient."""
 
+    copies: ClassVar = {"store": 1, "retrieve": 1}
+
     def __init__(self, address: str, number: int) -> None:
         del number
         self._store = connected(address, timeout=60.0)
@@ -50,27 +55,17 @@ class Client:
     def store(self, turn: int) -> int:
         """See TierClient."""
         del turn
-        keys = _keys(self._pages.tokens)
-        rows = [memoryview(row) for row in self._pages.source]
-        return len(self._store.store(dict(zip(keys, rows, strict=True))))
+        return stored(self._store, self._pages)
 
     def lookup(self, turn: int) -> int:
         """See TierClient."""
         del turn
-        return sum(self._store.lookup(_keys(self._pages.tokens)))
+        return sum(self._store.lookup(keys_of(self._pages.tokens)))
 
     def retrieve(self, turn: int) -> int:
         """See TierClient."""
         del turn
-        keys, count = _keys(self._pages.tokens), 0
-        there = self._store.lookup(keys)
-        found = [key for key, flag in zip(keys, there, strict=True) if flag]
-        with self._store.acquire(found) as lease:
-            for row, view in zip(self._pages.target, lease.views, strict=False):
-                if view is not None:
-                    memoryview(row)[:] = view
-                    count += 1
-        return count
+        return copied(self._store, self._pages)
 
     def clear(self) -> None:
         """See TierClient."""
@@ -81,7 +76,25 @@ class Client:
         self._store.close()
 
 
-def _keys(tokens: tuple[int, ...]) -> list[bytes]:
+def stored(store: ObjectStore, pages: Pages) -> int:
+    """Name and store all objects; returns how many are there now."""
+    rows = [memoryview(row) for row in pages.source]
+    return len(store.store(dict(zip(keys_of(pages.tokens), rows, strict=True))))
+
+
+def copied(store: ObjectStore, pages: Pages) -> int:
+    """Find, copy and let go all objects; returns how many came."""
+    count = 0
+    with store.acquire(keys_of(pages.tokens)) as lease:
+        for row, view in zip(pages.target, lease.views, strict=True):
+            if view is not None:
+                memoryview(row)[:] = view
+                count += 1
+    return count
+
+
+def keys_of(tokens: tuple[int, ...]) -> list[bytes]:
+    """Return the chained SHA-256 of the tokens of each object."""
     packed, digest, keys = memoryview(array("i", tokens).tobytes()), b"", []
     width = TOKENS * array("i").itemsize
     for at in range(0, len(packed), width):

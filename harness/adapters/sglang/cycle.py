@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from kvproof.harness.adapters.sglang.api import check_drift, engine, unified
 from kvproof.harness.adapters.sglang.calls import batch, calls
@@ -43,6 +43,20 @@ class _Life:
     """One group, or full attention beside windows or states."""
 
     serves_groups = True
+    given: ClassVar = {
+        "prompt": "array of int64",
+        "identity": "Req, the tokens themselves",
+        "match, room, registration": (
+            "init_next_round_input, inc_lock_ref, alloc_for_extend; with states a tracked slot at "
+            "the last page"
+        ),
+        "tables": "pages of req_to_token, and of its window mapping",
+        "end": "release_kv_cache with a checkpoint in the tree",
+        "in its favour": (
+            "the adapter's own small batch and slots of new pages; a table of 8 requests; pools "
+            "apart for windows and states"
+        ),
+    }
 
     def __init__(self, config: TargetConfig) -> None:
         self._config, self._page = config, config.block_size
@@ -100,6 +114,18 @@ class _Index:
     """The tree and its allocators alone."""
 
     serves_groups = True
+    lacks = "request, lock, tables, release"
+    given: ClassVar = {
+        "prompt": "array of int64, cut to whole pages",
+        "identity": "RadixKey, the tokens themselves",
+        "match, room, registration": "match_prefix, alloc, evict if there is no room, insert",
+        "tables": "none",
+        "end": "none",
+        "in its favour": (
+            "slots of new pages by the adapter; states at the ends of prompts only; pools apart "
+            "for windows and states"
+        ),
+    }
 
     def __init__(self, config: TargetConfig) -> None:
         _write_slots_of_pages()

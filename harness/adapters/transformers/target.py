@@ -28,6 +28,7 @@ from kvproof.harness.adapters.transformers.api import (
     new_cache,
     new_state,
 )
+from kvproof.harness.adapters.transformers.cycle import make_cycle
 from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.profile import InspectionProfile, PolicyProfile, Profile
 from kvproof.harness.contract.provenance import declared
@@ -42,6 +43,8 @@ from kvproof.harness.contract.target import (
     TargetConfig,
     Usage,
 )
+
+__all__ = ["TransformersTarget", "differences", "make_cycle", "make_target"]
 
 TRASH = 1
 """Ids before the first that is handed out, less the null block."""

@@ -23,6 +23,17 @@ class _OneGroup:
         self._manager = new_manager(config)
         self._new_request = engine().Request
         self._sampling = engine().SamplingParams(max_tokens=1)
+        self.given = {
+            "prompt": "list of int",
+            "identity": f"Request with {algorithm} block hashes",
+            "match, room, registration": (
+                "new_step_starts, get_computed_blocks, allocate_slots; with states a second step "
+                "from the divergence on"
+            ),
+            "tables": "get_block_ids: all groups",
+            "end": "free",
+            "in its favour": "no step ends at the last block border; no statistics, no scheduler",
+        }
 
     def prepare(self, tokens: memoryview) -> list[int]:
         """A list of int."""

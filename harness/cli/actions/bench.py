@@ -15,16 +15,9 @@ from kvproof.harness.cli.options import names
 from kvproof.harness.cli.runs import run_directory
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.registry import OwnTargets
+from kvproof.harness.records.bench_events import GrowthPoint, SchedulerPoint, TierSummary
 from kvproof.harness.records.bench_names import current_case, current_workload
-from kvproof.harness.records.events import (
-    AnyEvent,
-    BenchSummary,
-    GrowthPoint,
-    SchedulerPoint,
-    Skipped,
-    TargetFailed,
-    TierSummary,
-)
+from kvproof.harness.records.events import AnyEvent, BenchSummary, Skipped, TargetFailed
 from kvproof.harness.settings import load_settings
 
 

@@ -12,11 +12,11 @@ from kvproof.harness.analysis.estimate import decide, estimate, least_p
 from kvproof.harness.analysis.series import rounds, series_of
 from kvproof.harness.analysis.sides import read_side
 from kvproof.harness.errors import Exit, UsageError
+from kvproof.harness.records.bench_events import GrowthPoint
 from kvproof.harness.records.events import (
     BenchSample,
     Checked,
     Ended,
-    GrowthPoint,
     HarnessFault,
     PropertyVerdict,
     Replayed,

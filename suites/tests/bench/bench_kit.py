@@ -65,6 +65,12 @@ INDEXED = (
     TOY
     + """
 class Indexed(Cycle):
+    given = {"prompt": "bytes", "tables": "a range"}
+
+    @property
+    def lacks(self):
+        return "tables" if self.variant == "index" else ""
+
     def run(self, index, prompt):
         hit, ids, freed = super().run(index, prompt)
         return (hit, (), ()) if self.variant == "index" else (hit, ids, freed)

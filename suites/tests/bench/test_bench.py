@@ -13,11 +13,11 @@ from kvproof.harness.bench.cases import (
 )
 from kvproof.harness.bench.workloads import load_workload
 from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.records.bench_events import GrowthPoint
 from kvproof.harness.records.events import (
     BenchSample,
     BenchSummary,
     Checked,
-    GrowthPoint,
     Optimum,
     Skipped,
     TargetFailed,

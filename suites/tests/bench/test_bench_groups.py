@@ -12,11 +12,15 @@ from kvproof.harness.bench.groups import Widths, groups_of, widths
 from kvproof.harness.bench.workloads import load_workload
 from kvproof.harness.contract.target import Group
 from kvproof.harness.errors import UsageError
+from kvproof.harness.records.bench_events import BenchGiven, BenchPair
 from kvproof.harness.records.events import BenchSample, BenchSummary, Skipped
 from kvproof.harness.records.run_directory import Manifest, Run
 from kvproof.reports.model.build import build
+from kvproof.reports.render.html import render_html
+from kvproof.reports.render.markdown import render_markdown
 from kvproof.suites.tests.bench import bench_kit
 from kvproof.suites.tests.bench.bench_kit import REFERENCE, FakeRunner, events_of, factory, only
+from kvproof.suites.tests.reports.report_kit import recorded_run, terminal_text, with_events
 
 HYBRID = "full,window:64,window:64,state"
 WORKLOAD = "shared-prefix:requests=120,length=256,shared=0.75,families=4"
@@ -178,12 +182,57 @@ def test_the_index_alone_delivers_no_blocks_and_is_a_case_of_its_own() -> None:
         block_sizes=(64,), repetitions=1, cases=("index", "no_eviction"), growth_sizes=(),
         checked_tokens=0,
     )  # fmt: skip
-    events = events_of(FakeRunner("indexed", "indexed"), FakeRunner("toy"), options=options)
+    events = events_of(
+        FakeRunner("reference"),
+        FakeRunner("indexed", "indexed"),
+        FakeRunner("toy"),
+        options=options,
+    )
     (skipped,) = only(Skipped, events)
     assert skipped.part == "bench index of toy"
     assert "no index of its own" in skipped.reason
-    found = sorted((s.target, s.case) for s in only(BenchSummary, events))
-    assert found == [("indexed", "index"), ("indexed", "no_eviction"), ("toy", "no_eviction")]
+    summaries = {(s.target, s.case): s for s in only(BenchSummary, events)}
+    cases = {target: {c for t, c in summaries if t == target} for target, _ in summaries}
+    assert cases == {
+        "reference": {"index", "no_eviction"},
+        "indexed": {"index", "no_eviction"},
+        "toy": {"no_eviction"},
+    }
+    assert summaries["indexed", "index"].lacks == summaries["reference", "index"].peer_lacks
+    found = [(p.case, p.peer, p.peer_lacks) for p in only(BenchPair, events)]
+    assert sorted(found) == [
+        ("index", "indexed", "tables"),
+        ("no_eviction", "indexed", ""),
+        ("no_eviction", "toy", ""),
+    ]
+    assert [(g.target, g.lacks) for g in only(BenchGiven, events)] == [
+        ("indexed", "tables"),
+        ("indexed", ""),
+    ]
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_side_with_less_to_do_is_marked_in_every_report() -> None:
+    options = BenchOptions(
+        block_sizes=(64,), repetitions=2, cases=("index",), growth_sizes=(), checked_tokens=0
+    )
+    events = events_of(FakeRunner("reference"), FakeRunner("indexed", "indexed"), options=options)
+    run = with_events(recorded_run(), events)
+    page, text = render_html(run), render_markdown(run)
+    for shown in (page, text, terminal_text(run)):
+        assert "at least" in shown
+        assert "without tables" in shown
+    for shown in (page, text):
+        assert "Work of each side" in shown
+        assert "a range" in shown
+
+
+def test_a_case_of_the_index_evicts_in_the_pool_that_evicts() -> None:
+    many = load_workload("uniform:requests=300,length=64,spread=0")
+    wanted = ["eviction", "index", "index-eviction"]
+    roomy, evicting, alone = plan(many, 16, cases=wanted, max_blocks=1 << 20)
+    assert roomy.name == "index"
+    assert alone == evicting._replace(name="index-eviction")
 
 
 def test_a_report_tells_groups_in_the_title_and_keeps_them_apart() -> None:

@@ -14,7 +14,8 @@ from kvproof.harness.bench.schedulers import measure_schedulers
 from kvproof.harness.cli.actions.bench import growth_sizes
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.worker_main import load
-from kvproof.harness.records.events import AnyEvent, SchedulerPoint, Skipped
+from kvproof.harness.records.bench_events import SchedulerPoint
+from kvproof.harness.records.events import AnyEvent, Skipped
 from kvproof.reports.charts import schedulers
 from kvproof.reports.render.html import render_html
 from kvproof.reports.render.markdown import render_markdown

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kvproof.harness.adapters.reference import target as reference
 from kvproof.harness.bench import tier_job
 from kvproof.harness.bench.tiers import measure_tiers
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.worker_main import load
-from kvproof.harness.records.events import AnyEvent, Skipped, TierSample, TierSummary
+from kvproof.harness.records.bench_events import TierSample, TierSummary
+from kvproof.harness.records.events import AnyEvent, Skipped
 from kvproof.reports.charts import tiers
 from kvproof.reports.render.html import render_html
 from kvproof.reports.render.markdown import render_markdown
@@ -21,8 +23,9 @@ from kvproof.suites.tests.reports.report_kit import recorded_run, with_events
 SIZE = 1 << 16
 SUMMARY = TierSummary(
     target="a", operation="store", object_bytes=1 << 20, clients=4, repetitions=5,
-    objects_per_second=1000, low=900, high=1100, wall_objects_per_second=800, of_memcpy=0.8,
-    of_memcpy_low=0.7, of_memcpy_high=0.9, peer="b", ratio=2.0, ratio_low=1.5, ratio_high=2.5,
+    copies=1, objects_per_second=1000, low=900, high=1100, wall_objects_per_second=800,
+    of_memcpy=0.8, of_memcpy_low=0.7, of_memcpy_high=0.9, peer="b", ratio=2.0, ratio_low=1.5,
+    ratio_high=2.5,
 )  # fmt: skip
 
 
@@ -52,6 +55,24 @@ def measured(*runners: Here, clients: tuple[int, ...] = (1, 2)) -> tuple[list[An
     return events, lost
 
 
+@pytest.fixture(autouse=True)
+def _one_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis is not on every machine."""
+    monkeypatch.setattr(reference, "TIERS", {"": reference.TIERS[""]})
+
+
+def test_a_store_whose_program_is_missing_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    redis = "kvproof.harness.adapters.reference.tier_redis"
+    monkeypatch.setattr(reference, "TIERS", {**reference.TIERS, "redis": redis})
+    monkeypatch.setenv("PATH", "")
+    events, lost = measured(Here("reference", REFERENCE), clients=(1,))
+    assert not lost
+    (skipped,) = [e for e in events if isinstance(e, Skipped)]
+    assert skipped.part == "bench tiers of reference redis"
+    assert skipped.reason == "neither valkey-server nor redis-server is on the PATH"
+    assert {e.target for e in events if isinstance(e, TierSummary)} == {"reference"}
+
+
 def test_each_operation_is_measured_beside_a_plain_copy() -> None:
     other = "kvproof.harness.adapters.transformers.target:make_target"
     events, lost = measured(Here("reference", REFERENCE), Here("other", other))
@@ -63,6 +84,7 @@ def test_each_operation_is_measured_beside_a_plain_copy() -> None:
     found = [e for e in events if isinstance(e, TierSummary)]
     assert len(found) == 2 * len(tier_job.OPERATIONS)
     assert {e.operation for e in found if e.of_memcpy} == {"store", "retrieve"}
+    assert {e.operation: e.copies for e in found if e.copies} == {"store": 1, "retrieve": 1}
     assert not tier_job._RUNNING
 
 
@@ -85,7 +107,8 @@ def test_an_engine_that_moves_less_is_no_winner(
 def test_a_row_states_bytes_of_copies_and_objects_of_lookups() -> None:
     cells = tiers.row(SUMMARY)
     assert cells[2:5] == ("1 MiB", "4", "1.05 GB/s")
-    assert cells[7:9] == ("0.800 (0.700 to 0.900)", "2.00 times b (1.50 to 2.50)")
+    assert cells[7] == "1"
+    assert cells[8:10] == ("0.800 (0.700 to 0.900)", "2.00 times b (1.50 to 2.50)")
     lookup = replace(SUMMARY, operation="lookup", of_memcpy=None)
     assert tiers.row(lookup)[4] == "1.00 k objects/s"
     assert tiers.measured([SUMMARY, replace(SUMMARY, operation="memcpy")]) == [SUMMARY]

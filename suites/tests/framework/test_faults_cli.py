@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.cli.actions.faults import conclude
@@ -234,9 +235,19 @@ def test_survivors_and_what_no_shadow_memory_saw_stand_out(tmp_path):
     assert "SURVIVED" in first
     cells = [cell for row in kills_table(matrix).rows for cell in row]
     assert "NOT SEEN" in cells
-    assert mechanisms_table(matrix).rows == (("blocks", "invariant 3", "4", "3", "3", "3"),)
+    (row,) = mechanisms_table(matrix).rows
+    assert row == ("blocks", "invariant 3", "4", "3", "3", "3", "0.5", "0.5")
     assert "3 of 4 faults found (75.0 %)" in matrix.sentence
     assert "found 1 of 2 that it has to" in matrix.sentence
+    assert "first failure: median 500 ms, p90 500 ms; 3 and 3 test cases" in matrix.sentence
+
+
+def test_seconds_to_the_first_failure_are_ranks(tmp_path):
+    slow = replace(SEEN, fault="slow", kill=replace(SEEN.kill, seconds=9.0, cases=40))
+    matrix = matrix_of(run_of(tmp_path, SEEN, UNSEEN, COUNTED, slow).events)
+    (row,) = mechanisms_table(matrix).rows
+    assert row[-2:] == ("0.5", "9.0")
+    assert "median 500 ms, p90 9.00 s; 3 and 40 test cases" in matrix.sentence
 
 
 def test_reports_of_unfinished_runs_render(tmp_path):

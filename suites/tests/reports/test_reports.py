@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from kvproof.harness.cli.arguments.bench import BenchArguments
 from kvproof.harness.cli.arguments.sweep import SweepArguments
+from kvproof.harness.records.bench_events import GrowthPoint
 from kvproof.harness.records.events import (
     AnyEvent,
     BenchSummary,
@@ -20,7 +21,6 @@ from kvproof.harness.records.events import (
     Ended,
     Exercised,
     Failure,
-    GrowthPoint,
     HarnessFault,
     Optimum,
     PropertyVerdict,
