@@ -28,9 +28,10 @@ class BenchArguments:
     """Groups of layers, for example full,window:1024,window:1024,state: kind, tokens of a window
     or chunk, blocks of a state. One of full attention by default."""
     case: Annotated[list[str] | None, Parameter(("--case", "--cases"))] = None
-    """no_eviction, eviction, python-lists, index and index-eviction (an engine's index alone), match
-    (the lookup of 131,072 tokens), tiers (a store that engines share), scheduler (its share of step
-    time), growth (cost with up to 10^7 cached blocks); repeatable; the first three by default."""
+    """no_eviction, eviction, python-lists, index and index-eviction (the index of an engine alone),
+    match (the lookup of 131,072 tokens), tiers (a store that engines share), scheduler (its share
+    of step time), growth (cost with up to 10^7 cached blocks); repeatable; the first three by
+    default."""
     repetitions: int = 5
     """Interleaved repetitions per target and case."""
     baseline_target: str | None = None
