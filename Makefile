@@ -45,7 +45,8 @@ bench-all: $(VENV)/.core engines  ## every engine, every case on the workload, a
 # Every engine version with a lock file, unless TARGETS names some; as many at once as there are
 # cores, each in a record of its own, which are merged.
 matrix: TARGETS := $(or $(TARGETS),reference \
-  $(shell ls harness/locks | sed -n 's/-\([0-9][0-9.]*\)\.txt$$/==\1/p'))
+  $(shell ls harness/locks | sed -n 's/-\([0-9][0-9.]*\)\.txt$$/==\1/p') \
+  $(shell ls suites/expected | sed -n 's/^\(.*-engine\)-\([0-9.]*\)\.toml$$/\1==\2/p'))
 matrix: RUNS := runs/matrix-$(shell date +%Y%m%d-%H%M%S)
 matrix: $(VENV)/.core  ## every property on every engine and version, what is red first
 	@for target in $(filter-out reference,$(TARGETS)); do \

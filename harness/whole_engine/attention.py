@@ -287,11 +287,11 @@ class Attention:
 
     def _state(self, work: Work, group: int, *, epoch: int, launch: int) -> list[WrongRead]:
         """Read the state after `start` tokens, and write the one after `end`."""
-        pool = self._memory.pools[group]
-        table = work.row.groups[group].table
+        pool, reads = self._memory.pools[group], work.row.groups[group]
         wrong = []
         if work.start:
-            block = int(table[(work.start - 1) // pool.block_size])
+            place = reads.state if reads.states else (work.start - 1) // pool.block_size
+            block = int(reads.table[place])
             for layer in pool.layers:
                 found, length = self._memory.read_state(layer, block, epoch)
                 right = (found, length) == (int(work.prints[work.start - 1]), work.start)
@@ -311,14 +311,18 @@ class Attention:
                 }  # fmt: skip
                 self._findings.check(own, right, sentence.format, slots=[slots].copy)
                 wrong.append(WrongRead(pool.kind, work.start, np.array([found], np.uint64)))
-        target = int(table[(work.end - 1) // pool.block_size])
+        places, first = reads.states, work.known
+        if not places:
+            places, first = [(work.end - 1) // pool.block_size], work.end
+        targets = [int(reads.table[place]) for place in places]
         self._findings.check(
-            NULL, target, lambda: f"{work.row.request} keeps its state in the null block"
+            NULL, all(targets), lambda: f"{work.row.request} keeps its state in the null block"
         )
-        self._memory.write_state(
-            group, target, int(work.prints[work.end - 1]),
-            length=work.end, epoch=epoch, launch=launch,
-        )  # fmt: skip
+        for length, target in enumerate(targets, first):
+            self._memory.write_state(
+                group, target, int(work.prints[length - 1]),
+                length=length, epoch=epoch, launch=launch,
+            )  # fmt: skip
         return wrong
 
     def _causes(self, work: Work, found: int, block: int, epoch: int, launch: int) -> Cause:

@@ -55,6 +55,9 @@ def _check_table(
     first, last = first_read(pool.kind, row.start) // pool.block_size, -(-end // pool.block_size)
     if pool.kind.kind == "state":
         first = max(0, row.start - 1) // pool.block_size
+    if reads.states:
+        _check_states(row, group, reads, findings)
+        return
     if len(reads.owned) < last or len(reads.table) < last * ratio:
         findings.check(
             OWNED,
@@ -89,6 +92,21 @@ def _check_table(
             }
             for place, (block, own) in enumerate(zip(_ids(found, ratio), owned.tolist()))  # noqa: B905 - Python 3.10
         ],
+    )
+
+
+def _check_states(row: Row, group: int, reads: Reads, findings: Findings) -> None:
+    """Compare the blocks of the states that a row reads and writes; others may be gone."""
+    places = sorted({*reads.states, *([reads.state] if row.start else [])})
+    found = [int(reads.table[place]) for place in places]
+    owned = [reads.owned[place] if place < len(reads.owned) else 0 for place in places]
+    findings.check(
+        OWNED,
+        found == owned,
+        lambda: (
+            f"{row.request} keeps states in blocks {found} of group {group}, at places {places} "
+            f"of its table, the manager holds {owned} there"
+        ),
     )
 
 

@@ -143,6 +143,12 @@ class Reads:
     """
     owned: Sequence[int]
     """The block ids that the engine's manager holds for the request, 0 where it holds none."""
+    state: int = -1
+    """Of a state group whose engine copies states: the place in the table of the one that is read.
+    """
+    states: Sequence[int] = ()
+    """The places of the states behind the verified tokens and behind each draft. Empty: the block
+    of the last token before the row is read, that of its last one written."""
 
 
 @dataclass(frozen=True)

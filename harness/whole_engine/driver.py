@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvproof.harness.whole_engine.clock import VirtualClock
 from kvproof.harness.whole_engine.contract import (
@@ -45,6 +45,14 @@ MOST_STEPS = 3000
 _HARNESS = Path(__file__).parents[1]
 
 Start = Callable[[EngineConfig, Findings], WholeEngine]
+
+
+class Progress(NamedTuple):
+    """Counts that stand still while nothing goes on."""
+
+    launches: int
+    copies: int
+    others: tuple[int, ...]
 
 
 class Driver:
@@ -291,11 +299,13 @@ class Driver:
         """Run until nothing is left, then check that nothing is held."""
         self._wake()
         self.device.losses.pattern = 0  # a load that always fails never ends
-        steps, quiet, before = 0, 0, self._progress()
+        steps, quiet = 0, 0
+        before = launched = self._progress()
         while not self._over() and quiet < IDLE_STEPS and steps < MOST_STEPS:
             self._once()
             steps, now = steps + 1, self._progress()
             quiet, before = (quiet + 1 if now == before else 0), now
+            launched = now if now.launches > launched.launches else launched
         if self.findings.wrong is not None:
             return ""
         self.findings.check(
@@ -305,14 +315,15 @@ class Driver:
                 f"after {steps} more steps, {quiet} of them without progress, "
                 f"{self.engine.statuses() or 'the engine'} has not ended"
             ),
+            facts={"copies_since_a_launch": before.copies - launched.copies},
         )
         self._check_rest()
         return f"{steps} steps"
 
-    def _progress(self) -> tuple[int, ...]:
-        answers = sum(self.live.values())
+    def _progress(self) -> Progress:
         device = self.device
-        return answers, len(self.ended), device.submitted, device.transfers.count
+        ended = sum(self.live.values()), len(self.ended)
+        return Progress(device.submitted, device.transfers.count, ended)
 
     def _check_rest(self) -> None:
         if self.findings.wrong is None:

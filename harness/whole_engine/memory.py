@@ -119,6 +119,12 @@ class ShadowMemory:
             layer.words[block, 1] = length
         self.written[block] = launch
 
+    def copy_state(self, group: int, source: int, target: int, *, launch: int) -> None:
+        """Copy a state from one block into another."""
+        for layer in self.pools[group].layers:
+            layer.words[target] = layer.words[source]
+        self.written[target] = launch
+
     def read_state(self, layer: Layer, block: int, epoch: int) -> tuple[int, int]:
         """Return the fingerprint of a state and how many tokens it has seen."""
         word, length = layer.words[block]

@@ -62,10 +62,33 @@ def failed_load_runs_for_ever(found: Failed) -> bool:
     return single and asynchronous and _loses(found, "failing_sync_recompute")
 
 
+_STATE = re.compile(r"(\w+) goes on from the state of (\d+) tokens .*: it is one of (\d+) tokens")
+
+
+def left_out_request_loses_its_state(found: Failed) -> bool:
+    """A step had left the request out, and its count of accepted drafts was lost."""
+    state = _STATE.match(found.violation.sentence)
+    lost = found.fact("forgotten_drafts", dict)
+    return state is not None and int(state[2]) - int(state[3]) == lost.get(state[1])
+
+
+def row_takes_the_count_of_another(found: Failed) -> bool:
+    """A row that moved up has the accepted drafts of the request that was there before."""
+    state = _STATE.match(found.violation.sentence)
+    taken = found.fact("drafts_of_another_row", dict)
+    asynchronous = bool(found.config["engine"].get("asynchronous"))
+    return asynchronous and state is not None and taken.get(state[1], 0) < 0
+
+
 def idle_engine_stores_for_ever(found: Failed) -> bool:
-    """No request is left; the lazy tier is smaller than the pool, and each store evicts another."""
+    """No request is left; the lazy tier is smaller than the pool, and each store evicts another.
+
+    There were more copies since the last launch than the pool has blocks: some were stored again.
+    """
+    engine = found.config["engine"]
     rests = found.verb == "drain" and "the engine has not ended" in found.violation.sentence
-    return rests and found.config["engine"].get("connector") == "simple_lazy"
+    again = found.fact("copies_since_a_launch", int) > engine["blocks"]
+    return rests and again and engine.get("connector") == "simple_lazy"
 
 
 def blocks_are_read_after_their_lease(found: Failed) -> bool:
@@ -73,11 +96,22 @@ def blocks_are_read_after_their_lease(found: Failed) -> bool:
     return bool(found.violation.facts.get("read_after_its_lease"))
 
 
+_UNWRITTEN = {"waiting_for_remote_kvs", "finished_aborted"}
+_BEHIND = {"waiting", "preempted"}
+
+
 def pushed_blocks_never_come(found: Failed) -> bool:
-    """A request waits for blocks that the other engine will not write any more."""
+    """Requests wait for blocks that will not be written: something of each has gone wrong.
+
+    Others may wait behind them, for room.
+    """
     pushes = str(found.config["engine"].get("connector")).startswith("nixl_push")
-    waits = re.search(r"waiting_for_remote_kvs|finished_aborted", found.violation.sentence)
-    return pushes and bool(waits) and bool(found.violation.facts.get("broken"))
+    left = dict(re.findall(r"'(\w+)': '(\w+)'", found.violation.sentence))
+    waiting = {name for name, status in left.items() if status in _UNWRITTEN}
+    others = {left[name] for name in left.keys() - waiting}
+    broken = found.violation.facts.get("broken")
+    gone = set(broken) if isinstance(broken, dict) else set()
+    return pushes and bool(waiting) and waiting <= gone and others <= _BEHIND
 
 
 def aborted_push_is_remembered(found: Failed) -> bool:
@@ -91,13 +125,19 @@ def aborted_push_is_remembered(found: Failed) -> bool:
     return pushes and unloaded and bool(only) and left is not None and left[1] == left[2]
 
 
+_SHIFTED = re.compile(
+    r"\w+ reads position (\d+) .*: "
+    r"(?:the block came from another engine; )?it holds position (\d+) of "
+)
+
+
 def unequal_blocks_shift_a_hit(found: Failed) -> bool:
-    """Two engines have unequal block sizes, and what was read is off by some blocks."""
+    """The peer's blocks are smaller, and what was read is earlier content, off by some of them."""
     engine = found.config["engine"]
-    peer = engine.get("peer") or engine
-    other = re.search(r": (the block came from another engine; )?it holds position \d+ of ",
-                      found.violation.sentence)  # fmt: skip
-    return engine["block_size"] != peer["block_size"] and bool(other)
+    own, other = engine["block_size"], (engine.get("peer") or engine)["block_size"]
+    read = _SHIFTED.match(found.violation.sentence)
+    shift = int(read[1]) - int(read[2]) if read else 0
+    return bool(0 < shift < own and shift % other == 0)
 
 
 _UNDIVIDED = re.compile(

@@ -7,7 +7,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from fnmatch import fnmatchcase
 
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.suites.framework.component_suite import Config
@@ -39,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     long.set_defaults(run=_search)
     for each in (bugs, long):
         each.add_argument("--profiles", "--themes", dest="profiles", default=",".join(PROFILES))
-        each.add_argument("--target", default="vllm-engine==0.33.0")
+        each.add_argument("--target", default=planted_bugs.RELEASE)
         each.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     return int(options.run(options))
@@ -50,14 +49,7 @@ def _profiles(options: argparse.Namespace) -> list[Callable[[Choices], Config]]:
 
 
 def _bugs(options: argparse.Namespace) -> int:
-    chosen = [
-        bug
-        for bug in planted_bugs.catalogue()
-        if any(
-            fnmatchcase(bug.name, each) or fnmatchcase(bug.mechanism, each)
-            for each in options.only.split("|")
-        )
-    ]
+    chosen = planted_bugs.chosen(options.only)
     kills = []
     with open_handle(options.target) as handle:
         hunting = planted_bugs.hunt(
@@ -71,10 +63,10 @@ def _bugs(options: argparse.Namespace) -> int:
         )
         for kill in hunting:
             kills.append(kill)
-            _say(f"{kill.bug.name}: {kill.property or 'NOT FOUND'} after {kill.seconds:.1f} s, "
+            _say(f"{kill.bug.name}: {kill.found_by or 'NOT FOUND'} after {kill.seconds:.1f} s, "
                  f"{kill.histories} histories; {kill.sentence}")  # fmt: skip
     _say("\n".join(planted_bugs.table(kills)))
-    missed = [each.bug.name for each in kills if bool(each.property) != bool(each.bug.property)]
+    missed = [each.bug.name for each in kills if bool(each.found_by) != bool(each.bug.property)]
     _say(f"{len(kills)} bugs, not as expected: {missed}")
     return int(bool(missed))
 
@@ -95,6 +87,7 @@ def _search(options: argparse.Namespace) -> int:
                 histories=12 * len(profiles),
                 operations=50,
                 profiles=profiles,
+                seconds=max(0.0, end - time.monotonic()),
             )
             passed_over.update(found.known)
             seed, histories = seed + 1, histories + found.histories

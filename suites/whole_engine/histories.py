@@ -98,6 +98,18 @@ def states(choices: Choices) -> Config:
     return {"engine": engine, "features": ["turns", "reset"]}
 
 
+def state_drafts(choices: Choices) -> Config:
+    """Choose recurrent layers and drafts: each draft has a state of its own."""
+    base = states(choices)
+    engine = base["engine"]
+    engine["drafts"] = {"method": "eagle", "count": choices.number(1, 3)}
+    engine["blocks"] += 2 * BLOCK
+    engine["token_budget"] = choices.pick((24, 24, 48))  # some requests are left out of a step
+    engine["max_requests"] = choices.pick((6, 9))
+    base["features"].append("drafts")
+    return base
+
+
 def groups(choices: Choices) -> Config:
     """Choose several unequal groups: windows of several sizes and chunks beside full attention."""
     engine = _engine(choices)
@@ -205,7 +217,19 @@ _BREAKS = {
 PROFILES = {
     each.__name__: each
     for each in (
-        *(plain, eagle, ngram, windows, groups, states, media, embeds, sleeps, runner_v2),
+        *(
+            plain,
+            eagle,
+            ngram,
+            windows,
+            groups,
+            states,
+            state_drafts,
+            media,
+            embeds,
+            sleeps,
+            runner_v2,
+        ),
         *(tiers, tier_mixes, tier_resets, failing_loads),
         *(prefill_decode, prefill_push),
     )
@@ -216,7 +240,7 @@ PROFILES = {
 def operation(machine: EngineMachine, choices: Choices) -> tuple[str, Arguments]:
     """Choose the next operation for a machine as it stands."""
     more = (("reset",) if "reset" in machine.features else ()) + (
-        ("sleep", "wake", "wake") if "sleep" in machine.features else ()
+        ("sleep", "sleep", "wake", "wake") if "sleep" in machine.features else ()
     )
     verb = choices.pick(_VERBS + more)
     if verb == "drain" and not machine.since_drain:

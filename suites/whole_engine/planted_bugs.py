@@ -6,17 +6,20 @@ the running engine, searched for with the histories of a budget, and taken back.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import tomllib
 
+from kvproof.harness.errors import ANSWERS, TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.suites.framework import expected_failures
-from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.component_suite import Config, Counterexample
 from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.suite import on_target
 from kvproof.suites.whole_engine.choices import Choices
@@ -28,6 +31,8 @@ FOLDER = Path(__file__).parent / "planted"
 HISTORIES, OPERATIONS = 200, 50
 """Of budget `pr`."""
 CALL_TIMEOUT_S = 120.0
+RELEASE = "vllm-engine==0.33.0"
+"""The release whose lines the catalogue names."""
 
 
 class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,12 +68,47 @@ class Kill:
     """Result for one bug."""
 
     bug: Bug
-    property: str = ""
-    sentence: str = ""
+    failure: Counterexample | None = None
+    """Shrunk."""
+    died: TargetDied | None = None
+    """Only a hang is the bug's: what the engine raises is a failure, not a death."""
     seconds: float = 0.0
     histories: int = 0
-    length: int = 0
-    """Operations of the failing history, shrunk."""
+
+    @property
+    def found_by(self) -> str:
+        """The property that found it; empty: none did."""
+        if self.died:
+            return ANSWERS
+        return self.failure.violation.property if self.failure else ""
+
+    @property
+    def sentence(self) -> str:
+        """What was wrong."""
+        if self.died:
+            return str(self.died)
+        return self.failure.violation.sentence if self.failure else ""
+
+    @property
+    def length(self) -> int:
+        """Operations of the failing history."""
+        return len(self.failure.history.operations) if self.failure else 0
+
+
+def chosen(pattern: str) -> list[Bug]:
+    """Return bugs whose name or mechanism matches one of the globs. Raises UsageError."""
+    globs = re.split(r"\s*[,|]\s*", pattern.strip()) if pattern.strip() else ["*"]
+    found = [
+        bug
+        for bug in catalogue()
+        if any(fnmatchcase(bug.name, g) or fnmatchcase(bug.mechanism, g) for g in globs)
+    ]
+    if not found:
+        raise UsageError(
+            f"no planted bug matches --only {pattern!r}",
+            "name bugs or mechanisms, for example --only 'window_*,connectors'",
+        )
+    return found
 
 
 def catalogue() -> list[Bug]:
@@ -90,11 +130,15 @@ def hunt(
     *,
     seed: int = 1,
     histories: int = HISTORIES,
+    operations: int = OPERATIONS,
     seconds: float = 60.0,
     profiles: Sequence[Callable[[Choices], Config]] = tuple(PROFILES.values()),
     cut: float = 8.0,
 ) -> Iterator[Kill]:
-    """Plant each bug, search for it, take it back. Raises TargetDied, also for harness faults."""
+    """Plant each bug, search for it, take it back. Raises TargetDied, also for harness faults.
+
+    A hang is a find; the engine is started again after it.
+    """
     ask = partial(_ask, handle, handle.profile.component_suites[SUITE.name])
     suite = on_target(SUITE, handle)._replace(known=known_failures(handle))
     for bug in bugs:
@@ -103,22 +147,15 @@ def hunt(
             suite,
             seed=seed,
             histories=histories,
-            operations=OPERATIONS,
+            operations=operations,
             seconds=seconds,
             profiles=profiles,
         )
-        failure = found.failure and cut_down(suite, found.failure, seconds=cut)
-        if found.died:
+        if found.died and found.died.kind != "hang":
             raise found.died
+        failure = found.failure and cut_down(suite, found.failure, seconds=cut)
         ask(("clear", {}))
-        yield Kill(
-            bug,
-            property=failure.violation.property if failure else "",
-            sentence=failure.violation.sentence if failure else "",
-            seconds=found.seconds,
-            histories=found.histories,
-            length=len(failure.history.operations) if failure else 0,
-        )
+        yield Kill(bug, failure, found.died, found.seconds, found.histories)
 
 
 def known_failures(handle: Handle, *, version: str = "") -> tuple[Known, ...]:
@@ -139,7 +176,7 @@ def table(kills: Sequence[Kill]) -> list[str]:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for each in kills:
-        found = f"`{each.property}`" if each.property else f"not found: {_fate(each.bug)}"
+        found = f"`{each.found_by}`" if each.found_by else f"not found: {_fate(each.bug)}"
         lines.append(
             f"| {each.bug.name}: {each.bug.story} | {each.bug.mechanism} | {found} | "
             f"{each.seconds:.1f} | {each.histories} | {each.length or ''} |"

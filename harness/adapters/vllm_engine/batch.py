@@ -18,7 +18,7 @@ from vllm.v1.utils import CpuGpuBuffer
 from vllm.v1.worker.gpu_input_batch import InputBatch
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-from kvproof.harness.adapters.vllm_engine import releases
+from kvproof.harness.adapters.vllm_engine import releases, states
 from kvproof.harness.adapters.vllm_engine.requests import adapter_of, media_of, token_of
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.whole_engine.content import FIRST_TOKEN
@@ -62,6 +62,12 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
         self.discard_request_mask = _buffer(rows, torch.bool)
         self.input_batch = _input_batch(self, specs, sizes, rows, scheduler.max_num_batched_tokens)
         self._states = [isinstance(spec, MambaSpec) for spec in specs]
+        self.states: states.States | None = None
+        if any(self._states) and states.driven():
+            groups = [group for group, state in enumerate(self._states) if state]
+            self.states = states.States(
+                self, groups, specs[groups[0]], lambda: _buffer(rows, torch.int64)
+            )
         self.counts: Callable[[], Mapping[str, int]] = dict
         """Request -> tokens that the device sampled for it in the launch before."""
 
@@ -90,6 +96,12 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
             ),
         )
         correction: Callable[[], None] | None = self._update_states(host)
+        self._optimistic = self.input_batch.num_computed_tokens_cpu
+        if correction is not None and self.states is not None:
+            # states are copied by counts that are right, samples discarded by those before
+            self._optimistic = self._optimistic.copy()
+            correction()
+            return None
         return correction
 
     def held(self) -> int:
@@ -98,6 +110,8 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
 
     def without_rows(self) -> list[Callable[[], None]]:
         """Return what a step that computes nothing runs on the device."""
+        if self.states is not None:
+            self.states.skip()
         return []
 
     @property
@@ -114,7 +128,15 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
         before: Sequence[Callable[[], None]],
     ) -> Launch:
         """Launch a step."""
-        return device.launch(self._rows(output, owned, kernel_tables), before)
+        if self.states is None:
+            return device.launch(self._rows(output, owned, kernel_tables), before)
+        self.states.prepare(output)
+        rows = self._rows(output, owned, kernel_tables)
+        groups = range(len(self._states))
+        tables = [[row.groups[group].table for row in rows] for group in groups]
+        copies = [*before, *self.states.before(device, tables)]
+        after = self.states.after(device, rows, tables) if self.num_spec_tokens else None
+        return device.launch(rows, copies, after=after)
 
     def _rows(
         self,
@@ -132,6 +154,7 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
             kernel_tables(group, table.get_device_tensor(len(counts))).numpy().astype(np.int64)
             for group, table in enumerate(batch.block_table.block_tables)
         ]
+        drafts = output.scheduled_spec_decode_tokens
         fresh = {each.req_id for each in output.scheduled_new_reqs}
         fresh |= set(output.scheduled_cached_reqs.resumed_req_ids)
         offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -144,11 +167,16 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
                     tables[group][index],
                     _NONE if self._states[group] else _slots(table, first, last),
                     blocks[group] if group < len(blocks) else (),
+                    *self._places(group, index, len(drafts.get(name, ()))),
                 )
                 for group, table in enumerate(batch.block_table.block_tables)
             )
             found.append(self._row(output, index, name, int(starts[index]), groups, fresh))
         return found
+
+    def _places(self, group: int, index: int, drafts: int) -> tuple[Any, ...]:
+        kept = self.states if self._states[group] else None
+        return () if kept is None else kept.places(index, drafts)
 
     def _map_slots(self, counts: Any, starts: Any) -> None:
         query = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
@@ -176,7 +204,7 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
         if before is not None and self.use_async_scheduling:
             tokens[count - 1 - drafts :] = [OWN] * (1 + drafts)
         # `discard_request_mask` of the runner's `_prepare_inputs`
-        samples = start + count >= state.num_tokens
+        samples = self._optimistic[index] + count >= state.num_tokens
         self.discard_request_mask.np[index] = not samples
         corrected = self.use_async_spec_decode and before is not None
         return Row(

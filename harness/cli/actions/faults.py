@@ -16,6 +16,7 @@ from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.output import standard_output, table_of
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.records.events import HarnessFault, Skipped
 from kvproof.harness.records.fault_events import FaultJudged, FaultsConcluded, FaultsStarted
 from kvproof.reports.values.text import plural
@@ -27,7 +28,10 @@ from kvproof.suites.faults.worker_pool import (
     WorkerCrashed,
     judge_faults,
 )
+from kvproof.suites.framework.suite import SUBJECT
 from kvproof.suites.runner.registry import component
+from kvproof.suites.whole_engine import faults as in_an_engine
+from kvproof.suites.whole_engine import planted_bugs
 
 Budget = Literal["pr", "nightly"]
 ALLOWED: dict[Budget, float] = {"pr": 0.05, "nightly": 0.0}
@@ -37,6 +41,7 @@ _INSTALL = 'pip install "kvproof[gpu]"'
 
 def faults(
     *,
+    target: str,
     budget: Budget,
     only: str,
     workers: int,
@@ -48,9 +53,16 @@ def faults(
 
     Raises UsageError before anything runs if the options are invalid.
     """
-    wanted = chosen(only)
     if workers < 1:
         raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
+    if target != SUBJECT:
+        if workers > 1 or limit:
+            raise UsageError(
+                f"--workers and --limit are for faults of the reference, not of {target!r}",
+                "leave them out: one process of the engine judges all its faults",
+            )
+        return _of_an_engine(target, budget=budget, only=only, seed=seed, output=output)
+    wanted = chosen(only)
     limit = limit or ("20m" if budget == "pr" else "3h")
     most = seconds(limit)
     config = {"budget": budget, "only": only, "limit": limit}
@@ -64,8 +76,50 @@ def faults(
     return active.exit_code
 
 
-def print_catalogue(only: str) -> None:
+def _of_an_engine(
+    target: str, *, budget: Budget, only: str, seed: int | None, output: Path | None
+) -> int:
+    wanted = _planted_in(target, only)
+    ran = [bug for bug in wanted if not bug.unseen]
+    allowed = math.floor(ALLOWED[budget] * len(ran))
+    config = {"target": target, "budget": budget, "only": only}
+    with (
+        open_handle(target) as handle,
+        run_directory("faults", config=config, output=output, seed=seed) as active,
+    ):
+        events = [event for event in active.earlier if isinstance(event, FaultJudged)]
+        done = {event.fault for event in events}
+        active.write(FaultsStarted(budget=budget, planned=len(wanted), allowed=allowed))
+        for bug in (each for each in wanted if each.unseen and each.name not in done):
+            active.write(in_an_engine.judged(bug))
+        left = [bug for bug in ran if bug.name not in done]
+        for event in in_an_engine.judge(
+            handle, left, active.writer.write_file, budget=budget, seed=seed
+        ):
+            active.write(event)
+            events.append(event)
+            active.status("faults", target, len(events), len(ran))
+        active.write(conclude(events, allowed=allowed, expected=len(ran)))
+    return active.exit_code
+
+
+def _planted_in(target: str, only: str) -> list[planted_bugs.Bug]:
+    if target != planted_bugs.RELEASE:
+        raise UsageError(
+            f"no faults are known for {target!r}",
+            f"they are planted in the reference, and in {planted_bugs.RELEASE}",
+        )
+    return planted_bugs.chosen(only)
+
+
+def print_catalogue(only: str, target: str = SUBJECT) -> None:
     """Print the chosen faults. Raises UsageError for a name that fits none."""
+    if target != SUBJECT:
+        table = table_of("fault", "mechanism", "module", "what is wrong")
+        for bug in _planted_in(target, only):
+            table.add_row(*map(escape, (bug.name, bug.mechanism, bug.module, bug.story)))
+        standard_output().print(table)
+        return
     table = table_of("fault", "mechanism", "kind", "modelled on", "what is wrong")
     for fault in chosen(only):
         cells = (fault.name, fault.mechanism, fault.kind, " ".join(fault.bugs), fault.story)

@@ -12,6 +12,7 @@ from kvproof.harness.errors import Exit
 
 def faults(
     *,
+    target: str = "reference",
     budget: Literal["pr", "nightly"] = "pr",
     only: str = "",
     workers: int = 1,
@@ -20,10 +21,13 @@ def faults(
     output: Annotated[Path | None, Parameter("--output")] = None,
     list_: Annotated[bool, Parameter("--list", negative="")] = False,
 ) -> int:
-    """Measure the suites: plant known bugs in the reference, one at a time.
+    """Measure the suites: plant known bugs, one at a time.
 
     Parameters
     ----------
+    target
+        Where they are planted: the reference, or the files of an engine that runs its own loop,
+        vllm-engine==0.33.0.
     budget
         pr: up to 5 % of the faults may survive. nightly: none may.
     only
@@ -43,8 +47,14 @@ def faults(
     from kvproof.harness.cli.actions import faults as action
 
     if list_:
-        action.print_catalogue(only)
+        action.print_catalogue(only, target)
         return Exit.PASS
     return action.faults(
-        budget=budget, only=only, workers=workers, seed=seed, limit=limit, output=output
+        target=target,
+        budget=budget,
+        only=only,
+        workers=workers,
+        seed=seed,
+        limit=limit,
+        output=output,
     )

@@ -16,7 +16,7 @@ from kvproof.harness.whole_engine.contract import (
     LinkedEngine,
     Output,
 )
-from kvproof.harness.whole_engine.driver import ANSWERS, Driver
+from kvproof.harness.whole_engine.driver import ANSWERS, Driver, Progress
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.linked.wire import Wire
 from kvproof.harness.whole_engine.replayed_index import ReplayedIndex
@@ -141,7 +141,7 @@ class LinkedDriver(Driver):
             if due <= self.clock.tick:
                 del self._routed[name]
                 if self.clock.now() >= self.wire.leases[name]:
-                    self.wire.broke("a request comes to the other engine after its lease")
+                    self.wire.broke("a request comes to the other engine after its lease", [name])
                 self.engine.submit(replace(self.requests[name], handover=handover))
                 self.findings.saw("a request goes on at the other engine")
 
@@ -155,9 +155,10 @@ class LinkedDriver(Driver):
         self.wire.fate, self.wire.refuses, self._pace = 0, False, "both"
         return super()._drain()
 
-    def _progress(self) -> tuple[int, ...]:
-        device = self.prefill.device
-        return (*super()._progress(), device.submitted, len(self._routed), len(self._prefilling))
+    def _progress(self) -> Progress:
+        launches, copies, others = super()._progress()
+        elsewhere = len(self._routed), len(self._prefilling)
+        return Progress(launches + self.prefill.device.submitted, copies, (*others, *elsewhere))
 
     def _check_rest(self) -> None:
         super()._check_rest()

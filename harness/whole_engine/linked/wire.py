@@ -7,7 +7,8 @@ here is ordered by a stream: another machine's network card reads and writes mem
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,7 +83,7 @@ class Wire:
     def send(self, sender: str, to: str, message: bytes) -> None:
         """Put a message under way."""
         if self.fate == DROPPED:
-            self.broke("a message between engines is lost")
+            self.broke("a message between engines is lost", self._named(message))
         self.findings.saw("a message between engines arrives twice", self.fate == TWICE)
         due = self.clock.tick + self._lateness.randint(0, self.delay)
         times = (1, 0, 2)[self.fate]
@@ -92,10 +93,21 @@ class Wire:
         """Decide which of two threads of an engine comes first."""
         return self._lateness.random() < 0.5
 
-    def broke(self, what: str, why: str = "") -> None:
-        """Note that something between the engines did not come."""
+    def broke(self, what: str, requests: Iterable[str], why: str = "") -> None:
+        """Note that something of these requests did not come to the other engine, or too late."""
         self.findings.saw(what)
-        self.findings.context["broken"] = f"{what}: {why}" if why else what
+        known = self.findings.context.get("broken", {})
+        assert isinstance(known, dict)
+        text = f"{what}: {why}" if why else what
+        self.findings.context["broken"] = {**known, **dict.fromkeys(requests, text)}
+
+    def _named(self, message: bytes) -> list[str]:
+        """Return the requests that a message names: connectors write it, each in its own way."""
+        return [
+            name
+            for name in self.leases
+            if re.search(re.escape(name.encode()) + rb"(?!\d)", message)
+        ]
 
     def take(self, to: str) -> dict[str, list[bytes]]:
         """Return what has arrived, by sender."""
@@ -103,8 +115,14 @@ class Wire:
         self._mail[to] = [each for each in mail if each[0] > self.clock.tick]
         for due, sender, message in mail:
             if due <= self.clock.tick:
+                self._note_lateness(message)
                 found.setdefault(sender, []).append(message)
         return found
+
+    def _note_lateness(self, message: bytes) -> None:
+        over = [name for name in self._named(message) if self.clock.now() >= self.leases[name]]
+        if over:
+            self.broke("a message arrives after the lease of its request", over)
 
     def promise(self, request: str, seconds: float) -> None:
         """Note that a request's blocks are held for so long from now on, at least."""
@@ -145,7 +163,7 @@ class Wire:
             target.device.losses.requests.add(request)
         self.findings.saw("blocks go from one engine to the other")
         if lost:
-            self.broke("a copy between engines fails in part")
+            self.broke("a copy between engines fails in part", [request])
         transfer = target.device.transfer(
             run, stream=f"wire {target.device.transfers.count}", ordered=False, writes=writes
         )

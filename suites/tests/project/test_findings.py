@@ -6,6 +6,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import pytest
 from kvproof.harness import adapters
 from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.environments import EngineVersion
+from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.reproduce import oplog
 from kvproof.suites.runner.replay import property_of, replay
@@ -47,6 +51,9 @@ FINDINGS = {
     "vllm_unequal_blocks_shift_a_hit": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_window_of_a_loaded_prompt_is_one_short": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_push_into_smaller_blocks_ends_the_engine": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_taken_port_hangs_the_start": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_left_out_request_loses_its_state": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_row_takes_the_count_of_another": EngineVersion("vllm-engine", "0.33.0"),
     "lmcache_partly_null_chunk_is_served": EngineVersion("lmcache", "0.5.6"),
     "lmcache_left_window_in_a_shared_object": EngineVersion("lmcache", "0.5.6"),
     "lmcache_retrieve_writes_the_null_block": EngineVersion("lmcache", "0.5.6"),
@@ -83,16 +90,30 @@ def test_a_finding_is_described_and_listed(name: str) -> None:
 HISTORIES = sorted(FOLDER.glob("*/history.json"))
 
 
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[EngineVersion], Handle]]:
+    """Each engine is started once."""
+    with ExitStack() as stack:
+
+        @cache
+        def handle(engine: EngineVersion) -> Handle:
+            logs = tmp_path_factory.mktemp("logs")
+            return stack.enter_context(open_handle(str(engine), log_directory=logs))
+
+        yield handle
+
+
 @pytest.mark.slow(reason="runs an installed engine")
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda path: path.parent.name)
-def test_a_history_breaks_the_property_of_its_page(history: Path, tmp_path: Path) -> None:
+def test_a_history_breaks_the_property_of_its_page(
+    history: Path, opened: Callable[[EngineVersion], Handle]
+) -> None:
     log = oplog.load(history)
     page = (history.parent / "README.md").read_text()
     assert f"`{log.property}`" in page
     assert "`history.json`" in page
     skip_without(FINDINGS[history.parent.name])
-    with open_handle(str(FINDINGS[history.parent.name]), log_directory=tmp_path) as handle:
-        again = replay(handle, history)
+    again = replay(opened(FINDINGS[history.parent.name]), history)
     assert (again.outcome, property_of(again)) == ("FAILED", log.property), again.message
 
 

@@ -70,7 +70,7 @@ def test_a_copy_that_loses_a_block_fails_and_tells_nobody(ends: Ends) -> None:
     assert (ends.received[3] == 7).all()
     assert not (ends.received[2] == 7).any()
     assert ends.told == []
-    assert ends.findings.context["broken"] == "a copy between engines fails in part"
+    assert ends.findings.context["broken"] == {"r": "a copy between engines fails in part"}
 
 
 def test_blocks_that_are_freed_too_early_are_found(ends: Ends) -> None:

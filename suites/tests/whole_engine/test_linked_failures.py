@@ -10,6 +10,7 @@ from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.mechanisms import vllm_engine as known
 from kvproof.suites.mechanisms.failed import Failed
 
+LOST = {"r0": "a message is lost"}
 WAITS = "after 80 more steps, 80 of them without progress, {'r0': 'waiting_for_remote_kvs'} has"
 KEPT = (
     "13 of 13 blocks can be handed out and {'recving metadata of the connector': 2} is left, with"
@@ -38,10 +39,13 @@ def failed(
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (failed(WAITS, broken="a message is lost"), True),
+        (failed(WAITS, broken=LOST), True),
         (failed(WAITS), False),
-        (failed(WAITS, "nixl_pull_both_fail", broken="a message is lost"), False),
-        (failed(WAITS.replace("_for_remote_kvs", ""), broken="a message is lost"), False),
+        (failed(WAITS, broken={"r1": "a message is lost"}), False),
+        (failed(WAITS.replace("}", ", 'r1': 'waiting'}"), broken=LOST), True),
+        (failed(WAITS.replace("}", ", 'r1': 'running'}"), broken=LOST), False),
+        (failed(WAITS, "nixl_pull_both_fail", broken=LOST), False),
+        (failed(WAITS.replace("_for_remote_kvs", ""), broken=LOST), False),
     ],
 )
 def test_a_push_that_does_not_come(found: Failed, *, expected: bool) -> None:
@@ -80,9 +84,22 @@ def test_a_window_that_is_one_short() -> None:
 def test_unequal_blocks() -> None:
     own = failed(OTHER + "it holds position 8 of r0; 18 of 35")
     assert known.unequal_blocks_shift_a_hit(own)
+    for near in ("position 16", "position 24", "position 4", "position 0"):
+        assert not known.unequal_blocks_shift_a_hit(failed(OTHER + f"it holds {near} of r0; 18"))
     own.config["engine"]["peer"]["block_size"] = 16
     assert not known.unequal_blocks_shift_a_hit(own)
     assert not known.unequal_blocks_shift_a_hit(failed(OTHER + "its load had failed"))
+
+
+@pytest.mark.parametrize(
+    ("copies", "connector", "expected"),
+    [(61, "simple_lazy", True), (60, "simple_lazy", False), (61, "simple", False)],
+)
+def test_an_engine_that_stores_for_ever(copies: int, connector: str, *, expected: bool) -> None:
+    sentence = "after 3000 more steps, 0 of them without progress, the engine has not ended"
+    found = failed(sentence, connector, "drain", copies_since_a_launch=copies)
+    found.config["engine"]["blocks"] = 60
+    assert known.idle_engine_stores_for_ever(found) == expected
 
 
 def test_a_read_after_the_lease() -> None:

@@ -7,8 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.harness.adapters.refusals import WithoutBlocks
+from kvproof.harness.contract.profile import Profile
+from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.handles import InProcessHandle
+from kvproof.harness.reproduce import oplog
+from kvproof.harness.whole_engine.job import Job
 from kvproof.harness.whole_engine.planting import Planted, Unfit
-from kvproof.suites.whole_engine.planted_bugs import catalogue
+from kvproof.suites.tests.cli.cli_kit import kvproof
+from kvproof.suites.tests.whole_engine.toy_engine import driver
+from kvproof.suites.whole_engine import faults
+from kvproof.suites.whole_engine.histories import eagle, plain
+from kvproof.suites.whole_engine.planted_bugs import Bug, catalogue, chosen
 from kvproof.suites.whole_engine.properties import PROPERTIES
 
 SOURCE = """\
@@ -80,3 +90,81 @@ def test_a_bug_is_in_the_running_code_until_it_is_taken_back(module, old, new, c
 def test_a_bug_that_does_not_fit_is_refused(module, old, message):
     with pytest.raises(Unfit, match=message):
         Planted().plant("victim_of_planting", old, "pass")
+
+
+JOB = Job(driver)
+TOY = "kvproof.suites.tests.whole_engine.toy_engine"
+
+
+def engine(arguments):
+    return {"answers": [JOB.call(verb, keywords) for verb, keywords in arguments["calls"]]}
+
+
+def make_target(_):
+    return WithoutBlocks(
+        Profile(
+            engine="toy-loop",
+            version="1",
+            block_sizes=(4,),
+            blocks=False,
+            component_suites={"engine": f"{__name__}:engine"},
+            unsupported={"blocks": "its loop decides"},
+        )
+    )
+
+
+def test_a_planted_bug_is_judged_like_a_fault_and_taken_back(tmp_path):
+    kept = 'if self.fault != "reset_keeps":'
+    name = "nothing_is_read_across_a_change_of_weights"
+    bugs = [
+        Bug(name="a", story="s", module=TOY, old=kept, new="if False:", property=name),
+        Bug(name="b", story="s", module=TOY, old=kept, new="if True:", survives="it is none"),
+    ]
+    with InProcessHandle("toy", make_target) as handle:
+        found, none = faults.judge(
+            handle,
+            bugs,
+            lambda path, data: (tmp_path / Path(path).name).write_bytes(data),
+            budget="debug",
+            seed=None,
+            profiles=(plain, eagle),
+        )
+    assert (found.outcome, found.kill.property, found.expected) == ("killed", name, name)
+    assert found.kind == "soundness"
+    assert found.shadow == found.kill
+    assert 0 < found.kill.cases <= 25
+    assert 0 < found.kill.size < 20
+    log = oplog.load(tmp_path / "a.json")
+    assert (log.property, len(log.operations)) == (name, found.kill.size)
+    assert (none.outcome, none.cases, none.reason) == ("survived", 25, "it is none")
+
+
+def test_names_and_mechanisms_choose_bugs():
+    assert [bug.name for bug in chosen("offload_flush_is_skipped")] == ["offload_flush_is_skipped"]
+    assert {bug.mechanism for bug in chosen("connectors, prefill*")} == {
+        "connectors",
+        "prefill and decode",
+    }
+    assert chosen("") == catalogue()
+    with pytest.raises(UsageError, match="no planted bug matches --only 'nothing'"):
+        chosen("nothing")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--target", "vllm==0.33.0"), "no faults are known for 'vllm==0.33.0'"),
+        (("--target", "vllm-engine==0.33.0", "--workers", "2"), "--workers and --limit are for"),
+    ],
+)
+def test_what_cannot_be_planted_is_refused(options, message, tmp_path):
+    done = kvproof("faults", *options, cwd=tmp_path)
+    assert done.code == 2
+    assert message in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_bugs_of_an_engine_are_listed(tmp_path):
+    done = kvproof("faults", "--target", "vllm-engine==0.33.0", "--list", cwd=tmp_path)
+    assert done.code == 0
+    assert "half_awake_is_awake" in done.out

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from kvproof.harness.adapters.vllm_engine.nixl import agent
@@ -22,6 +24,7 @@ ASK: dict[str, Any] = {
 """What a router sends to the engine that prefills."""
 _FIRST = (0, 33)
 _HOST = "127.0.0.1"
+_PORTS = (10_000, 32_000)
 _PUSH_TIMEOUT_S = 40
 """After which the engine that decodes gives a write up that has not come; by default 480."""
 
@@ -36,9 +39,7 @@ def settings(mode: str, role: str, policy: str) -> dict[str, Any]:
     if tuple(map(int, __version__.split(".")[:2])) < _FIRST:
         raise ValueError(f"vLLM {__version__}: two engines are driven from 0.33 on")
     envs.disable_envs_cache()  # it would keep the first engine's port
-    with socket.socket() as free:
-        free.bind((_HOST, 0))
-        port = free.getsockname()[1]
+    port = _free_port()
     os.environ["VLLM_NIXL_SIDE_CHANNEL_HOST"] = _HOST
     os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(port)
     return {
@@ -52,6 +53,18 @@ def settings(mode: str, role: str, policy: str) -> dict[str, Any]:
             **({"push_registration_timeout": _PUSH_TIMEOUT_S} if mode == "push" else {}),
         },
     }
+
+
+def _free_port() -> int:
+    """Return a port that nobody has; a start with a taken one would hang.
+
+    It lies below those that the system gives to connections, which come and go meanwhile.
+    """
+    while True:
+        port = random.SystemRandom().randrange(*_PORTS)
+        with socket.socket() as free, suppress(OSError):
+            free.bind((_HOST, port))
+            return port
 
 
 class Handshakes:
@@ -135,7 +148,7 @@ class NixlWorker:
         count, errors = self.handshakes.run(refused=self.wire.refuses)
         self.wire.findings.saw("engines exchange their addresses", count > len(errors))
         for error in errors:
-            self.wire.broke("a handshake fails", error)
+            self.wire.broke("a handshake fails", requests, error)
             self._end.device.losses.requests.update(requests)
         self.write()
 
