@@ -81,7 +81,7 @@ parity: $(VENV)/.hf  ## does cache reuse change what real model families compute
 	OMP_NUM_THREADS=1 $(BIN)/python -m examples.parity $(ARGS)
 
 eval: $(VENV)/.eval  ## does reuse cost answers? synthetic LongBench v2 through OpenCompass; goes on if killed
-eval-quick: $(VENV)/.eval  ## the same with 32 short samples, in 3 minutes
+eval-quick: $(VENV)/.eval  ## the same with 32 short samples, in 4 minutes
 eval-quick: ARGS += --quick
 eval eval-quick:
 	@test -f $(MODEL)/config.json || { \

@@ -26,6 +26,7 @@ from kvproof.eval.divergence.prompts import TEXTS, Document, Text, cut, document
 from kvproof.eval.divergence.records import Lost, Measured, Options, Pass, Record, Role, Served
 from kvproof.eval.run.config import Configuration, EvalConfig, Server
 from kvproof.eval.run.server import Serving, key_of, serving
+from kvproof.eval.run.weights import weights_digest
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.supervised import Died
 
@@ -106,6 +107,7 @@ def _other(found: _Run, one: Configuration, sink: Sink, *, control: bool) -> Non
 class _Run:
     def __init__(self, plan: Plan, options: Options, sink: Sink) -> None:
         self._plan, self._options, self._sink = plan, options, sink
+        self._weights = weights_digest(plan.config.model)
         self._expected: dict[Key, Answer] = {}
         self._documents: list[Document] = []
         self._salts = itertools.count()
@@ -135,6 +137,8 @@ class _Run:
             Served(
                 configuration=one.name, role=role, url=found.url, model=model,
                 abilities=client.learn(), command=found.command,
+                engine=f"{found.engine} {found.version}".strip(),
+                weights=self._weights,
             )
         )  # fmt: skip
         return client

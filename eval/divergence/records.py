@@ -56,6 +56,10 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, tag="server", tag_field=
     model: str
     abilities: Abilities
     command: tuple[str, ...] = ()
+    engine: str = ""
+    """Its name and version as the server reports them; empty if it does not."""
+    weights: str = ""
+    """Digest of the model's weights; empty if they are not on this machine."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field="record"):

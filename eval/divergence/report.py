@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -103,11 +104,14 @@ def sentences(summary: Summary) -> list[str]:
 
 
 def _server(served: Served) -> str:
+    engine = f"{served.engine}, " if served.engine else ""
+    return f"{served.configuration} ({served.role}): {engine}{served.model}, {_gives(served)}"
+
+
+def _gives(served: Served) -> str:
     able = served.abilities
     top = "no log-probabilities" if able.top is None else f"the {able.top} likeliest tokens"
-    ids = "token ids" if able.token_ids else "texts"
-    command = f"; {' '.join(served.command)}" if served.command else ""
-    return f"{served.configuration} ({served.role}): {served.model}, {top}, {ids}{command}"
+    return f"{top}, {'token ids' if able.token_ids else 'texts'}"
 
 
 def findings(summary: Summary) -> Iterator[str]:
@@ -152,6 +156,19 @@ def tables(summary: Summary) -> list[Table]:
         if row.worst:
             found.append(_worst(row))
     return [each for each in found if each.rows]
+
+
+def _measured(summary: Summary) -> Table:
+    head = ("server", "role", "engine", "model", "SHA-256 of the weights", "gives", "started as")
+    rows = tuple(
+        tuple(one_line(clean(cell)) for cell in (
+            each.configuration, each.role, each.engine or "not reported", each.model,
+            each.weights or "not on this machine", _gives(each),
+            shlex.join(each.command) or each.url,
+        ))
+        for each in summary.servers
+    )  # fmt: skip
+    return Table("What was measured", head, rows, len(head))
 
 
 def _rows(summary: Summary) -> Table:
@@ -229,7 +246,7 @@ def markdown(summary: Summary) -> str:
     lines += [f"**{summary.verdict}**: {escaped(verdict_sentence(summary))}", ""]
     lines += [f"- {escaped(finding)}" for finding in findings(summary)]
     lines += ["", *(f"- {escaped(each)}" for each in sentences(summary))]
-    for table in tables(summary):
+    for table in (*tables(summary), _measured(summary)):
         lines += markdown_table(table)
     return "\n".join([*lines, ""])
 
@@ -242,6 +259,6 @@ def html(summary: Summary) -> str:
         verdict=verdict_sentence(summary),
         findings=list(findings(summary)),
         sentences=sentences(summary),
-        tables=tables(summary),
+        tables=[*tables(summary), _measured(summary)],
         logs=[(each.configuration, clean(each.log)) for each in summary.lost if each.log],
     )

@@ -66,7 +66,7 @@ def longbench_v2(
     output
         Directory of the run's records and reports; the same command resumes it.
     quick
-        32 short synthetic samples instead of 48: 3 minutes with the probe model.
+        32 short synthetic samples instead of 48: 4 minutes with the probe model.
     skip_bad_rows
         Leave out rows of --data that are not as published, with a note in the report.
 

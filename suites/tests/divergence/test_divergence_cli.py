@@ -53,7 +53,9 @@ def test_one_server_recomputes_under_salts_and_passes(tmp_path: Path) -> None:
     assert row["whole"]["places"] == 84 * 4
     page = (tmp_path / "run" / "report.html").read_text()
     assert "with 95 % confidence fewer than" in page
-    assert "| hit |" in (tmp_path / "run" / "report.md").read_text()
+    text = (tmp_path / "run" / "report.md").read_text()
+    assert "| hit |" in text
+    assert f"| not on this machine | the 5 likeliest tokens, token ids | {url} |" in text
     salts = {each.get("cache_salt") for each in script.seen}
     assert len(salts) > 100  # none is used twice
 
