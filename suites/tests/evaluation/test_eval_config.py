@@ -131,6 +131,7 @@ def test_there_are_ready_made_files() -> None:
         "checkpoints",
         "divergence",
         "divergence_faults",
+        "divergence_vllm",
         "faults",
         "kernel_block",
         "mrcr",
@@ -155,6 +156,12 @@ def test_ready_made_files_start_commands_that_exist(path: Path) -> None:
             assert line[1:3] == ["-m", "kvproof.suites.faults.eval_server"]
             assert line[3] in FAULTS
             line = ["kvproof", *line[4:]]
+        if path.stem.endswith("vllm"):
+            switch = (
+                "--enable-prefix-caching" if each.prefix_cache else "--no-enable-prefix-caching"
+            )
+            assert (line[:3], line[-1]) == (["vllm", "serve", "m"], switch)
+            continue
         assert Path(line[0]).name == "kvproof"
         assert line[1] == "serve"
         _, bound, _ = app.parse_args(line[2:], exit_on_error=False, print_error=False)
