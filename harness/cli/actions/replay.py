@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import OwnTargets
 from kvproof.harness.records.below import files_below
 from kvproof.harness.records.events import Skipped
+from kvproof.harness.records.run_directory import read_manifest
 from kvproof.harness.reproduce import oplog
 from kvproof.suites.framework.suite import ELSEWHERE, SUBJECT
 from kvproof.suites.runner.levels import catalogue
@@ -38,7 +39,8 @@ def replay_logs(
     """Replay op logs, each on its own target unless some are named; returns the exit code."""
     logs = [(path, _subject(path, targets)) for path in _op_logs(paths)]
     wanted = list(dict.fromkeys(spec for _, subject in logs for spec in targets or [subject]))
-    config = {"op_logs": [str(path) for path, _ in logs], "targets": wanted, **own.recorded()}
+    names = [str(path.resolve()) for path, _ in logs]  # `runs/latest` names another run from now on
+    config = {"op_logs": names, "targets": wanted, **own.recorded()}
     with ExitStack() as stack:
         handles = dict(zip(wanted, open_all(wanted, stack, own), strict=True))
         active = stack.enter_context(run_directory("replay", config=config, output=output))
@@ -110,7 +112,8 @@ def _op_logs(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += (p for p in files_below(path, "*.json") if p.name != "run.json")
+            own = [p for p in files_below(path, "*.json") if p.name != "run.json"]
+            found += own or _replayed(path)
         else:
             found.append(path)
     if not found:
@@ -119,3 +122,12 @@ def _op_logs(paths: Sequence[Path]) -> list[Path]:
             f"no op log in {names}", "name a run's directory with failures, or op log files"
         )
     return found
+
+
+def _replayed(folder: Path) -> list[Path]:
+    """Return the op logs that the run of a folder has replayed; none if it is no such run."""
+    with suppress(UsageError):
+        names = read_manifest(folder).config.get("op_logs")
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return [Path(name) for name in names]
+    return []

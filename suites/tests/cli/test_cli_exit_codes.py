@@ -65,7 +65,8 @@ def test_1_a_broken_target_fails_and_its_failure_can_be_replayed(tmp_path: Path)
     again = here("replay", "record", "--target", FAULT, "--output", "again", cwd=tmp_path)
     assert again.code == 1
     assert _outcomes(tmp_path / "again") == ["FAILED"] * len(failures)
-    fixed = here("replay", "record", "--target", "reference", "--output", "fixed", cwd=tmp_path)
+    # a run that replayed: the logs that it replayed, wherever `runs/latest` points now
+    fixed = here("replay", "again", "--target", "reference", "--output", "fixed", cwd=tmp_path)
     assert fixed.code == 0
     assert _outcomes(tmp_path / "fixed") == ["PASS"] * len(failures), "it never failed there"
 
