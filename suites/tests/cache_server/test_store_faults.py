@@ -143,9 +143,16 @@ def test_the_cache_server_passes_and_everything_is_seen():
     sees_everything(SUITE)
 
 
+RARE = (
+    "a clear clears every namespace",
+    "a reservation of the old server is committed to the new one",
+)
+"""7 and 6 s of CPU time until they are found."""
+
+
 @pytest.mark.parametrize(
     "fault",
-    one_in(4, FAULTS, reason="finds planted faults by exploration"),
+    one_in(4, FAULTS, reason="finds planted faults by exploration", but=RARE),
     ids=lambda fault: fault.story,
 )
 def test_a_planted_fault_falls_to_its_property(fault):

@@ -171,9 +171,13 @@ def _config(draw, fixed):
     return drawn | ({"partial_blocks": False} if "groups" in fixed else {}) | fixed
 
 
+RARE = ("object_key_without_epoch",)
+"""4 s of CPU time until it is found."""
+
+
 @pytest.mark.parametrize(
     "fault",
-    one_in(4, FAULTS, reason="finds planted faults by exploration"),
+    one_in(4, FAULTS, reason="finds planted faults by exploration", but=RARE),
     ids=lambda fault: fault.story,
 )
 def test_a_planted_fault_is_seen_by_its_property(fault):
