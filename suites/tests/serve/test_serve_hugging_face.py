@@ -284,7 +284,11 @@ def test_the_attention_reaches_the_model(folder: Path, monkeypatch: pytest.Monke
 # --- images ---
 
 
-SEEING = ("gemma3_vl", "qwen3_vl", "qwen2_5_vl")
+SEEING = (
+    "gemma3_vl",
+    pytest.param("qwen3_vl", marks=pytest.mark.slow(reason="a server with a torch model")),
+    pytest.param("qwen2_5_vl", marks=pytest.mark.slow(reason="a server with a torch model")),
+)
 """Images of one size; patches with a deep stack; windows of patches."""
 
 
