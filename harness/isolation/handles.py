@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -48,6 +49,10 @@ class Handle(Protocol):
     @property
     def python(self) -> str:
         """Version of the Python that the engine runs on."""
+
+    @property
+    def engine_seconds(self) -> float:
+        """Time until the answers to all verbs so far, the way to a worker and back included."""
 
     def create(self, config: TargetConfig) -> Target:
         """Replace the current target. Raises TargetDied(`start`)."""
@@ -115,6 +120,7 @@ class InProcessHandle:
         self.python = platform.python_version()
         self._make = factory
         self._target: Target | None = None
+        self.engine_seconds = 0.0
 
     @cached_property
     def profile(self) -> Profile:
@@ -136,8 +142,10 @@ class InProcessHandle:
             if target is self._target:
                 self._close_target()
             return None
+        began = time.perf_counter()
         with _verdict("crash"):
             answer = getattr(target, verb)(*arguments, **keywords)
+        self.engine_seconds += time.perf_counter() - began
         return _as_written(verb, answer, ANSWERS[verb])
 
     def run_job(self, job: str, arguments: dict[str, Any], *, timeout: float) -> dict[str, Any]:  # noqa: ARG002 - nothing can interrupt this process

@@ -102,6 +102,7 @@ class WorkerHandle:
         self._call_timeout = call_timeout
         self._start_timeout = start_timeout
         self._slowest = 0.0
+        self.engine_seconds = 0.0
         self._hurried = False
         self._process: WorkerProcess | None = None
         self._hello: _Hello | None = None
@@ -164,7 +165,11 @@ class WorkerHandle:
             return None if gone else self._call("close", (), {}, self._limit)
         if gone:
             raise RuntimeError(f"{verb} on a target of {self.name} that was closed or replaced")
-        return self._call(verb, arguments, keywords, self._limit)
+        began = time.perf_counter()
+        try:
+            return self._call(verb, arguments, keywords, self._limit)
+        finally:
+            self.engine_seconds += time.perf_counter() - began
 
     @property
     def _limit(self) -> float:

@@ -141,6 +141,8 @@ class Exercised(Event, tag="exercised", frozen=True, kw_only=True):
     hit_blocks: dict[str, int] = {}
     """Histogram of hit lengths in blocks: bucket label -> admissions."""
     seconds: float
+    engine_seconds: float | None = None
+    """Those until the answers of the target; None: the suite asks no target."""
     missing: list[str] = []
     """Required situations that never occurred."""
 

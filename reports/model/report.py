@@ -216,6 +216,7 @@ def _coverage(target: str, events: Sequence[Exercised]) -> Coverage:
         suites=tuple(dict.fromkeys(event.suite for event in events)),
         test_cases=sum(event.test_cases for event in events),
         seconds=sum(event.seconds for event in events),
+        engine_seconds=sum(event.engine_seconds or 0.0 for event in events),
         operations=_added(event.operations for event in events),
         situations=_added(
             {_named(event, name): times for name, times in event.situations.items()}

@@ -188,7 +188,7 @@ def _coverage(report: Report, screen: Screen) -> None:
         hits = "" if reused is None else f"; {percent(reused)} of admissions reused blocks"
         screen.line(
             f"{entry.label}: {plural(entry.test_cases, 'test case')} in "
-            f"{duration(entry.seconds)}; {listed(done, 8)}{hits}"
+            f"{duration(entry.seconds)}{entry.pace}; {listed(done, 8)}{hits}"
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvproof.harness.records.events import BenchSummary, Failure, PropertyVerdict
+from kvproof.reports.values.text import percent, significant
 
 Tone = Literal["pass", "inconclusive", "fail"]
 
@@ -119,6 +120,17 @@ class Coverage:
     hit_blocks: Counter[str]
     missing: tuple[str, ...]
     """Required situations that some suite never reached."""
+    engine_seconds: float = 0.0
+
+    @property
+    def pace(self) -> str:
+        """Test cases a second, and the share of the time until the target's answers."""
+        if not self.seconds:
+            return ""
+        rate = f"{significant(self.test_cases / self.seconds)} a second"
+        if not self.engine_seconds:
+            return f" ({rate})"
+        return f" ({rate}, {percent(self.engine_seconds / self.seconds)} of it in the engine)"
 
     @property
     def label(self) -> str:

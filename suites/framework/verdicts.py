@@ -30,6 +30,8 @@ class Tally(Counts):
     cut: bool = False
     """So many properties failed that the search ended."""
     seconds: float = 0.0
+    engine_seconds: float = 0.0
+    """Those until the target's answers; 0: the suite does not ask the target."""
 
     def failed(self, name: str) -> bool:
         """Whether a property failed in an unexpected way, shrunk or not."""
@@ -42,6 +44,7 @@ class Tally(Counts):
         self.died = self.died or other.died
         self.interrupted = self.interrupted or other.interrupted
         self.seconds += other.seconds
+        self.engine_seconds += other.engine_seconds
 
 
 def exercised(target: str, suite: Suite, tally: Tally) -> Exercised:
@@ -54,6 +57,7 @@ def exercised(target: str, suite: Suite, tally: Tally) -> Exercised:
         situations=dict(tally.situations),
         hit_blocks=dict(tally.hits),
         seconds=tally.seconds,
+        engine_seconds=tally.engine_seconds or None,
         missing=[] if tally.interrupted else missing(suite, tally),
     )
 

@@ -212,7 +212,7 @@ class SuiteRun:
         shrinks a property; False: another worker does. Skips a suite without properties for the
         target.
         """
-        start = time.monotonic()
+        start, asked = time.monotonic(), self._handle.engine_seconds
 
         def unclaimed(name: str) -> bool:
             return name not in tally.failures and claim(name)
@@ -236,6 +236,7 @@ class SuiteRun:
         finally:
             tally.cut = len(tally.failures) >= most
             tally.seconds = time.monotonic() - start
+            tally.engine_seconds = self._handle.engine_seconds - asked
 
     def _death(
         self,
