@@ -91,6 +91,8 @@ class SpanProfile:
     span of the prompt (M3)."""
     encode: bool = False
     """`Scheduled.encode` is reported (M5)."""
+    embeddings: bool = False
+    """`Request.embedded` may be set (H1)."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,8 @@ class PolicyProfile:
     """Blocks that `evict` takes keep their place in the free order."""
     maximal: bool = True
     """The hit equals the longest valid one; False: it may be shorter."""
+    keys: bool = False
+    """Requests may have a caller's own key (H1)."""
     partial_blocks: bool = False
     """`TargetConfig.partial_blocks` may be set, for full attention without draft groups (T6).
     Partial blocks are evicted before full ones, and have no events."""
@@ -232,6 +236,7 @@ class Profile:
     index = _Read[str]("policy.index")
     evict_keeps_place = _Read[bool]("policy.evict_keeps_place")
     maximal = _Read[bool]("policy.maximal")
+    keys = _Read[bool]("policy.keys")
     partial_blocks = _Read[bool]("policy.partial_blocks")
     groups = _Read[tuple[str, ...]]("layers.groups")
     layouts = _Read[tuple[tuple[str, ...], ...]]("layers.layouts")
@@ -259,6 +264,7 @@ class Profile:
     chunks = _Read[bool]("media.chunks")
     span_budget = _Read[str]("media.budget")
     encode = _Read[bool]("media.encode")
+    embeddings = _Read[bool]("media.embeddings")
     experts = _Read[bool]("routed.rows")
     require_experts = _Read[bool]("routed.required")
     host_policies = _Read[tuple[str, ...]]("host_tier.policies")

@@ -31,6 +31,8 @@ class Namespace:
     adapter: str | None = None
     adapter_version: str | None = None
     salt: str | None = None
+    key: str | None = None
+    """A caller's own key, beside the salt."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,9 @@ class Request:
     """False: its blocks never become reusable (A2)."""
     resumed: bool = False
     """True when the request was admitted before and then preempted (V1)."""
+    embedded: int = 0
+    """So many first tokens are given as embeddings: each number stands for a row of them, and the
+    engine gets no id for it (H1). Such a request has no spans."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +256,8 @@ class CacheEvent:
     namespace: Namespace = Namespace()
     spans: tuple[Span, ...] = ()
     """Spans that begin inside the block, with positions in the request."""
+    embedded: int = 0
+    """So many first tokens of the block are given as embeddings."""
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,7 @@ class WorkerHandle:
         self._hello: _Hello | None = None
         self._profile: Profile | None = None
         self._never_started: TargetDied | None = None
+        self._prepared: list[tuple[str, dict[str, Any]]] = []
         self._calls = 0
         self._then: tuple[str, ...] = ()
         """The calls that follow the next one."""
@@ -191,6 +192,19 @@ class WorkerHandle:
         self._started()
         return cast("dict[str, Any]", self._call("job", (job, arguments), {}, timeout))
 
+    @contextmanager
+    def prepared(self, job: str, arguments: dict[str, Any]) -> Iterator[None]:
+        """Run the job in the worker, now and in each that follows it until the end.
+
+        Raises TargetDied.
+        """
+        self.run_job(job, arguments, timeout=self._start_timeout)
+        self._prepared.append((job, arguments))
+        try:
+            yield
+        finally:
+            self._prepared.clear()
+
     def close(self) -> None:
         """End the worker and every process that it started."""
         process, self._process, self._current = self._process, None, None
@@ -208,6 +222,8 @@ class WorkerHandle:
         self._open()
         if self._hello is None:
             self._greet()
+            for prepared in self._prepared:
+                self._call("job", prepared, {}, self._start_timeout)
 
     def _open(self) -> None:
         if self._never_started is not None:

@@ -34,6 +34,8 @@ class Coverage:
         self._state = state
         self._seen = state.situations.seen
         self._namespaces: set[Namespace] = set()
+        self._embedded = False
+        """Whether a prompt had embeddings."""
         self._past: list[_Past] = []
         """Requests admitted so far, oldest first."""
         self._leaving: list[Request] = []
@@ -91,11 +93,15 @@ class Coverage:
         for space in self._namespaces:
             if space != request.namespace and self._in_namespace(request, forecast, space) > own:
                 seen["a cached prompt comes back in another namespace"] += 1
+                keyed = replace(space, key=request.namespace.key) == request.namespace
+                self._saw("a cached prompt comes back under another key", keyed)
         self._namespaces.add(request.namespace)
         if own and not request.read:
             seen["a cached prefix meets a request that may not read"] += 1
         if state.not_stored and state.computed_before(state.not_stored, forecast.prints, own):
             seen["a prompt comes back that was not stored"] += 1
+        if request.embedded or self._embedded:
+            self._as_embeddings(request, own)
         if request.spans:
             same = own > request.spans[0].start
             self._saw("a cached prompt comes back with the same spans", same)
@@ -107,6 +113,21 @@ class Coverage:
             seen["an equal prompt arrives while its twin is in flight"] += 1
         if self._grouped or request.spans:
             self._groups.meets(request, forecast)
+
+    def _as_embeddings(self, request: Request, own: int) -> None:
+        """Look for equal numbers, as ids or rows, and for rows of other numbers."""
+        self._embedded = True
+        self._saw("a cached prompt comes back with equal embeddings", own and request.embedded)
+        state, count = self._state, len(request.tokens)
+        for rows in {past.request.embedded for past in self._past} - {request.embedded}:
+            prints = state.prints(replace(request, embedded=min(rows, count)))
+            more = state.hits.longest(prints, count - 1, ()) > own
+            self._saw("a cached prompt comes back as ids instead of embeddings", more)
+        for old, prints, epoch in self._past:
+            both = min(old.embedded, request.embedded) >= self._size and epoch == state.epoch
+            other = both and old.tokens[: self._size] != request.tokens[: self._size]
+            cached = other and state.hits.longest(prints, len(prints), ()) > 0
+            self._saw("a cached prompt comes back with other embeddings", cached)
 
     def _in_namespace(self, request: Request, forecast: Forecast, space: Namespace) -> int:
         state = self._state

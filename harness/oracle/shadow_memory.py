@@ -36,6 +36,8 @@ SLOT_BYTES = 16
 """Bytes of shadow per slot: content, writer, and the position that was written."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_ROW = np.int64(1 << 40)
+"""Added to the number of a row of embeddings: no id is so large."""
 
 
 def _mix(values: Fingerprints) -> Fingerprints:
@@ -55,8 +57,13 @@ _RAMP = np.arange(4_096, dtype=np.uint64) * _GOLDEN
 """The multiples of the golden number for the positions of usual prompts."""
 
 
-def terms(tokens: npt.NDArray[np.int64], first: int = 0) -> Fingerprints:
-    """Return the number that each token adds; `first` is the position of tokens[0]."""
+def terms(tokens: npt.NDArray[np.int64], first: int = 0, embedded: int = 0) -> Fingerprints:
+    """Return the number that each token adds; `first` is the position of tokens[0].
+
+    The first `embedded` tokens are rows of embeddings, which equal no id.
+    """
+    if embedded:
+        tokens = tokens + _ROW * (np.arange(len(tokens)) < embedded)
     start, stop = first + 1, first + 1 + len(tokens)
     if stop <= len(_RAMP):
         ramp = _RAMP[start:stop]
@@ -68,7 +75,7 @@ def terms(tokens: npt.NDArray[np.int64], first: int = 0) -> Fingerprints:
 @lru_cache(maxsize=1_024)
 def root(namespace: Namespace, epoch: int) -> np.uint64:
     """Return the fingerprint of the empty history."""
-    fields = (namespace.adapter, namespace.adapter_version, namespace.salt)
+    fields = (namespace.adapter, namespace.adapter_version, namespace.salt, namespace.key)
     return digest("root", *fields, epoch)
 
 
@@ -84,10 +91,11 @@ def fingerprints(
     namespace: Namespace,
     spans: Sequence[Span],
     epoch: int,
+    embedded: int = 0,
 ) -> Fingerprints:
     """Return one fingerprint per position of a request."""
     # sums wrap around on purpose: numpy warns about that for scalars, not for arrays
-    added = terms(np.asarray(tokens, dtype=np.int64))
+    added = terms(np.asarray(tokens, dtype=np.int64), embedded=embedded)
     for span in spans:
         if 0 <= span.start < len(added):  # malformed spans are judged elsewhere
             added[span.start : span.start + 1] += mark(span)

@@ -264,6 +264,7 @@ class OracleState:
             namespace=request.namespace,
             spans=request.spans,
             epoch=self.epoch if epoch is None else epoch,
+            embedded=request.embedded,
         )
 
     def forecast(self, request: Request) -> Forecast:

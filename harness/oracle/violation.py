@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from kvproof.harness.contract.target import Request
@@ -90,9 +91,12 @@ def describe_request(request: Request, stop: int) -> str:
             ("adapter", space.adapter),
             ("adapter version", space.adapter_version),
             ("salt", space.salt),
+            ("key", space.key),
         )
         if value is not None
     ]
+    if request.embedded:
+        parts.append(f"the first {min(request.embedded, stop)} as embeddings")
     parts += [f"{s.kind} {s.content!r} at {s.start}" for s in request.spans if s.start < stop]
     return ", ".join(parts)
 
@@ -111,14 +115,19 @@ def cause(mismatch: Mismatch, reader: Request, epoch: int, group: int = 0) -> st
         return "nothing_is_read_before_it_is_written"
     if writer.group != group:
         return "groups_never_share_blocks"
-    same_tokens = (
-        mismatch.written_as == mismatch.position
-        and writer.request.tokens[:stop] == reader.tokens[:stop]
-    )
-    if not same_tokens:
+    written = writer.request
+    if mismatch.written_as != mismatch.position:
         return "reads_return_own_content"
+    if written.tokens[:stop] != reader.tokens[:stop]:
+        same = zip(written.tokens, reader.tokens, strict=False)
+        first = next((at for at, (one, other) in enumerate(same) if one != other), stop)
+        rows = first < min(written.embedded, reader.embedded)
+        return "embeddings_are_separate" if rows else "reads_return_own_content"
     if writer.epoch != epoch:
         return "no_hit_across_epochs"
-    if writer.request.namespace != reader.namespace:
-        return "namespaces_are_separate"
+    if min(written.embedded, stop) != min(reader.embedded, stop):
+        return "embeddings_are_separate"
+    if written.namespace != reader.namespace:
+        keyed = replace(written.namespace, key=reader.namespace.key)
+        return "keys_are_separate" if keyed == reader.namespace else "namespaces_are_separate"
     return "spans_are_separate"

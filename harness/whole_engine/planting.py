@@ -13,6 +13,10 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+PLANT = f"{__name__}:plant"
+CLEAR = f"{__name__}:clear"
+"""Jobs of any engine."""
+
 
 class Unfit(ValueError):
     """The bug and the engine have grown apart."""

@@ -33,6 +33,8 @@ class Namespace(NamedTuple):
     adapter: str | None = None
     adapter_version: str | None = None
     salt: str | None = None
+    key: str | None = None
+    """A caller's own."""
 
 
 DEFAULT_NAMESPACE = Namespace()

@@ -11,6 +11,14 @@ _full = partial(Property, level="full")
 FULL = table(
     vars(),
     """
+keys_are_separate | H1 H2 | by shadow memory | needs keys
+    equal tokens under another key of the caller never share a block
+    - a cached prompt comes back under another key
+embeddings_are_separate | H1 | by shadow memory | needs embeddings
+    rows of embeddings share blocks with equal rows alone, never with token ids
+    - a cached prompt comes back with equal embeddings
+    - a cached prompt comes back as ids instead of embeddings
+    - a cached prompt comes back with other embeddings
 groups_never_share_blocks | H7 B1 | needs several_tables
     a block is in the tables of one group only, and read as content of that group
     - blocks of unequal groups lie in one pool

@@ -195,6 +195,13 @@ FULL = (
         lambda profile: profile.partial_states,
     ),
     _full(
+        "keys and embeddings",
+        configurations,
+        (scenarios.change_identity, scenarios.change_identity, scenarios.resume),
+        lambda profile: profile.keys or profile.embeddings,
+        forks=4,
+    ),
+    _full(
         "hybrids",
         partial(several, constraint=LayoutConstraint()),
         scenarios.ALL,

@@ -134,6 +134,25 @@ class Prompts:
         """Draw true so many times out of eight; 0 draws nothing."""
         return eighths > 0 and bool(self._draw(st.integers(0, EIGHTHS - 1)) >= EIGHTHS - eighths)
 
+    def identities(self) -> list[Request]:
+        """Draw a prompt, and return it under unlike keys and as ids and rows of embeddings."""
+        request = self.plain(3)
+        count, unit = len(request.tokens), self._unit
+        spaces = [Namespace()]
+        if self._profile.keys:
+            spaces += [Namespace(key="x"), Namespace(key="y")]
+            spaces += [Namespace(salt="x")] if self._profile.salts else []
+            spaces += [Namespace("x", key="y")] if self._profile.adapters else []
+        rows = [0, unit, unit + 1, count] if self._profile.embeddings else [0]
+        other = replace(request, tokens=(request.tokens[0] + 1, *request.tokens[1:]))
+        same = [request] if rows == [0] else [request, other]
+        return [
+            replace(each, namespace=space, embedded=min(embedded, count))
+            for each in same
+            for space in spaces
+            for embedded in rows
+        ]
+
     def plain(self, most: int, *, beyond: int = 1) -> Request:
         """Draw a prompt of at most so many units and `beyond` tokens, without spans."""
         length = self._draw(st.integers(1, most)) * self._unit + beyond
@@ -186,8 +205,9 @@ class Prompts:
             cut = len(old.tokens) if whole else self._draw(st.integers(1, len(old.tokens)))
             more = self.tokens(self._draw(st.integers(0, 2 * self._unit)))
         tokens = old.tokens[:cut] + more
+        embedded = min(old.embedded, cut)
         spans = tuple(s for s in old.spans if s.start + s.length <= len(tokens))
-        return Request(self.name(), tokens, old.namespace, spans)
+        return Request(self.name(), tokens, old.namespace, spans, embedded=embedded)
 
     def request(self) -> Request:
         """Draw a fresh request, a fork or a variant."""
@@ -215,6 +235,8 @@ class Prompts:
         choice = self._draw(st.integers(0, 3))
         if choice == 1:
             return replace(old, namespace=self._namespace())
+        if old.embedded and choice == 2:
+            return replace(old, embedded=0)
         if choice == 2 and old.spans:
             return self.other_span(old)
         if choice == 3 and old.spans:

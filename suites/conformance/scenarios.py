@@ -44,6 +44,13 @@ def change_tenant(driver: Driver) -> None:
         driver.serve_again(replace(request, namespace=space))
 
 
+def change_identity(driver: Driver) -> None:
+    """Serve equal numbers under unlike keys, and as ids and rows of embeddings."""
+    each = driver.prompts.identities()
+    for _ in range(driver.draw(st.integers(2, 4))):
+        driver.serve_again(driver.draw(st.sampled_from(each)))
+
+
 def pin_under_eviction(driver: Driver) -> None:
     """Pin the cached blocks of a prompt, try to evict them, and unpin them."""
     if not driver.profile.pins:

@@ -1,4 +1,4 @@
-"""The process of one fault: plants it, judges it, and sends the verdict to its host.
+"""The process of a fault: plants it, judges it, and sends the verdict to its host.
 
 All imports of the reference come after planting.
 """
@@ -6,12 +6,18 @@ All imports of the reference come after planting.
 from __future__ import annotations
 
 import time
+from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvproof.harness.isolation.host import Host
-from kvproof.suites.faults.catalogue import KERNELS, Fault, find
+from kvproof.suites.faults.catalogue import KERNELS, Fault, find, in_engine
 from kvproof.suites.faults.messages import Job, Line, Progress, read_job
 from kvproof.suites.faults.planting import plant
+
+if TYPE_CHECKING:
+    from kvproof.harness.isolation.handles import Handle
+    from kvproof.harness.isolation.worker_handle import WorkerHandle
 
 _EVERY = 0.5
 """Seconds between two progress messages."""
@@ -41,15 +47,20 @@ class _Files:
 
 
 def main() -> None:
-    """Judge the job in the first line of input; the end of the host ends this process."""
+    """Judge the job in each line of input; the end of the host ends this process.
+
+    A fault of the reference stays in its process, which is for one job.
+    """
     host = Host()
-    job = read_job(next(iter(host)))
-    fault, progress = find(job.fault), _Progress(host)
-    plant(fault)
-    if fault.suite == KERNELS:
-        host.write(_kernels(fault, progress))
-    else:
-        host.write(_suites(fault, job, progress))
+    for line in host:
+        job = read_job(line)
+        fault, progress = find(job.fault), _Progress(host)
+        if in_engine(fault):
+            host.write(_engine(fault, job, progress))
+            continue
+        plant(fault)
+        judge = _kernels if fault.suite == KERNELS else partial(_reference, job)
+        host.write(judge(fault, progress))
 
 
 def _kernels(fault: Fault, progress: _Progress) -> Line:
@@ -58,8 +69,35 @@ def _kernels(fault: Fault, progress: _Progress) -> Line:
     return judge(fault, progress=lambda done: progress(fault.property, done))
 
 
-def _suites(fault: Fault, job: Job, progress: _Progress) -> Line:
+def _reference(job: Job, fault: Fault, progress: _Progress) -> Line:
     from kvproof.harness.isolation.registry import open_handle
+
+    with open_handle(fault.target) as handle:
+        return _judged(handle, fault, job, progress)
+
+
+def _engine(fault: Fault, job: Job, progress: _Progress) -> Line:
+    """Plant in the engine's process, which is kept for the next fault, and take it back."""
+    from kvproof.harness.whole_engine.planting import CLEAR, PLANT
+
+    handle = _worker(fault.target)
+    with handle.prepared(PLANT, {"module": fault.module, "old": fault.old, "new": fault.new}):
+        judged = _judged(handle, fault, job, progress)
+    handle.run_job(CLEAR, {}, timeout=60)
+    return judged
+
+
+@cache
+def _worker(target: str) -> WorkerHandle:
+    from kvproof.harness.isolation.registry import open_handle
+    from kvproof.harness.isolation.worker_handle import WorkerHandle
+
+    handle = open_handle(target)
+    assert isinstance(handle, WorkerHandle), target
+    return handle
+
+
+def _judged(handle: Handle, fault: Fault, job: Job, progress: _Progress) -> Line:
     from kvproof.suites.faults.judge import Judge
     from kvproof.suites.framework.budgets import BUDGETS, seeded
 
@@ -67,16 +105,15 @@ def _suites(fault: Fault, job: Job, progress: _Progress) -> Line:
     if job.seed is not None:
         budget = seeded(budget, None)
     folder = f"faults/{fault.name}/"
-    with open_handle(fault.target) as handle:
-        judge = Judge(
-            handle,
-            _Files(Path(job.directory) / folder),
-            folder=folder,
-            budget=budget,
-            seed=job.seed,
-            progress=progress,
-        )
-        return judge.judge(fault)
+    judge = Judge(
+        handle,
+        _Files(Path(job.directory) / folder),
+        folder=folder,
+        budget=budget,
+        seed=job.seed,
+        progress=progress,
+    )
+    return judge.judge(fault)
 
 
 if __name__ == "__main__":

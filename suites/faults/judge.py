@@ -15,11 +15,12 @@ from kvproof.harness.records.events import AnyEvent
 from kvproof.harness.records.fault_events import FaultJudged, Kill
 from kvproof.suites.conformance.suite import NAME as CACHE
 from kvproof.suites.faults.alone import TOLERATED, shadow_alone
-from kvproof.suites.faults.catalogue import Fault, shadowed
+from kvproof.suites.faults.catalogue import Fault, in_engine, shadowed
 from kvproof.suites.faults.verdict import CRASH, judged
 from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.runner import levels
+from kvproof.suites.runner.replay import known_failures
 from kvproof.suites.runner.runner import Files, SuiteRun
 
 Progress: TypeAlias = Callable[[str, int], None]
@@ -55,7 +56,8 @@ class Judge:
         self._seconds = 0.0
         self._run = SuiteRun(handle, files, write=_ignore, level="full")
         core, *_ = levels.suites(handle, "core")
-        self._core, self._suites = core, self._run.suites
+        known = known_failures(handle)
+        self._suites = [suite.knowing(known) for suite in (core, *self._run.suites)]
 
     def judge(self, fault: Fault) -> FaultJudged:
         """Run suites until one finds the fault, then, if required, until a shadow memory does.
@@ -81,7 +83,7 @@ class Judge:
         )
 
     def _all(self, fault: Fault) -> Iterator[Attempt]:
-        suites = [self._core, *self._suites]
+        suites = self._suites[in_engine(fault) :]  # engines are slow, and the level full has all
         suites.sort(key=lambda suite: (suite.name != fault.suite, not _has(suite, fault.property)))
         return (Attempt(suite) for suite in suites if suite.judged)
 

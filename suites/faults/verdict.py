@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kvproof.harness.records.fault_events import FaultJudged, FaultOutcome, Kill
-from kvproof.suites.faults.catalogue import Fault
+from kvproof.suites.faults.catalogue import Fault, shadowed
 
+_NOT_ASKED = "any property may find it"
 CRASH = "crash"
 """The oracle of an unexpected exception or a dead process."""
 
@@ -31,7 +32,7 @@ def judged(
         outcome="equivalent" if fault.equivalent else outcome,
         kill=kill,
         shadow=shadow,
-        unshadowed=fault.unshadowed,
+        unshadowed=fault.unshadowed or ("" if shadowed(fault) else _NOT_ASKED),
         reason=fault.equivalent or reason,
         cases=cases,
         seconds=round(seconds, 3),

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from kvproof.harness.errors import ANSWERS
 from kvproof.harness.isolation.pool import Worker, WorkerLost, run_on_pool
 from kvproof.harness.records.fault_events import FaultJudged, Kill
-from kvproof.suites.faults.catalogue import Fault
+from kvproof.suites.faults.catalogue import Fault, in_engine
 from kvproof.suites.faults.messages import Job, Line, Progress, read_line
 from kvproof.suites.faults.verdict import CRASH, judged
 
@@ -77,17 +77,20 @@ def judge_faults(
 
 def _judge(worker: Worker[Line], fault: Fault, job: Job, limit: float) -> Iterator[Report]:
     last: Progress | None = None
+    kept = False
     begun = time.monotonic()
     try:
         worker.send(job, limit)
         while isinstance(line := worker.receive(limit), Progress):
             last = line
             yield FaultProgress(fault, line.suite, line.done)
+        kept = in_engine(fault)  # it was taken back
         yield line
     except WorkerLost as lost:
         yield _lost(fault, lost, last, seconds=time.monotonic() - begun, limit=limit)
     finally:
-        worker.end()  # what was planted stays in its process
+        if not kept:
+            worker.end()  # what was planted stays in its process
 
 
 def _lost(

@@ -7,6 +7,8 @@ from typing import Any
 from kvproof.harness.adapters.lmcache.api import engine
 from kvproof.harness.adapters.lmcache.pages import Pages
 from kvproof.harness.adapters.lmcache.server import Server
+from kvproof.harness.contract.hit_index import answered
+from kvproof.harness.contract.target import Group
 
 _CURRENT: dict[str, Any] = {}
 _OPTIONS: dict[str, Any] = {}
@@ -24,8 +26,12 @@ def transfer(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def hits(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Carry out calls on LMCache's algebra of hits."""
-    return _carried_out("hits", arguments, opening=Algebra)
+    """Carry out calls on LMCache's algebra of hits (`harness.contract.hit_index`)."""
+    traits = {
+        "kinds": ("full", "window"), "drafts": False, "reach": "matched", "least_window": 2,
+        "exact": True,
+    }  # fmt: skip
+    return answered(arguments, traits, Algebra)
 
 
 def _carried_out(job: str, arguments: dict[str, Any], *, opening: Any) -> dict[str, Any]:
@@ -56,23 +62,23 @@ def _server(**options: Any) -> Server:
 class Algebra:
     """`fold` finds the lengths that chunks in memory can serve, `unfold` what a length needs."""
 
-    def __init__(self, *, windows: list[int]) -> None:
-        self._windows = windows
+    def __init__(self, groups: list[Group], _variant: str) -> None:
+        self._chunk = groups[0].block_size
+        self._windows = [
+            -1 if group.kind == "full" else -((1 - group.size) // self._chunk) for group in groups
+        ]
 
-    def hit(self, *, chunks: int, present: list[list[int]]) -> dict[str, Any]:
-        """Return the longest length in chunks, and for each group what is kept for it."""
-        groups = len(self._windows)
+    def hit(self, limit: int, resident: list[list[int]]) -> tuple[int, list[list[int]]]:
+        """Return the hit of a prompt of `limit` + 1 tokens, and the chunks that are kept for it."""
+        groups, chunks = len(self._windows), limit // self._chunk
         found = engine().Bitmap(groups * chunks)
-        for group, there in enumerate(present):
-            for chunk in there:
+        for group, there in enumerate(resident):
+            for chunk in filter(chunks.__gt__, there):
                 found.set(chunk * groups + group)
         lengths = engine().fold(found, chunks, 1, self._windows)
         longest = max((at + 1 for at in range(chunks) if lengths.test(at)), default=0)
         kept = engine().unfold(longest, chunks, 1, self._windows)
-        return {
-            "hit": longest,
-            "kept": [
-                [at for at in range(chunks) if kept.test(at * groups + group)]
-                for group in range(groups)
-            ],
-        }
+        return longest * self._chunk, [
+            [at for at in range(chunks) if kept.test(at * groups + group)]
+            for group in range(groups)
+        ]

@@ -91,7 +91,6 @@ _LATER_ACCEPTED = {
             "num_state_caches prefix_cache_state_budget prefix_cache_decode_state_interval "
             "states_shapes"
         ),
-        "MultiModalData": "content_hash",
         "SamplingParam": "return_routed_experts",
     },
     (0, 16): {"NodeStateCheckpoint": "slot step frozen_block_id published"},

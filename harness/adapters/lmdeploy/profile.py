@@ -19,6 +19,8 @@ from kvproof.harness.contract.provenance import declared
 
 UNSUPPORTED = {
     "salts": "requests have no salt: the trie knows adapters only",
+    "keys": "nor any other key",
+    "embeddings": "no caller of its engine gives embeddings",
     "no_read": "requests are kept from reading only through log-probabilities, from a position on",
     "no_store": "no request is kept from storing",
     "lookup": "match takes blocks for its request: nothing asks without a trace",
@@ -85,6 +87,7 @@ def profile() -> Profile:
         max_kernel_ratio=4,
         salts=False,
         batch=True,
+        component_suites={"hits": "kvproof.harness.adapters.lmdeploy.hits:hits"} if package else {},
         unsupported={
             **UNSUPPORTED,
             **(_FROM_PACKAGE if package else _BEFORE_PACKAGE),
@@ -93,12 +96,11 @@ def profile() -> Profile:
         },
         provenance=declared(
             "match, allocate, refusal, publish, release, evict, batch, kernel tables, states, "
-            "experts, free count, held count, cached count",
+            "experts, free count, held count, cached count, media hashes",
             arrival="the engine's limit on lengths is imitated: Engine refuses before a scheduler",
             unknown_ids="an id that no request has is not passed on",
             reset="everything is evicted: LMDeploy has no such call",
             busy="the adapter asks for an idle engine, which evicting everything needs",
-            media_hashes="content hashes are handed in",
         ),
         narrowed={
             "layouts": "layers of a model share one table, beside them only states",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import astuple, replace
 from importlib.metadata import version
 
 import numpy as np
@@ -47,6 +47,7 @@ from kvproof.reference.core import identity
 from kvproof.reference.core.block_pool import Ids
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.cache_policy import decide
+from kvproof.reference.core.media_spans import EMBEDS
 
 __all__ = ["ManagerFactory", "ReferenceTarget", "make_cycle", "make_target"]
 
@@ -67,11 +68,11 @@ def _profile() -> Profile:
         batch=True,
         in_flight_steps=3,
         inspection=InspectionProfile(holders=True, state=True, statistics=True, events=True),
-        policy=PolicyProfile(partial_blocks=True),
+        policy=PolicyProfile(keys=True, partial_blocks=True),
         layers=LayerProfile(groups=("full", "window", "chunk", "state"), mixed_block_sizes=True),
         recurrent=StateProfile(pools=("shared", "separate"), junctions=True),
         speculative=DraftProfile(tokens=True, groups=True),
-        media=SpanProfile(supported=True, clamp=True, encode=True),
+        media=SpanProfile(supported=True, clamp=True, encode=True, embeddings=True),
         routed=ExpertProfile(rows=True, required=True),
     )
 
@@ -120,9 +121,9 @@ class ReferenceTarget:
     def _asked(self, request: Request, compute: int | None) -> AdmitRequest:
         return AdmitRequest(
             request.id,
-            request.tokens,
+            _tokens(request),
             _namespace(request.namespace),
-            _spans(request.spans),
+            _spans(request),
             compute,
             decide(
                 enabled=self._manager.config.enable_prefix_caching,
@@ -240,9 +241,9 @@ class ReferenceTarget:
         """See `Target.pin`."""
         return self._manager.pin(
             request.id,
-            request.tokens,
+            _tokens(request),
             namespace=_namespace(request.namespace),
-            spans=_spans(request.spans),
+            spans=_spans(request),
         )
 
     def unpin(self, request_id: str) -> Released:
@@ -269,9 +270,9 @@ class ReferenceTarget:
     def lookup(self, request: Request) -> int:
         """See `Target.lookup`."""
         return self._manager.lookup(
-            request.tokens,
+            _tokens(request),
             namespace=_namespace(request.namespace),
-            spans=_spans(request.spans),
+            spans=_spans(request),
         )
 
     def batch(self, request_ids: tuple[str, ...]) -> Batch:
@@ -300,11 +301,21 @@ class ReferenceTarget:
 
 
 def _namespace(namespace: Namespace) -> identity.Namespace:
-    return identity.Namespace(namespace.adapter, namespace.adapter_version, namespace.salt)
+    return identity.Namespace(*astuple(namespace))
 
 
-def _spans(spans: Sequence[Span]) -> tuple[identity.Span, ...]:
-    return tuple(identity.Span(s.kind, s.start, s.length, s.content) for s in spans)
+def _tokens(request: Request) -> tuple[int, ...]:
+    """Token ids; rows of embeddings have none."""
+    return (0,) * min(request.embedded, len(request.tokens)) + request.tokens[request.embedded :]
+
+
+def _spans(request: Request) -> tuple[identity.Span, ...]:
+    """Spans; each row of embeddings is one of a token."""
+    rows = enumerate(request.tokens[: request.embedded])
+    return (
+        *(identity.Span(EMBEDS, at, 1, str(row)) for at, row in rows),
+        *(identity.Span(s.kind, s.start, s.length, s.content) for s in request.spans),
+    )
 
 
 def _ids(table: Iterable[int]) -> Table:
@@ -342,12 +353,14 @@ def _expert_rows(rows: tuple[int, ...]) -> npt.NDArray[np.int64]:
 
 
 def _event(event: NativeEvent) -> CacheEvent:
+    rows = [int(span.content) for span in event.spans if span.kind == EMBEDS]
     return CacheEvent(
         event.kind,
         event.key.hex(),
         event.parent.hex(),
         event.group,
-        event.tokens,
+        (*rows, *event.tokens[len(rows) :]),
         Namespace(*event.namespace),
-        tuple(Span(*span) for span in event.spans),
+        tuple(Span(*span) for span in event.spans if span.kind != EMBEDS),
+        len(rows),
     )

@@ -94,7 +94,7 @@ _IMPORTS = {
         "managers.cache_controller": "LayerDoneCounter",
         "mem_cache.allocation": "alloc_for_decode alloc_for_extend",
         "mem_cache.common": "checkpoint_kv_cache",
-        "mem_cache.radix_cache": "RadixKey",
+        "mem_cache.radix_cache": "RadixCache RadixKey",
         "mem_cache.unified_cache.components": "ComponentType",
         "mem_cache.unified_radix_cache": "UnifiedRadixCache",
         "runtime_context": "get_memory get_server_args",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from functools import partial
 from types import SimpleNamespace
@@ -16,11 +17,13 @@ class Calls(Protocol):
     def kv(self, request: Any) -> Any:
         """Return the KV record of a request."""
 
-    def namespace(self, adapter: str | None, salt: str | None) -> dict[str, str | None]:
+    def namespace(
+        self, adapter: str | None, salt: str | None, key: str | None
+    ) -> dict[str, str | None]:
         """Return the arguments of a request that separate equal tokens."""
 
-    def name(self, item: Any, digest: int) -> None:
-        """Set the hash of one image, video or audio that the caller supplies."""
+    def identify(self, item: Any, content: bytes) -> None:
+        """Give one image, video or audio its hash."""
 
     def pad(self, tokens: tuple[int, ...], inputs: Any) -> list[int]:
         """Replace the placeholders of media."""
@@ -93,13 +96,18 @@ class Current:
         """`Req.kv`."""
         return request.kv
 
-    def namespace(self, adapter: str | None, salt: str | None) -> dict[str, str | None]:
+    def namespace(
+        self, adapter: str | None, salt: str | None, key: str | None
+    ) -> dict[str, str | None]:
         """Salts are a field of their own."""
-        return {"lora_id": adapter, "cache_salt": salt}
+        return {"lora_id": adapter, "cache_salt": salt, "extra_key": key}
 
-    def name(self, item: Any, digest: int) -> None:
-        """`set_hash`."""
-        item.set_hash(digest)
+    def identify(self, item: Any, content: bytes) -> None:
+        """`set_pad_value`, which hashes the features."""
+        item.feature = (
+            engine().torch.frombuffer(bytearray(content), dtype=engine().torch.uint8).numpy()
+        )
+        item.set_pad_value()
 
     def pad(self, tokens: tuple[int, ...], inputs: Any) -> list[int]:
         """`pad_mm_tokens`: four values by turns, which carry 248 bits of an item's hash."""
@@ -156,13 +164,15 @@ class Legacy:
         """The request itself."""
         return request
 
-    def namespace(self, adapter: str | None, salt: str | None) -> dict[str, str | None]:
+    def namespace(
+        self, adapter: str | None, salt: str | None, key: str | None
+    ) -> dict[str, str | None]:
         """Key in the order of the servers: salt, caller's key, adapter."""
-        return {"lora_id": adapter, "extra_key": salt}
+        return {"lora_id": adapter, "extra_key": "".join(filter(None, (salt, key))) or None}
 
-    def name(self, item: Any, digest: int) -> None:
-        """Its value for padding follows from it."""
-        item.hash = digest
+    def identify(self, item: Any, content: bytes) -> None:
+        """Its value for padding follows from a hash that is handed in."""
+        item.hash = int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
         item.set_pad_value()
 
     def pad(self, tokens: tuple[int, ...], inputs: Any) -> list[int]:

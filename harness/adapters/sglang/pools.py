@@ -24,10 +24,13 @@ def shares(config: TargetConfig) -> tuple[int, int]:
     return (pages - pages // 2, pages // 2) if window(config) else (pages, 0)
 
 
-def new_cache(config: TargetConfig, table: tuple[int, int] = (MOST_REQUESTS, 0)) -> Any:
+def new_cache(
+    config: TargetConfig, table: tuple[int, int] = (MOST_REQUESTS, 0), core: str = ""
+) -> Any:
     """Build a cache; page 0, SGLang's own sink for padding, is the null block.
 
     `table`: rows of the table from requests to slots, and most tokens of a request (0: the pool's).
+    `core`: the unified tree's, `python` or `rust` (empty: SGLang's choice); `radix`: `RadixCache`.
     """
     names, page = engine(), config.block_size
     publish(page)
@@ -41,6 +44,10 @@ def new_cache(config: TargetConfig, table: tuple[int, int] = (MOST_REQUESTS, 0))
         sliding_window_size=window(config) or None,
         enable_mamba_extra_buffer=bool(config.state_rows) and config.prefix_caching,
     )
+    if core == "radix":
+        return names.RadixCache(parameters)
+    if core:
+        parameters.tree_core_backend = core
     cache = (_unified if unified() else _legacy)(parameters, states=bool(config.state_rows))
     attach(cache, parameters, config)
     return cache

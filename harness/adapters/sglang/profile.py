@@ -20,6 +20,7 @@ from kvproof.harness.contract.provenance import declared
 
 UNSUPPORTED = {
     "max_kernel_ratio": "a page of the allocator is what attention kernels read",
+    "embeddings": "a request with embeddings of its own has no prefix to match",
     "batch": "padded tables are made by each attention backend, in kernels",
     "evict": "whole leaves are evicted, of as many pages as were inserted together",
     "lookup": "match_prefix splits nodes and counts as use: nothing asks without a trace",
@@ -46,6 +47,7 @@ UNSUPPORTED = {
 """Capability -> why it is off, in every release."""
 
 _BEFORE_UNIFIED = {
+    "keys": "a key and a salt are one text (until 0.5.20)",
     "host_policies": "its HiRadixCache, which 0.5.21 removed, is not driven",
 }
 
@@ -60,16 +62,18 @@ def profile() -> Profile:
         no_read=True,
         no_store=True,
         evict=False,
+        component_suites={"hits": "kvproof.harness.adapters.sglang.hits:hits"} if unified() else {},
         unsupported=UNSUPPORTED if unified() else {**UNSUPPORTED, **_BEFORE_UNIFIED},
         provenance=declared(
-            "match, allocate, publish, release, states, free count, held count, cached count",
+            "match, allocate, publish, release, states, free count, held count, cached count"
+            + (", media hashes" if unified() else ""),
             refusal="the room is compared by the adapter, as PrefillAdder does",
             arrival="the scheduler's limit on lengths is imitated",
             unknown_ids="an id that no request has is not passed on",
             reset="the calls of flush_cache are made by the adapter, one by one",
             busy="the adapter asks for an idle engine, as flush_cache does",
             kernel_tables="pages are reported as blocks: the kernels' tables are made on a GPU",
-            media_hashes="content hashes are handed in",
+            **({} if unified() else {"media_hashes": "content hashes are handed in"}),
         ),
         narrowed={
             "layouts": "the pairs of kinds that its hybrid caches have",
@@ -82,7 +86,7 @@ def profile() -> Profile:
             "span_identity": "a placeholder becomes a number of the hash, without kind and length",
         },
         inspection=InspectionProfile(state=True),
-        policy=PolicyProfile(reset="idle", eviction_order="undeclared"),
+        policy=PolicyProfile(reset="idle", eviction_order="undeclared", keys=unified()),
         layers=LayerProfile(
             groups=("full", "window", "state"),
             layouts=(("full", "window"), ("window", "full"), ("full", "state"), ("state", "full")),

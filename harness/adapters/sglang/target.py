@@ -35,7 +35,6 @@ Engine environment only; the engine is imported when a target is made.
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections.abc import Callable
 from typing import Any
@@ -156,7 +155,7 @@ class SglangTarget:
             array("q", self._ids(request)),
             names.SamplingParams(max_new_tokens=1 << 20),
             return_logprob=not request.read,
-            **self._calls.namespace(adapter, space.salt),
+            **self._calls.namespace(adapter, space.salt, space.key),
         )
         native.skip_radix_cache_insert = not request.store
         return native
@@ -335,8 +334,7 @@ def _item(span: Span) -> Any:
         modality=names.Modality.from_str(span.kind),
         offsets=[(span.start, span.start + span.length - 1)],
     )
-    digest = hashlib.sha256(span.content.encode()).digest()
-    calls().name(item, int.from_bytes(digest[:8], "big"))
+    calls().identify(item, span.content.encode())
     return item
 
 

@@ -61,6 +61,8 @@ PROFILE = Profile(
         "namespaces": "the hash of a block has its tokens and its parent only",
         "adapters": "the hash of a block has its tokens and its parent only",
         "salts": "the hash of a block has its tokens and its parent only",
+        "keys": "as with salts",
+        "embeddings": "requests have token ids",
         "spans": "generate_batch takes token ids, no media",
         "max_kernel_ratio": "one page size for allocation and attention",
         "groups": "windows share no prefix; recurrent, chunked and latent layers are refused",

@@ -58,6 +58,8 @@ def engine() -> Any:
 
     return SimpleNamespace(
         float32=torch.float32,
+        tensor=torch.tensor,
+        zeros=torch.zeros,
         BlockPool=block_pool.BlockPool,
         ChunkedLocalAttentionSpec=ChunkedLocalAttentionSpec,
         FreeKVCacheBlockQueue=kv_cache_utils.FreeKVCacheBlockQueue,

@@ -35,7 +35,7 @@ def hits(arguments: dict[str, Any]) -> dict[str, Any]:
 class Index:
     """One coordinator; each content is put into an empty map."""
 
-    def __init__(self, groups: list[Group]) -> None:
+    def __init__(self, groups: list[Group], _variant: str = "") -> None:
         sizes = [group.block_size for group in groups]
         if len({*sizes}) > 1 and not hasattr(_names(), "BlockHashListWithBlockSize"):
             raise NotImplementedError("this release has one block size for all groups")

@@ -22,6 +22,7 @@ NO_KERNEL_BLOCKS = "kernel blocks are made in the worker's BlockTable, a Triton 
 UNSUPPORTED = {
     "max_kernel_ratio": NO_KERNEL_BLOCKS,
     "batch": "padded tables are made in the worker's BlockTable, a Triton kernel",
+    "keys": "requests have a salt, and no further key",
     "no_store": "requests can skip reading (skip_reading_prefix_cache), never storing",
     "experts": "rows are kept by the aux-output connector, not by the cache manager",
     "drafts": "rejected drafts are rolled back by the scheduler, not by the cache manager",
@@ -97,16 +98,18 @@ def profile() -> Profile:
         speculative=DraftProfile(
             groups=known.draft_groups, kinds=("full", "window"), reach="cached"
         ),
-        media=SpanProfile(supported=True, identity=_SPANS),
+        media=SpanProfile(supported=True, identity=_SPANS, embeddings=_recent()),
     )
     missing = {
         **({} if newest.evict else _NO_EVICT),
         **({} if known.draft_groups else _NO_DRAFTS),
         **({} if known.no_read else _NO_READ),
+        **({} if newest.embeddings else _NO_EMBEDDINGS),
     }
     return replace(newest, unsupported={**UNSUPPORTED, **missing})
 
 
 _NO_DRAFTS = {"draft_groups": "groups are not marked: with a draft model all give up a block"}
 _NO_EVICT = {"evict": "no call takes the identity of given blocks"}
+_NO_EMBEDDINGS = {"embeddings": "prompts of embeddings are not driven (until 0.31)"}
 _NO_READ = {"no_read": "a request reads whatever is cached"}

@@ -82,6 +82,8 @@ class VllmTarget:
         self._steps: dict[int, _Step] = {}
         self._last_step = 0
         self._adapters: dict[tuple[str, str | None], int] = {}
+        self._prompts: dict[str, int] = {}
+        """Tokens of the prompts that begin with embeddings: those behind them were decoded."""
         self._hashes: list[Any] = [None] * config.num_blocks
         """Of each block, when it was last inspected."""
 
@@ -117,17 +119,23 @@ class VllmTarget:
 
     def _native(self, request: Request) -> Any:
         names = engine()
+        prompt = len(request.tokens)
+        if request.embedded:
+            prompt = self._prompts.setdefault(request.id, prompt)
         native = names.Request(
             request.id,
-            list(request.tokens),
+            list(request.tokens[:prompt]),
             _sampling(not request.read),
             None,
+            **_embeddings(request, prompt),
             mm_features=_features(request),
             lora_request=self._adapter(request.namespace),
             cache_salt=request.namespace.salt,
             block_hasher=self._hasher,
             **request_needs(),
         )
+        if prompt < len(request.tokens):
+            native.append_output_token_ids(list(request.tokens[prompt:]))
         if request.resumed:
             native.status = names.RequestStatus.PREEMPTED
             native.num_preemptions = 1
@@ -292,6 +300,18 @@ class VllmTarget:
 def _sampling(skip_reading: bool) -> Any:  # noqa: FBT001 - a key of the cache, never seen by callers
     skip = {"skip_reading_prefix_cache": skip_reading} if release().no_read else {}
     return engine().SamplingParams(max_tokens=1 << 20, **skip)
+
+
+def _embeddings(request: Request, prompt: int) -> dict[str, Any]:
+    """As a prompt of rows of embeddings, and of ids behind them, whose rows are zero."""
+    if not request.embedded:
+        return {}
+    rows = engine().zeros(prompt, 1)
+    rows[: request.embedded, 0] = engine().tensor(request.tokens[: request.embedded]) + 1
+    return {
+        "prompt_embeds": rows,
+        "prompt_is_token_ids": [at >= request.embedded for at in range(prompt)],
+    }
 
 
 def _features(request: Request) -> list[Any] | None:

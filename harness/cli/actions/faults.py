@@ -55,17 +55,20 @@ def faults(
     """
     if workers < 1:
         raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
-    if target != SUBJECT:
+    if target == planted_bugs.RELEASE:
         if workers > 1 or limit:
             raise UsageError(
-                f"--workers and --limit are for faults of the reference, not of {target!r}",
+                f"--workers and --limit are for other targets than {target!r}",
                 "leave them out: one process of the engine judges all its faults",
             )
         return _of_an_engine(target, budget=budget, only=only, seed=seed, output=output)
-    wanted = chosen(only)
+    wanted = chosen(only, target)
     limit = limit or ("20m" if budget == "pr" else "3h")
     most = seconds(limit)
     config = {"budget": budget, "only": only, "limit": limit}
+    if target != SUBJECT:
+        open_handle(target).close()
+        config["target"] = target
     with run_directory("faults", config=config, output=output, seed=seed) as active:
         reports = judge_faults(
             _left(active, wanted), budget=budget, seed=seed,
@@ -79,7 +82,7 @@ def faults(
 def _of_an_engine(
     target: str, *, budget: Budget, only: str, seed: int | None, output: Path | None
 ) -> int:
-    wanted = _planted_in(target, only)
+    wanted = planted_bugs.chosen(only)
     ran = [bug for bug in wanted if not bug.unseen]
     allowed = math.floor(ALLOWED[budget] * len(ran))
     config = {"target": target, "budget": budget, "only": only}
@@ -103,25 +106,16 @@ def _of_an_engine(
     return active.exit_code
 
 
-def _planted_in(target: str, only: str) -> list[planted_bugs.Bug]:
-    if target != planted_bugs.RELEASE:
-        raise UsageError(
-            f"no faults are known for {target!r}",
-            f"they are planted in the reference, and in {planted_bugs.RELEASE}",
-        )
-    return planted_bugs.chosen(only)
-
-
 def print_catalogue(only: str, target: str = SUBJECT) -> None:
     """Print the chosen faults. Raises UsageError for a name that fits none."""
-    if target != SUBJECT:
+    if target == planted_bugs.RELEASE:
         table = table_of("fault", "mechanism", "module", "what is wrong")
-        for bug in _planted_in(target, only):
+        for bug in planted_bugs.chosen(only):
             table.add_row(*map(escape, (bug.name, bug.mechanism, bug.module, bug.story)))
         standard_output().print(table)
         return
     table = table_of("fault", "mechanism", "kind", "modelled on", "what is wrong")
-    for fault in chosen(only):
+    for fault in chosen(only, target):
         cells = (fault.name, fault.mechanism, fault.kind, " ".join(fault.bugs), fault.story)
         table.add_row(*map(escape, cells))
     standard_output().print(table)

@@ -26,8 +26,8 @@ def faults(
     Parameters
     ----------
     target
-        Where they are planted: the reference, or the files of an engine that runs its own loop,
-        vllm-engine==0.33.0.
+        Where they are planted: the reference, or the files of an installed engine, for example
+        vllm==0.33.0, or vllm-engine==0.33.0, which runs its own loop.
     budget
         pr: up to 5 % of the faults may survive. nightly: none may.
     only

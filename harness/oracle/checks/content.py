@@ -120,6 +120,10 @@ class ContentChecks:
             counts["nothing_is_read_before_it_is_written"] += 1
         if request.spans:
             counts["spans_are_separate"] += 1
+        if request.embedded:
+            counts["embeddings_are_separate"] += 1
+        if request.namespace.key is not None:
+            counts["keys_are_separate"] += 1
         for prop in self._validity:
             counts[prop] += 1
         if self._validity and hit > 0 and not (self._plain and not request.spans):

@@ -379,7 +379,8 @@ class InspectionChecks:
             self._known(event.parent, event)
             content, first = self._index[event.parent]
             base = np.uint64(content) ^ salt
-        added = shadow.terms(np.asarray(event.tokens, dtype=np.int64), first)
+        tokens = np.asarray(event.tokens, dtype=np.int64)
+        added = shadow.terms(tokens, first, event.embedded)
         for span in event.spans:
             here = span.start - first
             added[here : here + 1] += shadow.mark(span)

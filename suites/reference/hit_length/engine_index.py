@@ -7,7 +7,7 @@ in each group all that the position after the hit reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import lcm
 from typing import Any, NamedTuple
@@ -55,8 +55,14 @@ class Traits(NamedTuple):
     drafts: bool
     reach: str
     least_window: int
-    mixed: Sequence[str]
+    mixed: Sequence[str] = ()
     """Kinds of groups that may have unequal blocks, without drafts."""
+    layouts: Mapping[str, Sequence[Sequence[str]]] = {}
+    """Variant of the index -> combinations of kinds; empty: one index, any mix of `kinds`."""
+    chained: bool = False
+    """Nothing is cached behind the first gap of full attention: the index is a tree."""
+    exact: bool = False
+    """A hit names the blocks that it needs, and no others."""
 
     @property
     def reached(self) -> tuple[str, ...]:
@@ -66,8 +72,9 @@ class Traits(NamedTuple):
         return (*limits, *hole, *((LIMITS["draft"],) if self.drafts else ()))
 
 
-def on_index(ask: RemoteCalls, traits: Traits) -> TargetProvided:
-    """Return the suite on an engine's index."""
+def on_index(ask: RemoteCalls) -> TargetProvided:
+    """Return the suite on a target's index."""
+    traits = Traits(**ask(("traits", {}))[0])
     judged = (prop for prop in PROPERTIES if prop.name in _JUDGED)
     return TargetProvided(
         ComponentSuite(
@@ -90,7 +97,7 @@ class IndexMachine:
         self.groups = tuple(Group(*each) for each in config["groups"])
         self.unit = lcm(*(group.block_size for group in self.groups))
         self._ask, self._traits, self._coverage = ask, traits, coverage
-        self._opening = ("open", {"groups": config["groups"]})
+        self._opening = ("open", dict(config))
         (self.refused,) = ask(self._opening)
 
     def apply(self, verb: str, *, contents: list[list[Any]]) -> object:
@@ -107,10 +114,19 @@ class IndexMachine:
 
     def _resident(self, limit: int, masks: Sequence[int]) -> list[list[int]]:
         """Blocks by the bits of a mask; only whole blocks of the prompt exist."""
+        ends = [(limit + 1) // group.block_size for group in self.groups]
+        if self._traits.chained:
+            ends = self._up_to_a_gap(ends, masks)
         return [
-            [at for at in range((limit + 1) // group.block_size) if not mask >> at & 1]
-            for group, mask in zip(self.groups, masks, strict=True)
+            [at for at in range(end) if not mask >> at & 1]
+            for end, mask in zip(ends, masks, strict=True)
         ]
+
+    def _up_to_a_gap(self, ends: list[int], masks: Sequence[int]) -> list[int]:
+        """All groups end where full attention first has a gap. Blocks are of one size."""
+        full = next(at for at, group in enumerate(self.groups) if group.kind == "full")
+        gap = next((at for at in range(ends[full]) if masks[full] >> at & 1), ends[full])
+        return [gap] * len(ends)
 
     def _ends(self, blocks: list[list[int]]) -> tuple[tuple[int, ...], ...]:
         """Blocks of each group; of states, the lengths at which they were saved."""
@@ -154,7 +170,14 @@ class IndexMachine:
                 return f"names blocks {blocks} of group {index}, of which some end behind the hit"
             if hit and not has_all(group, set(blocks), hit):
                 return f"names blocks {blocks} of group {index}, less than its next token reads"
+            if self._traits.exact and self._spares(group, blocks, hit):
+                return f"names blocks {blocks} of group {index}, more than its next token reads"
         return ""
+
+    @staticmethod
+    def _spares(group: Group, blocks: Sequence[int], hit: int) -> bool:
+        """Whether the next token reads less than these blocks."""
+        return any(has_all(group, {*blocks} - {at}, hit) for at in blocks)
 
     @staticmethod
     def _end(group: Group, at: int) -> int:
@@ -210,12 +233,24 @@ def _reaches(case: Case, group: Group, there: set[int], ahead: int, reach: str) 
 
 
 def _draw_config(traits: Traits, draw: Draw) -> Config:
+    if traits.layouts:
+        return _draw_layout(traits, draw)
     mixed = bool(traits.mixed) and draw(st.integers(0, 3)) == 3
     blocks = _BLOCKS if mixed else (draw(st.sampled_from(_BLOCKS)),)
     kinds = traits.mixed if mixed else traits.kinds
     count = draw(st.integers(1, 4))
     drawn = [_draw_group(traits, kinds, blocks, draw) for _ in range(count)]
     return {"groups": as_model(drawn)}
+
+
+def _draw_layout(traits: Traits, draw: Draw) -> Config:
+    """Draw a variant of the index, and one of the combinations of kinds that it takes."""
+    variant, kinds = draw(
+        st.sampled_from([(name, each) for name, found in traits.layouts.items() for each in found])
+    )
+    blocks = (draw(st.sampled_from(_BLOCKS)),)
+    groups = [_draw_group(traits, (kind,), blocks, draw) for kind in kinds]
+    return {"groups": groups, "variant": variant}
 
 
 def _draw_group(

@@ -18,6 +18,7 @@ from kvproof.suites.reference.hit_length.cases import (
     is_valid,
     longest_by_trying,
 )
+from kvproof.suites.reference.hit_length.engine_index import on_index
 from kvproof.suites.reference.hit_length.index import LiveIndex, Reduction, as_indexed
 from kvproof.suites.reference.hit_length.properties import (
     DRAFTS,
@@ -29,7 +30,6 @@ from kvproof.suites.reference.hit_length.properties import (
     TINY_WINDOW,
     TWO_ROUNDS,
 )
-from kvproof.suites.reference.hit_length.remote import offered
 
 Spans: TypeAlias = Sequence[tuple[int, int]]
 
@@ -153,5 +153,5 @@ def arguments_of(case: Case) -> Config:
 
 
 SUITE = ComponentSuite(
-    "hits", PROPERTIES, draw_config, HitLengthMachine, draw_operation, target_provided=offered
+    "hits", PROPERTIES, draw_config, HitLengthMachine, draw_operation, target_provided=on_index
 )

@@ -27,6 +27,8 @@ _MEANING = {
     "max_kernel_ratio": "kernel blocks in a block, at most",
     "adapters": "adapters and their versions separate",
     "salts": "salts separate",
+    "keys": "callers' own keys separate",
+    "embeddings": "prompts given as embeddings",
     "spans": "media spans",
     "span_identity": "what of a span is part of a block's identity",
     "span_clamp": "hits and steps never end inside a span",

@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-import msgspec
-import tomllib
-
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.reproduce import oplog
+from kvproof.harness.whole_engine.planting import CLEAR, PLANT
+from kvproof.suites.faults.catalogue import Fault, engines
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.evidence import log_of
 from kvproof.suites.framework.suite import Suite
@@ -26,46 +25,31 @@ from kvproof.suites.runner import levels
 from kvproof.suites.runner.replay import known_failures
 
 FOLDER = Path(__file__).parent
-JOB = "kvproof.harness.whole_engine.planting"
 SECONDS = 300.0
 
 
-class Mask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Replace `old`, which occurs once in a module of the engine, by `new`."""
-
-    engine: str
-    property: str
-    story: str
-    module: str
-    old: str
-    new: str
-
-    def log(self) -> Path:
-        """The history that shows it."""
-        return FOLDER / "histories" / f"{self.engine.partition('==')[0]}_{self.property}.json"
+def masks() -> list[Fault]:
+    """Faults of engines with the property of a known failure."""
+    return [fault for fault in engines().values() if fault.property]
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    bug: list[Mask]
-
-
-def masks() -> list[Mask]:
-    text = (FOLDER / "masks.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), _File).bug
+def log_path(mask: Fault) -> Path:
+    """The history that shows it."""
+    return FOLDER / "histories" / f"{mask.target.partition('==')[0]}_{mask.property}.json"
 
 
 @contextmanager
-def planted(handle: Handle, mask: Mask) -> Iterator[None]:
+def planted(handle: Handle, fault: Fault) -> Iterator[None]:
     """Plant in the engine's process, and take it back."""
-    bug = {"module": mask.module, "old": mask.old, "new": mask.new}
-    handle.run_job(f"{JOB}:plant", bug, timeout=60)
+    bug = {"module": fault.module, "old": fault.old, "new": fault.new}
+    handle.run_job(PLANT, bug, timeout=60)
     try:
         yield
     finally:
-        handle.run_job(f"{JOB}:clear", {}, timeout=60)
+        handle.run_job(CLEAR, {}, timeout=60)
 
 
-def search(handle: Handle, mask: Mask) -> str:
+def search(handle: Handle, mask: Fault) -> str:
     """Return the sentence of the failure; empty if the budget does not show it."""
     suites = [suite for suite in levels.suites(handle, "full") if _judges(suite, mask.property)]
     for suite in suites:
@@ -76,7 +60,7 @@ def search(handle: Handle, mask: Mask) -> str:
                 BUDGETS["pr"], seed=1, tolerate=others, deadline=time.monotonic() + SECONDS
             )
         if found := seen.counterexample:
-            mask.log().write_bytes(oplog.dump(log_of(found, mask.engine)))
+            log_path(mask).write_bytes(oplog.dump(log_of(found, mask.target)))
             return found.violation.sentence
     return ""
 
@@ -89,13 +73,13 @@ def main(arguments: list[str]) -> None:
     """Search for the bugs whose engine or property fits a glob."""
     (pattern,) = arguments or ["*"]
     for mask in masks():
-        if fnmatchcase(f"{mask.engine} {mask.property}", pattern):
+        if fnmatchcase(f"{mask.target} {mask.property}", pattern):
             began = time.monotonic()
-            with open_handle(mask.engine) as handle:
+            with open_handle(mask.target) as handle:
                 sentence = search(handle, mask)
             found = sentence or "NOT FOUND"
             took = time.monotonic() - began
-            sys.stdout.write(f"{mask.engine} {mask.property}: {took:.0f} s: {found}\n")
+            sys.stdout.write(f"{mask.target} {mask.property}: {took:.0f} s: {found}\n")
             sys.stdout.flush()
 
 

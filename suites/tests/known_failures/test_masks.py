@@ -10,19 +10,19 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.environments import EngineVersion, state
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.suites.runner.replay import property_of, replay
-from kvproof.suites.tests.known_failures.masks import masks, planted
+from kvproof.suites.tests.known_failures.masks import log_path, masks, planted
 from kvproof.suites.tests.project.test_known_failures import NEWEST, SHIPPED
 
 MASKS = masks()
-ENGINES = sorted({mask.engine for mask in MASKS})
+ENGINES = sorted({mask.target for mask in MASKS})
 
 
 def test_every_property_that_a_current_release_breaks_has_another_bug() -> None:
     known = {(str(spec), e.property) for spec in NEWEST.values() for e in SHIPPED[spec]}
     assert {each for each in known if each[0] in ENGINES} == {
-        (mask.engine, mask.property) for mask in MASKS
+        (mask.target, mask.property) for mask in MASKS
     }
-    assert all(mask.log().exists() for mask in MASKS)
+    assert all(log_path(mask).exists() for mask in MASKS)
 
 
 @pytest.mark.slow(reason="runs an installed engine")
@@ -36,10 +36,10 @@ def test_it_is_reported_beside_the_known_failure(engine: str, tmp_path: Path) ->
     except UsageError as missing:
         pytest.skip(f"{missing}: {missing.hint}")
     with opened as handle:
-        for mask in (each for each in MASKS if each.engine == engine):
-            before = replay(handle, mask.log())
+        for mask in (each for each in MASKS if each.target == engine):
+            before = replay(handle, log_path(mask))
             assert before.outcome != "FAILED" or before.known, mask.story
             with planted(handle, mask):
-                found = replay(handle, mask.log())
+                found = replay(handle, log_path(mask))
             assert (found.outcome, property_of(found)) == ("FAILED", mask.property), mask.story
             assert not found.known, mask.story

@@ -9,7 +9,14 @@ import pytest
 
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.contract import operations as ops
-from kvproof.harness.contract.target import Group, Request, Span, StateUse, TargetConfig
+from kvproof.harness.contract.target import (
+    Group,
+    Namespace,
+    Request,
+    Span,
+    StateUse,
+    TargetConfig,
+)
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.reproduce import script
 from kvproof.harness.session import Session
@@ -102,7 +109,22 @@ def stale_table(answer):
     return tables((1, 2, max(answer.blocks[0])))(hit(4)(answer))
 
 
+def another(answer):
+    """Hit the first blocks of the request before."""
+    return tables((1, 2, *answer.blocks[0][2:]))(hit(4)(answer))
+
+
 LIES = {
+    "keys_are_separate": Lie(
+        ONE,
+        (*whole(A), ops.Admit(replace(TWIN, namespace=Namespace(key="x")))),
+        "admit",
+        1,
+        another,
+    ),
+    "embeddings_are_separate": Lie(
+        ONE, (*whole(A), ops.Admit(replace(TWIN, embedded=4))), "admit", 1, another
+    ),
     "groups_never_share_blocks": Lie(
         WINDOW, (ops.Admit(A),), "admit", 0, tables(None, (1, 2, 3, 4))
     ),

@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tomllib
 from hypothesis import settings
 
 from kvproof.harness.contract.hit_index import answered
 from kvproof.harness.contract.target import Group as Layers
 from kvproof.harness.isolation.environments import EngineVersion, state
 from kvproof.harness.isolation.registry import open_handle
+from kvproof.suites.faults.catalogue import chosen
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.component_suite import ComponentSuite
 from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.framework.suite import on_target
 from kvproof.suites.reference.hit_length.cases import Case, Group, has_all
-from kvproof.suites.reference.hit_length.engine_index import Traits, longest, on_index
+from kvproof.suites.reference.hit_length.engine_index import longest, on_index
 from kvproof.suites.reference.hit_length.strategies import SUITE
 from kvproof.suites.runner.replay import known_failures
-from kvproof.suites.tests.known_failures.masks import FOLDER, Mask, planted
+from kvproof.suites.tests.known_failures.masks import planted
 
 TRAITS = {
     "kinds": ["full", "window", "chunk", "state"], "drafts": True, "reach": "cached",
@@ -38,7 +38,7 @@ Fault = Callable[[Case, int, list[list[int]]], Answer]
 class PlainIndex:
     """Looks up by trying every length, then answers with a fault."""
 
-    def __init__(self, fault: Fault, groups: list[Layers]) -> None:
+    def __init__(self, fault: Fault, groups: list[Layers], _variant: str) -> None:
         self._groups = tuple(Group(g.kind, g.block_size, g.size, g.draft) for g in groups)  # type: ignore[arg-type]  # kinds are those of the traits
         self._fault = fault
 
@@ -94,8 +94,7 @@ def suite(fault: Fault) -> ComponentSuite:
         found: list[Any] = answered({"calls": calls}, TRAITS, opening)["answers"]
         return found
 
-    (traits,) = ask(("traits", {}))
-    return on_index(ask, Traits(**traits)).suite
+    return on_index(ask).suite
 
 
 def test_a_right_index_passes_and_every_situation_occurs() -> None:
@@ -135,10 +134,10 @@ def made_explored(made: ComponentSuite, *, cases: int, seed: int = 7) -> Explora
 def test_planted_bugs_of_vllm_are_reported(tmp_path: Path) -> None:
     if state(EngineVersion("vllm", "0.33.0")) != "installed":
         pytest.skip("vllm==0.33.0 is not installed: kvproof targets install vllm==0.33.0")
-    bugs = tomllib.loads((FOLDER / "index_bugs.toml").read_text(encoding="utf-8"))["bug"]
+    bugs = [bug for bug in chosen("", "vllm==0.33.0") if bug.suite == "hits"]
     with open_handle("vllm==0.33.0", log_directory=tmp_path) as handle:
         made = on_target(SUITE, handle)._replace(known=known_failures(handle))
-        for bug in (Mask(property="", **each) for each in bugs):
+        for bug in bugs:
             with planted(handle, bug):
                 found = explore(made, BUDGETS["pr"], seed=1).counterexample
             assert found is not None, bug.story

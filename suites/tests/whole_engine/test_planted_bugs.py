@@ -153,7 +153,7 @@ def test_names_and_mechanisms_choose_bugs():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--target", "vllm==0.33.0"), "no faults are known for 'vllm==0.33.0'"),
+        (("--target", "vllm==0.30.0"), "there are no faults of --target vllm==0.30.0"),
         (("--target", "vllm-engine==0.33.0", "--workers", "2"), "--workers and --limit are for"),
     ],
 )
