@@ -128,7 +128,7 @@ class Index:
         if kind == "state":
             states = engine().ComponentType.MAMBA
             found = self._cache.tree_core.get_component_device_value(node, states)
-            return [] if found is None else [self._states[int(found)]]
+            return [] if found is None else [self._states.get(int(found), -1)]
         slots = self._cache.path_device_indices(node)[:: self._page]
         return [*self._whole(slots)] if kind == "full" else [*self._windows(slots)]
 
