@@ -26,7 +26,7 @@ from kvproof.suites.tests.fast_share import one_in
 OURS = registry.provider("kvproof").kernels
 TORCH = registry.provider("torch").kernels
 SLOW = "runs kernels in Triton's interpreter"
-FAST = {"paged_decode": 14, "paged_prefill": 7}
+FAST = {"paged_decode": 14, "paged_prefill": 7, "block_transfer": 4, "kv_fill": 3, "indexer": 2}
 """Of kernels with many cells `make test` runs every n-th."""
 
 BY_TORCH = {"block_expand": 4, "kv_fill": 3, "paged_decode": 6, "paged_prefill": 5, "indexer": 3}
