@@ -117,7 +117,7 @@ def plan(
                 states=wide.states(EVICTION_PROMPTS),
             )
             for name in cases
-            if name in _EVICTING
+            if name in EVICTING
         ]
     if "match" in cases:
         room = 2 * wide.blocks(-(-MATCH_TOKENS // block_size), 1) + 1
@@ -127,7 +127,7 @@ def plan(
 
 
 _ROOMY = ("no_eviction", "python-lists", "index")
-_EVICTING = ("eviction", "index-eviction")
+EVICTING = ("eviction", "index-eviction")
 
 
 def eviction_pool(workload: Workload, block_size: int, groups: str = "") -> int:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from kvproof.harness.bench.cases import (
     APART,
+    EVICTING,
     INDEX,
     SCHEDULER,
     TIERS,
@@ -251,7 +252,7 @@ class _Bench:
     def _skip_case(self, name: str, block_size: int) -> None:
         pool = eviction_pool(self.workload, block_size, self.options.groups)
         reason = f"a pool of {pool:,} blocks holds all blocks of the workload"
-        if name != "eviction":
+        if name not in EVICTING:
             reason = f"not one request fits in {self.options.max_blocks:,} blocks"
         self.write(Skipped(part=f"bench case {name} at block size {block_size}", reason=reason))
 

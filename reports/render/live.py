@@ -15,6 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kvproof.harness.records.bench_events import (
+    BenchGiven,
+    BenchPair,
     GrowthPoint,
     SchedulerPoint,
     TierSample,
@@ -49,8 +51,7 @@ from kvproof.harness.records.sweep_events import (
     SweepStarted,
 )
 from kvproof.harness.records.sweep_results import case_name
-from kvproof.reports.charts import schedulers, tiers
-from kvproof.reports.charts.bench import ratio_text
+from kvproof.reports.charts import bench, schedulers, tiers
 from kvproof.reports.model import faults
 from kvproof.reports.model.attention import replay_verdict, threshold_text
 from kvproof.reports.render.console import STYLES, Screen
@@ -64,6 +65,7 @@ from kvproof.reports.values.text import (
     plural,
     scaled,
     short_path,
+    significant,
 )
 
 QUIET_SECONDS = 10.0
@@ -253,8 +255,13 @@ def _describe_measure(event: AnyEvent) -> tuple[str, str]:
             return "", f"{event.target} {work}: repetition {event.repetition}"
         case BenchSummary():
             work = f"{event.workload}, block {event.block_size}, {event.case}"
-            rate = f"{scaled(event.tokens_per_second)} tokens/s {ratio_text(event)}"
+            rate = f"{scaled(event.tokens_per_second)} tokens/s {bench.ratio_text(event)}"
             return "", f"{event.target} {work}: {rate}"
+        case BenchPair():
+            ratio = f"{significant(event.ratio)} times {event.peer}"
+            return "", f"{event.target} block {event.block_size}, {event.case}: {ratio}"
+        case BenchGiven():
+            return "", f"{event.target} {event.version}: {bench.work(event.lacks)}"
         case Optimum():
             size = "infinite" if event.capacity is None else plural(event.capacity, "block")
             work = f"{event.workload}, block {event.block_size}, {size}"

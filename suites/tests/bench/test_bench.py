@@ -1,5 +1,6 @@
 """A bench compares what it measures: cases, pairs, medians, and what it says of failures."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +24,14 @@ from kvproof.harness.records.events import (
     TargetFailed,
 )
 from kvproof.suites.tests.bench import bench_kit
-from kvproof.suites.tests.bench.bench_kit import REFERENCE, WORKLOAD, FakeRunner, events_of, only
+from kvproof.suites.tests.bench.bench_kit import (
+    QUICK,
+    REFERENCE,
+    WORKLOAD,
+    FakeRunner,
+    events_of,
+    only,
+)
 
 # --- cases and statistics ---
 
@@ -110,9 +118,14 @@ def test_the_optimum_is_given_at_the_measured_pools() -> None:
 
 @pytest.mark.usefixtures("toys")
 def test_a_case_that_makes_no_sense_is_skipped_with_the_reason() -> None:
-    (skipped,) = only(Skipped, events_of(FakeRunner("peer")))
-    assert skipped.part == "bench case eviction at block size 16"
-    assert skipped.reason == "a pool of 1,025 blocks holds all blocks of the workload"
+    options = replace(QUICK, cases=("eviction", "index-eviction"))
+    found = only(Skipped, events_of(FakeRunner("peer"), options=options))
+    assert {skipped.part for skipped in found} == {
+        "bench case eviction at block size 16",
+        "bench case index-eviction at block size 16",
+    }
+    why = "a pool of 1,025 blocks holds all blocks of the workload"
+    assert {skipped.reason for skipped in found} == {why}
 
 
 @pytest.mark.slow(reason="starts many processes")
