@@ -145,9 +145,13 @@ def test_the_part_passes_and_sees_everything():
     sees_everything(SUITE)
 
 
+RARE = ("the engine may overwrite pages that the copy engine still reads",)
+"""12 s of CPU time until it is found."""
+
+
 @pytest.mark.parametrize(
     "fault",
-    one_in(5, FAULTS, reason="finds planted faults by exploration"),
+    one_in(5, FAULTS, reason="finds planted faults by exploration", but=RARE),
     ids=lambda fault: fault.story,
 )
 def test_a_planted_fault_falls_to_its_property(fault):
