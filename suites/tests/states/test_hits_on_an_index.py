@@ -139,5 +139,5 @@ def test_planted_bugs_of_vllm_are_reported(tmp_path: Path) -> None:
         made = on_target(SUITE, handle)._replace(known=known_failures(handle))
         for bug in bugs:
             with planted(handle, bug):
-                found = explore(made, BUDGETS["pr"], seed=1).counterexample
-            assert found is not None, bug.story
+                seen = explore(made, BUDGETS["pr"], seed=1)
+            assert seen.counterexample or seen.died, bug.story
