@@ -67,6 +67,14 @@ def cut(rows: int, *, processors: int, batch: int = 0) -> Cut:
     return Cut(blocks, chunks)
 
 
+def whole(batch: int, shape: Cut) -> bool:
+    """Whether equal requests should each lie in one chunk, which leaves no parts to combine.
+
+    The time is that of the chunk with the most requests; at most a sixteenth of it is lost.
+    """
+    return batch >= FILLED * -(-batch // shape.chunks) * shape.chunks
+
+
 def takes(tensors: dict[str, Any], numbers: dict[str, Any]) -> bool:
     """Whether a Hopper kernel can do a decode: its shapes, its memory and this GPU."""
     q, pages, out = tensors["q"], tensors["k_pages"], tensors["out"]

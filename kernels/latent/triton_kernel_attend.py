@@ -205,12 +205,13 @@ def _store(
 def attend_chunk(
     out, parts, norms, sinks, lengths, scale, shared, biases, factor, plan, chunk, block, out_row,
     HEADS: gl.constexpr, Q_TOKENS: gl.constexpr, HEAD_BLOCKS: gl.constexpr, SIZE: gl.constexpr,
-    WHICH: gl.constexpr,
+    WHICH: gl.constexpr, SMALLER: gl.constexpr = 1.0,
 ):  # fmt: skip
     """Half of the value columns of all tiles of a chunk, and the scores of every other tile.
 
     `biases` [2, 64] in shared memory, if given, are added to scores: -inf where a token is none.
-    Answers are multiplied by `factor`, if given.
+    Answers are multiplied by `factor`, if given. Values are `SMALLER` than the rotary columns; so
+    are those of the queries made.
     """
     begin, end, request, request_begin = plan
     ring, query, links, masses = shared
@@ -234,6 +235,8 @@ def attend_chunk(
         acc = gl.zeros([ROWS, HALF], gl.float32, O_LAYOUT)
         mbarrier.wait(q_full, served & 1)
         operand = q_rope.load(S_OPERAND)
+        if SMALLER != 1.0:
+            operand = (operand.to(gl.float32) * SMALLER).to(q_rope.dtype)
         # The first weights lie where the rotary columns of the queries were.
         if WHICH == 1:
             mbarrier.arrive(q_kept)

@@ -1,7 +1,8 @@
 """How a batch is cut: the tiles of all requests, one after the other, in equal chunks.
 
 A tile is `TILE` tokens of a request; a request without a token has one too, in which its zeros are
-written. The combine kernel cuts the batch in the same way.
+written. The combine kernel cuts the batch in the same way. Equal requests can be cut at requests
+(`WHOLE`): then none has parts to combine.
 """
 
 from triton.experimental import gluon
@@ -40,11 +41,15 @@ def size_of(lengths, request, SIZE: gl.constexpr):
 
 @gluon.jit
 def _chunk_of(
-    lengths, batch, chunk, chunks, BATCH: gl.constexpr, LEAST: gl.constexpr, SIZE: gl.constexpr
-):
+    lengths, batch, chunk, chunks, BATCH: gl.constexpr, LEAST: gl.constexpr, SIZE: gl.constexpr,
+    WHOLE: gl.constexpr,
+):  # fmt: skip
     """Chunks in use, first and last tile of this one, its first request and where that begins."""
     if SIZE > 0:
         each = (SIZE + TILE - 1) // TILE
+        if WHOLE:
+            used, request, stop = _share_of(batch, chunk, chunks, 1)
+            return used, request * each, stop * each, request, request * each
         used, begin, end = _share_of(batch * each, chunk, chunks, LEAST)
         request = begin // each
         return used, begin, end, request, request * each
@@ -62,16 +67,17 @@ def _chunk_of(
 @gluon.jit
 def part_of_program(
     lengths, batch, chunks, HEAD_BLOCKS: gl.constexpr, BATCH: gl.constexpr, LEAST: gl.constexpr,
-    SIZE: gl.constexpr,
+    SIZE: gl.constexpr, WHOLE: gl.constexpr = 0,
 ):  # fmt: skip
     """Whether this program has work, its chunk, its block of query rows, and the chunk's plan.
 
-    The plan: first and last tile, the first request, and the tile at which that begins.
+    The plan: first and last tile, the first request, and the tile at which that begins. `SIZE`: the
+    tokens of each request, if they are equal; `WHOLE`: no chunk ends inside of one.
     """
     chunk = gl.program_id(0) // HEAD_BLOCKS
     block = gl.program_id(0) % HEAD_BLOCKS
     used, begin, end, request, request_begin = _chunk_of(
-        lengths, batch, chunk, chunks, BATCH, LEAST, SIZE
+        lengths, batch, chunk, chunks, BATCH, LEAST, SIZE, WHOLE
     )  # fmt: skip
     return chunk < used, chunk, block, (begin, end, request, request_begin)
 

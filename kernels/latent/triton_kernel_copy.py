@@ -12,6 +12,9 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from kvproof.kernels.gluon import async_load
 from kvproof.kernels.latent.triton_kernel_chunks import TILE, span, tiles_of
 
+FLAT = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
+"""Of one number for each token of a tile, in a warp group."""
+
 
 @gluon.jit
 def _pages_of(table, first, limit, PAGE: gl.constexpr, BOX: gl.constexpr):

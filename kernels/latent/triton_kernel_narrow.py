@@ -12,9 +12,10 @@ from triton.language.extra.cuda import gdc_launch_dependents
 from kvproof.kernels.gluon import async_gather, barrier
 from kvproof.kernels.latent.triton_kernel_attend import LOG2E, attend_chunk
 from kvproof.kernels.latent.triton_kernel_chunks import TILE, part_of_program, span, tiles_of
-from kvproof.kernels.latent.triton_kernel_copy import copy_queries
+from kvproof.kernels.latent.triton_kernel_copy import FLAT, copy_queries
+from kvproof.kernels.latent.triton_kernel_gather import fill_part
 from kvproof.kernels.latent.triton_kernel_hopper import shared_memory
-from kvproof.kernels.latent.triton_kernel_widen import COPIED, FLAT, WIDE, fill_part, narrow_half
+from kvproof.kernels.latent.triton_kernel_widen import COPIED, WIDE, narrow_half
 
 UNIT = gl.constexpr(16)
 """Bytes in which places of rows are counted, so that 32 bits are enough."""

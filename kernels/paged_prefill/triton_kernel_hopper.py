@@ -154,25 +154,38 @@ def _weights(
 
 
 @gluon.jit
+def _start_scores(q_kept, q_tile, k_tile, layout: gl.constexpr, KEPT: gl.constexpr):
+    """Start the scores of a tile: products of the columns in registers, then of the others."""
+    HALF: gl.constexpr = q_tile.shape[0]
+    REST: gl.constexpr = q_tile.shape[1] - KEPT
+    TILE: gl.constexpr = k_tile.shape[0]
+    s = gl.zeros([HALF, TILE], gl.float32, layout)
+    if KEPT > 0:
+        turned = k_tile.slice(0, KEPT, 1).permute([1, 0])
+        s = warpgroup_mma(q_kept, turned, s, use_acc=False, is_async=True)
+        turned = k_tile.slice(KEPT, REST, 1).permute([1, 0])
+        s = warpgroup_mma(q_tile.slice(KEPT, REST, 1), turned, s, is_async=True)
+    else:
+        s = warpgroup_mma(q_tile, k_tile.permute([1, 0]), s, use_acc=False, is_async=True)
+    return s
+
+
+@gluon.jit
 def _step(
-    state, tile, i, q_tile, ring, place, factor, cap, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
-    s_layout: gl.constexpr, o_layout: gl.constexpr, MASKED: gl.constexpr,
+    state, tile, i, q_kept, q_tile, ring, place, factor, cap, WINDOW: gl.constexpr,
+    CAPPED: gl.constexpr, s_layout: gl.constexpr, o_layout: gl.constexpr, KEPT: gl.constexpr,
+    MASKED: gl.constexpr,
 ):  # fmt: skip
     """Scores of the `i`-th tile, and their weights while those of the tile before are applied."""
-    acc, w, shrink, top, total = state
+    acc, p, shrink, top, total = state
     k_smem, v_smem, k_full, k_empty, v_full, v_empty = ring
     seen, length, low = place
     STAGES: gl.constexpr = k_smem.shape[0]
-    TILE: gl.constexpr = k_smem.shape[1]
-    HALF: gl.constexpr = q_tile.shape[0]
     p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
     stage = i % STAGES
     before = (i - 1) % STAGES
-    s = gl.zeros([HALF, TILE], gl.float32, s_layout)
-    k_tile = k_smem.index(stage).permute([1, 0])
-    s = warpgroup_mma(q_tile, k_tile, s, use_acc=False, is_async=True)
+    s = _start_scores(q_kept, q_tile, k_smem.index(stage), s_layout, KEPT)
     acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, o_layout))[:, None]
-    p = gl.convert_layout(w.to(q_tile.dtype), p_layout)
     mbarrier.wait(v_full.index(before), ((i - 1) // STAGES) & 1)
     acc = warpgroup_mma(p, v_smem.index(before), acc, is_async=True)
     s = warpgroup_mma_wait(1, deps=[s])
@@ -185,7 +198,7 @@ def _step(
     mbarrier.wait(k_full.index(after % STAGES), (after // STAGES) & 1, pred=tile > low)
     acc = warpgroup_mma_wait(0, deps=[acc])
     mbarrier.arrive(v_empty.index(before))
-    return acc, w, shrink, top, total
+    return acc, gl.convert_layout(w.to(q_tile.dtype), p_layout), shrink, top, total
 
 
 @gluon.jit
@@ -201,6 +214,9 @@ def _consume(
     TILE: gl.constexpr = k_smem.shape[1]
     COLUMNS: gl.constexpr = k_smem.shape[2]
     HALF: gl.constexpr = q_smem.shape[1]
+    # Of wide rows half the columns of the queries stay in registers: with all operands of the
+    # scores in shared memory its bandwidth is used up by them, the values and the copies.
+    KEPT: gl.constexpr = COLUMNS // 2 if COLUMNS > 128 else 0
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE, 16])
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
     p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
@@ -214,42 +230,43 @@ def _consume(
     if DIM < COLUMNS:
         _zero_padding(q_tile, DIM)
     mbarrier.wait(k_full.index(0), 0)
-    s = gl.zeros([HALF, TILE], gl.float32, s_layout)
-    k_tile = k_smem.index(0).permute([1, 0])
-    s = warpgroup_mma(q_tile, k_tile, s, use_acc=False, is_async=True)
+    q_kept = 0
+    if KEPT > 0:
+        q_kept = q_tile.slice(0, KEPT, 1).load(gl.DotOperandLayout(0, s_layout, 2))
+    s = _start_scores(q_kept, q_tile, k_smem.index(0), s_layout, KEPT)
     s = warpgroup_mma_wait(0, deps=[s])
     mbarrier.arrive(k_empty.index(0))
     tile = end - 1
     w, top, total, shrink = _weights(
         s, top, total, tile, seen, length, factor, cap, WINDOW, CAPPED, s_layout, MASKED=True
     )
+    p = gl.convert_layout(w.to(q_smem.dtype), p_layout)
     if end * TILE > length:
         mbarrier.wait(v_full.index(0), 0)
         _zero_beyond(v_smem.index(0), tile * TILE, length)
     mbarrier.wait(k_full.index(1 % STAGES), (1 // STAGES) & 1, pred=tile > low)
     place = (seen, length, low)
     for tile in range(end - 2, inner_end - 1, -1):
-        state = (acc, w, shrink, top, total)
-        acc, w, shrink, top, total = _step(
-            state, tile, end - 1 - tile, q_tile, ring, place, factor, cap,
-            WINDOW, CAPPED, s_layout, o_layout, MASKED=True,
+        state = (acc, p, shrink, top, total)
+        acc, p, shrink, top, total = _step(
+            state, tile, end - 1 - tile, q_kept, q_tile, ring, place, factor, cap,
+            WINDOW, CAPPED, s_layout, o_layout, KEPT, MASKED=True,
         )  # fmt: skip
     for tile in range(inner_end - 1, inner_low - 1, -1):
-        state = (acc, w, shrink, top, total)
-        acc, w, shrink, top, total = _step(
-            state, tile, end - 1 - tile, q_tile, ring, place, factor, cap,
-            WINDOW, CAPPED, s_layout, o_layout, MASKED=False,
+        state = (acc, p, shrink, top, total)
+        acc, p, shrink, top, total = _step(
+            state, tile, end - 1 - tile, q_kept, q_tile, ring, place, factor, cap,
+            WINDOW, CAPPED, s_layout, o_layout, KEPT, MASKED=False,
         )  # fmt: skip
     if WINDOW > 0:
         for tile in range(inner_low - 1, low - 1, -1):
-            state = (acc, w, shrink, top, total)
-            acc, w, shrink, top, total = _step(
-                state, tile, end - 1 - tile, q_tile, ring, place, factor, cap,
-                WINDOW, CAPPED, s_layout, o_layout, MASKED=True,
+            state = (acc, p, shrink, top, total)
+            acc, p, shrink, top, total = _step(
+                state, tile, end - 1 - tile, q_kept, q_tile, ring, place, factor, cap,
+                WINDOW, CAPPED, s_layout, o_layout, KEPT, MASKED=True,
             )  # fmt: skip
     last = end - 1 - low
     acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, o_layout))[:, None]
-    p = gl.convert_layout(w.to(q_smem.dtype), p_layout)
     mbarrier.wait(v_full.index(last % STAGES), (last // STAGES) & 1)
     acc = warpgroup_mma(p, v_smem.index(last % STAGES), acc, is_async=True)
     acc = warpgroup_mma_wait(0, deps=[acc])

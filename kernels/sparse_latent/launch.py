@@ -32,8 +32,7 @@ class _Tiles(NamedTuple):
 
 NARROW = _Tiles(16, 16, 1, 8)
 WIDE = _Tiles(64, 64, 2, 8)
-"""For rows of 656 bytes and of bfloat16. `WIDE` was never timed: it takes 221,440 of the 232,448
-bytes of a Hopper's shared memory under Triton 3.9, and spills 248 bytes a thread."""
+"""For rows of 656 bytes and of bfloat16. `WIDE` was never timed."""
 
 SMALL_POOL = 1 << 31
 """Bytes of pages below which 32 bits are enough for every address."""
@@ -124,8 +123,7 @@ def _taken(given: dict[str, Any]) -> bool:
     """Whether the Hopper kernel can do it."""
     q, pages, out = given["q"], given["pages"], given["out"]
     return bool(
-        pages.dtype == torch.uint8
-        and pages.is_contiguous()
+        pages.is_contiguous()
         and q.is_contiguous()
         and out.is_contiguous()
         and all(tensor.data_ptr() % 16 == 0 for tensor in (q, pages))
@@ -146,13 +144,19 @@ def _launch_hopper(given: dict[str, Any], scale: float, space: Workspace) -> Non
         f"the workspace has room for {space.norms.numel()} rows, this launch needs"
         f" {shape.part_rows}; make it for {heads} heads",
     )
+    is_whole = latent.whole(tokens, shape)
+    others = (None, None)
+    if pages.dtype == torch.uint8:
+        others = (pages.view(torch.float32), pages.view(torch.bfloat16))
     sparse_latent_hopper[(shape.chunks * shape.head_blocks,)](
         *(descriptor(q, tokens * heads, KEYS, KEYS, (latent.ROWS, wide)) for wide in (256, 64)),
-        pages, pages.view(torch.float32), pages.view(torch.bfloat16), indices, out, space.parts,
-        space.norms, given["sinks"], scale, tokens, shape.chunks, indices.stride(0), VALUES,
+        pages, *others, indices, out, space.parts, space.norms, given["sinks"], scale, tokens,
+        shape.chunks, indices.stride(0), VALUES,
         HEADS=heads, HEAD_BLOCKS=shape.head_blocks, LEAST=latent.LEAST_TILES, SIZE=chosen,
-        SMALL=pages.numel() < SMALL_POOL, num_warps=4,
+        WHOLE=is_whole, SMALL=pages.nbytes < SMALL_POOL, num_warps=4,
     )  # fmt: skip
+    if is_whole:
+        return
     latent.combine(
         out[:, None], None, given["sinks"], shape,
         size=chosen, parts=space.parts, norms=space.norms, ahead=True,

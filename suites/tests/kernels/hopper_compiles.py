@@ -76,10 +76,12 @@ def narrow(*, page, heads, q_tokens):
     return shared_bytes(GluonASTSource, latent_decode_narrow, fixed, known=QUERIES)
 
 
-def sparse(*, heads, chosen):
+def sparse(*, heads, chosen, wide=False):
     fixed = {"HEADS": heads, "HEAD_BLOCKS": -(-heads // 64), "LEAST": launch.LEAST_TILES,
-             "SIZE": chosen, "SMALL": chosen < 100}  # fmt: skip
-    return shared_bytes(GluonASTSource, sparse_latent_hopper, fixed, known=QUERIES)
+             "SIZE": chosen, "WHOLE": int(chosen > 100), "SMALL": chosen < 100}  # fmt: skip
+    known = QUERIES | ({"pages": "*bf16"} if wide else {})
+    fixed |= {"scales": None, "pages_wide": None} if wide else {}
+    return shared_bytes(GluonASTSource, sparse_latent_hopper, fixed, known=known)
 
 
 def sparse_wide(*, page, chosen, even):

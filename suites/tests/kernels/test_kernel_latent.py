@@ -96,6 +96,15 @@ def test_equal_requests_with_few_rows_have_chunks_of_their_own(rows, batch, chun
     assert latent.cut(rows, processors=132, batch=batch).chunks == chunks
 
 
+@pytest.mark.parametrize(
+    ("rows", "batch", "is_whole"),
+    [(128, 128, True), (128, 130, True), (128, 2048, True), (128, 67, False), (64, 128, True),
+     (64, 64, False), (64, 200, False), (128, 1, False)],
+)  # fmt: skip
+def test_equal_requests_lie_in_one_chunk_each_if_few_programs_idle_then(rows, batch, is_whole):
+    assert latent.whole(batch, latent.cut(rows, processors=132)) == is_whole
+
+
 def test_a_workspace_has_room_for_either_kernel():
     given = tensors(heads=128, q_tokens=2)
     shape = shape_of_problem(*(given[name] for name in ("q", "k_pages", "v_pages", "out")))
@@ -194,6 +203,7 @@ LAUNCHES = [
     {"kernel": "narrow", "page": 12, "heads": 40, "q_tokens": 4},
     {"kernel": "sparse", "heads": 128, "chosen": 2048},
     {"kernel": "sparse", "heads": 40, "chosen": 65},
+    {"kernel": "sparse", "heads": 128, "chosen": 2048, "wide": True},
     {"kernel": "sparse_wide", "page": 1, "chosen": 33, "even": ["q_token", "q_head"]},
     {"kernel": "sparse_wide", "page": 64, "chosen": 2048,
      "even": ["q_token", "q_head", "out_token", "out_head", "indices_row", "page_step"]},
