@@ -111,6 +111,8 @@ class Driver:
         self.engine.close()
 
     def _raised(self, error: Exception) -> None:
+        if self.findings.wrong is not None:
+            return  # the step had gone wrong before: nothing on the device can be relied on
         frames = traceback.extract_tb(error.__traceback__)
         ours = _HARNESS in Path(frames[-1].filename).parents
         if ours and not isinstance(error, IllegalAccess):

@@ -62,6 +62,17 @@ def failed_load_runs_for_ever(found: Failed) -> bool:
     return single and asynchronous and _loses(found, "failing_sync_recompute")
 
 
+_BLOCK = re.compile(r"\w+ reads position \d+ of \d+ in block (\d+) of group (\d+) ")
+
+
+def preempted_in_its_own_step_stays_cached(found: Failed) -> bool:
+    """The block was cached for a step that was taken back: its request was preempted in it."""
+    read = _BLOCK.match(found.violation.sentence)
+    uncomputed = found.fact("uncomputed_blocks", list)
+    by_priority = found.config["engine"].get("policy") == "priority"
+    return by_priority and read is not None and [int(read[2]), int(read[1])] in uncomputed
+
+
 _STATE = re.compile(r"(\w+) goes on from the state of (\d+) tokens .*: it is one of (\d+) tokens")
 
 

@@ -98,6 +98,24 @@ class VllmEngine:
         self._slept = 0
         self.scheduler.kv_event_publisher = _Publisher(self._published)
         self._allow_media()
+        self._note_preemptions()
+
+    def _note_preemptions(self) -> None:
+        """Note blocks that are cached and will not be computed: a fact for a known failure."""
+        preempt, findings = self.scheduler._preempt_request, RUNNING.findings
+        noted: list[list[int]] = []
+
+        def noting(request: Any, *more: Any, **options: Any) -> Any:
+            for group, manager in enumerate(self.manager.coordinator.single_type_managers):
+                first = request.num_computed_tokens // manager.block_size
+                last = manager.num_cached_block.get(request.request_id, 0)
+                blocks = manager.req_to_blocks.get(request.request_id, ())[first:last]
+                noted.extend([group, block.block_id] for block in blocks)
+            if noted:
+                findings.context["uncomputed_blocks"] = noted
+            return preempt(request, *more, **options)
+
+        self.scheduler._preempt_request = noting
 
     def _allow_media(self) -> None:
         """Give the scheduler the encoder's budget, which the registry takes from real models."""

@@ -102,3 +102,18 @@ def test_without_its_fact_a_failure_is_another_one():
     for predicate in (known.left_out_request_loses_its_state, known.row_takes_the_count_of_another):
         with pytest.raises(MissingFact):
             predicate(failed())
+
+
+READ = (
+    "r10 reads position 60 of 97 in block 4 of group 0 (layer): it was computed with other weights"
+)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "policy", "expected"),
+    [([[0, 4]], "priority", True), ([[1, 4]], "priority", False), ([[0, 4]], "fcfs", False)],
+)
+def test_a_request_preempted_in_its_own_step(blocks, policy, expected):
+    violation = Violation("p", "o", READ, facts={"uncomputed_blocks": blocks})
+    found = Failed(violation, {"engine": {"policy": policy}}, [("step", {})])
+    assert known.preempted_in_its_own_step_stays_cached(found) == expected

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kvproof.harness.whole_engine.contract import EngineConfig
 from kvproof.suites.framework.component_suite import Config
-from kvproof.suites.tests.whole_engine.toy_engine import FAULTS
+from kvproof.suites.tests.whole_engine.toy_engine import FAULTS, driver
 from kvproof.suites.tests.whole_engine.toy_suite import toy_suite
 from kvproof.suites.whole_engine.choices import Choices
 from kvproof.suites.whole_engine.histories import eagle, media, plain
@@ -73,3 +74,20 @@ def test_equal_seeds_give_equal_histories():
     assert first.failure is not None
     assert str(first.failure.violation) == str(second.failure.violation)
     assert first.operations == second.operations
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_an_error_of_the_harness_behind_a_violation_follows_from_it(wrong):
+    made = driver(EngineConfig(blocks=8, block_size=4))
+
+    def step():
+        made.findings.check("first", not wrong, lambda: "it is wrong")
+        made.device.memory.copy_state(99, 0, 0, launch=1)
+
+    made.engine.step, made.engine.idle = step, lambda: False
+    if wrong:
+        made.apply("step", {})
+        assert made.findings.wrong.property == "first"
+    else:
+        with pytest.raises(IndexError):
+            made.apply("step", {})
