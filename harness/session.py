@@ -28,6 +28,7 @@ from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.oracle.cache_model import Entry
 from kvproof.harness.oracle.checks.answers import AnswerChecks
 from kvproof.harness.oracle.checks.content import ContentChecks, malformed
+from kvproof.harness.oracle.checks.eviction_order import EvictionOrderChecks
 from kvproof.harness.oracle.checks.host_tier import HostTierChecks
 from kvproof.harness.oracle.checks.inspection import InspectionChecks
 from kvproof.harness.oracle.checks.partial_blocks import PartialBlockChecks
@@ -70,6 +71,7 @@ class Session:
         self._experts = ExpertChecks(state)
         self._host = HostTierChecks(state)
         self._inspection = InspectionChecks(state)
+        self._order = EvictionOrderChecks(state)
         self._indexing = Indexing(state)
         self.ends: dict[int, list[tuple[Scheduled, Completed]]] = {}
         """Place in the history -> the steps that ended right after it, or by it."""
@@ -138,7 +140,9 @@ class Session:
             self._host.inspected(found)
         held = state.holders()
         if found.dropped is not None or not self.layout.single:
-            self._inspection.evictions(before, found, held)
+            gone = self._inspection.evictions(before, found, held)
+            if gone and self._order.judges:
+                self._order.evicted(gone, held)
         state.changes = Changes()
         state.settle(held)
         self._inspection.run(before, found, held)
@@ -161,7 +165,8 @@ class Session:
         answer = self.target.admit(request, operation.compute)
         self.history.append((operation, answer))
         if isinstance(answer, Refused):
-            self._answers.refused(request, answer, (), problem=malformed(request))
+            hit = forecast.listed if state.profile.maximal else 0
+            self._answers.refused(request, answer, (), problem=malformed(request), hit=hit)
             return answer
         if answer.moves:
             self._host.moved(answer.moves, answer.blocks)
@@ -178,6 +183,8 @@ class Session:
         most = f"{request.id}.hit <= {forecast.expected}"
         self.content.read(live, answer.hit, whole, assertion=most)  # the rest is copied
         self.content.length(live, answer.hit, forecast)
+        if answer.hit and self.layout.partly_visible:
+            self._indexing.touch(live)
         if self.layout.states:
             live.junction = self._indexing.junction(live, answer.hit, forecast)
         if state.profile.experts and answer.hit:
@@ -380,7 +387,10 @@ class Session:
         self.history.append((operation, answer))
         ids = self.layout.flat(answer.blocks)
         self._answers.evicted(operation.count, ids)
-        self._tables.eviction_order(state.model.drop_all(ids))
+        victims = state.model.drop_all(ids)
+        self._tables.eviction_order(victims)
+        self._order.answered(victims)
+        state.changes.victims.update(victims)
         if state.profile.evict_keeps_place:
             state.evicted_in_place.update(ids)
         return answer

@@ -42,6 +42,12 @@ class Entry:
     ends_unit: bool = True
     tail: bool = False
     """A partial last block (T6): it goes before full ones."""
+    touched: int = 0
+    """When another request last hit it, or computed the same, without holding it in the end."""
+
+    def used(self, *, now: int) -> int:
+        """Return when it was last used; `now` while it is held."""
+        return now if self.idle_since is None else max(self.idle_since, self.touched)
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,12 @@ class Contents:
             del self.by_content[entry.content]
             self.orphans += self._needed.get(entry.content, 0)
         return entry
+
+    def touch(self, contents: Iterable[int], now: int) -> None:
+        """Note that a request has used these."""
+        for content in contents:
+            for key in self.by_content.get(content, ()):
+                self.by_id[key].touched = now
 
     def clear(self) -> None:
         """Remove everything."""

@@ -36,6 +36,13 @@ class Indexing:
             length -= self._layout.unit
         return length if length > hit else 0
 
+    def touch(self, live: RequestState) -> None:
+        """A hit makes the blocks of windows before it as recent as itself (B3)."""
+        state = self._state
+        for group in self._layout.partly_visible:
+            count = live.hit // self._layout.groups[group].block_size
+            state.model.pool.touch(state.model.keys(live.prints, group)[:count], len(state.history))
+
     # --- the end of a step ---
 
     def unfence(self, number: int) -> None:
@@ -124,6 +131,8 @@ class Indexing:
         if block == NULL_BLOCK and not self._layout.single:
             block = before[group][index]
             if state.model.in_pool(live.prints, index, group):
+                known = state.model.key(live.prints, index, group)
+                state.model.pool.touch((known,), len(state.history))
                 if state.audited:
                     freed = (block, live.prints, index, group)
                     state.changes.duplicates_freed.append(freed)

@@ -51,7 +51,7 @@ class FaultJudged(Event, tag="fault", frozen=True, kw_only=True):
     story: str
     module: str
     expected: str
-    """The property that the catalogue names."""
+    """The property that the catalogue names; empty for a blind fault, which any one may find."""
     outcome: FaultOutcome
     kill: Kill | None = None
     shadow: Kill | None = None
@@ -67,7 +67,7 @@ class FaultJudged(Event, tag="fault", frozen=True, kw_only=True):
     @property
     def unseen(self) -> bool:
         """Whether a shadow memory should have found it and did not."""
-        wanted = self.kind == "soundness" and not self.unshadowed
+        wanted = self.kind == "soundness" and not self.unshadowed and self.expected != ""
         return wanted and self.outcome == "killed" and self.shadow is None
 
 

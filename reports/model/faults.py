@@ -68,7 +68,7 @@ class FaultMatrix:
         wanted = [
             each
             for each in self.judged
-            if each.kind == "soundness" and not each.unshadowed and each.outcome == "killed"
+            if (each.outcome == "killed" and each.shadow) or each.unseen
         ]
         seen = sum(each.shadow is not None for each in wanted)
         return f"a shadow memory alone found {seen} of {len(wanted)} that it has to"

@@ -25,6 +25,9 @@ groups_never_share_blocks | H7 B1 | needs several_tables
 blocks_keep_their_identity_while_there_is_room | B2 B3 | needs several_groups
     cached blocks lose their identity only where a request needs them, or on request
     - cached blocks are evicted to make room
+the_oldest_goes_first_in_all_groups | B3 S5 | needs order_in_all_groups
+    blocks and checkpoints of all groups are evicted in LRU order, whatever their kind
+    - cached blocks are evicted to make room
 hits_are_valid_in_every_group | X1 X2 | by brute force | needs windows
     a hit has in every group all blocks that its kind of attention still sees
     - a hit is limited by a window
@@ -95,8 +98,12 @@ a_mismatch_destroys_no_checkpoint | S7 | needs states
     a checkpoint goes only to make room, or with the blocks that it belongs to
     - a request meets a checkpoint of other tokens
 prompts_leave_a_checkpoint | S6 | needs states
-    a step that computes the end of a prompt saves a state that others can go on from
+    a step that computes the end of a prompt saves the last state that others can go on from
     - a checkpoint is saved
+states_are_saved_where_declared | S6 S8 A2 | needs declared_places
+    a step saves states after exactly the declared numbers of tokens, if there is room for them
+    - a checkpoint is saved
+    - a checkpoint at a junction
 junctions_are_checkpointed | S8 | needs junctions
     a state is saved where a prompt leaves one that was seen before
     - a checkpoint at a junction

@@ -256,6 +256,7 @@ class Prompts:
                     (Span("image", 2, 2, "7f3c"), Span("image", 0, 1, "a91e")),
                     (Span("image", 0, 3, "7f3c"), Span("image", 2, 1, "a91e")),
                     (Span("image", 2, 9, "7f3c"),),
+                    (Span("image", 2, 3, "7f3c"),),
                     (Span("image", 1, 2, ""),),
                 )
             )

@@ -140,6 +140,7 @@ BY_NAME = {prop.name: prop for prop in PROPERTIES}
 
 _DECLARED: dict[str, Callable[[Profile], bool]] = {
     "eviction_order": lambda profile: profile.eviction_order != "undeclared",
+    "order_in_all_groups": lambda profile: profile.eviction_order == "lru_in_all_groups",
     "duplicates": lambda profile: profile.duplicates == "shared",
     "index": lambda profile: profile.index == "tree",
     "namespaces": lambda profile: profile.adapters or profile.salts,
@@ -164,6 +165,9 @@ _DECLARED: dict[str, Callable[[Profile], bool]] = {
     ),
     "state_copies": lambda profile: (
         profile.checkpoints == "copied" and bool(profile.state_pools) and "state" in profile.groups
+    ),
+    "declared_places": lambda profile: (
+        profile.prompt_saves == "borders" and "state" in profile.groups
     ),
     "states": lambda profile: bool(profile.state_pools) and "state" in profile.groups,
 }

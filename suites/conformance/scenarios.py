@@ -58,7 +58,8 @@ def pin_under_eviction(driver: Driver) -> None:
     request = driver.prompts.plain(2)
     driver.serve(request)
     pin = driver.prompts.name()
-    driver.apply(ops.Pin(replace(request, id=pin)))
+    for _ in range(driver.draw(st.integers(1, 2))):  # a second one of that name changes nothing
+        driver.apply(ops.Pin(replace(request, id=pin)))
     if driver.profile.evict:
         driver.apply(ops.Evict(driver.draw(st.integers(1, 3))))
     driver.apply(ops.Unpin(pin))

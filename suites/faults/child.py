@@ -99,6 +99,7 @@ def _worker(target: str) -> WorkerHandle:
 
 def _judged(handle: Handle, fault: Fault, job: Job, progress: _Progress) -> Line:
     from kvproof.suites.faults.judge import Judge
+    from kvproof.suites.faults.reach import load
     from kvproof.suites.framework.budgets import BUDGETS, seeded
 
     budget = BUDGETS[job.budget]
@@ -112,6 +113,7 @@ def _judged(handle: Handle, fault: Fault, job: Job, progress: _Progress) -> Line
         budget=budget,
         seed=job.seed,
         progress=progress,
+        reach=load(Path(job.reach), job.budget) if job.reach else None,
     )
     return judge.judge(fault)
 

@@ -16,6 +16,7 @@ from kvproof.harness.records.fault_events import FaultJudged, Kill
 from kvproof.suites.conformance.suite import NAME as CACHE
 from kvproof.suites.faults.alone import TOLERATED, shadow_alone
 from kvproof.suites.faults.catalogue import Fault, in_engine, shadowed
+from kvproof.suites.faults.reach import CORE, Reach
 from kvproof.suites.faults.verdict import CRASH, judged
 from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.suite import Suite
@@ -32,6 +33,8 @@ class Attempt(NamedTuple):
 
     suite: Suite
     tolerate: frozenset[str] = frozenset()
+    shrink: bool = True
+    """A blind campaign asks only which property fails, not for the shortest history."""
 
 
 class Judge:
@@ -46,8 +49,15 @@ class Judge:
         budget: settings,
         seed: int | None = None,
         progress: Progress = lambda *_: None,
+        reach: Reach | None = None,
     ) -> None:
-        """Store `files` in `folder`, below the run's directory."""
+        """Store `files` in `folder`, below the run's directory.
+
+        `reach` leaves out the suites that never execute the changed lines.
+        """
+        self._reach = reach
+        self._broken: list[Exception] = []
+        """Errors of suites that the fault made fail in a way of their own."""
         self._folder = folder
         self._budget = budget
         self._seed = seed
@@ -66,6 +76,8 @@ class Judge:
         """
         begin = time.monotonic()
         kill = self._first_kill(self._all(fault))
+        if not kill and self._broken:  # without a verdict of the others it says nothing
+            raise self._broken[0]
         shadow = kill if kill and kill.oracle == SHADOW else None
         if kill and shadowed(fault) and not shadow:
             self._cases, self._seconds = 0, 0.0
@@ -84,11 +96,25 @@ class Judge:
 
     def _all(self, fault: Fault) -> Iterator[Attempt]:
         suites = self._suites[in_engine(fault) :]  # engines are slow, and the level full has all
-        suites.sort(key=lambda suite: (suite.name != fault.suite, not _has(suite, fault.property)))
-        return (Attempt(suite) for suite in suites if suite.judged)
+        suites = [each for each in suites if each.judged and self._may_find(fault, each)]
+        if fault.promise:  # it names no suite: the cheapest first
+            suites.sort(key=self._cost)
+        else:
+            suites.sort(key=lambda each: (each.name != fault.suite, not _has(each, fault.property)))
+        return (Attempt(suite, shrink=not fault.promise) for suite in suites)
+
+    def _may_find(self, fault: Fault, suite: Suite) -> bool:
+        return self._reach is None or self._reach.may_find(fault, self._name(suite))
+
+    def _cost(self, suite: Suite) -> float:
+        reach = self._reach.suites.get(self._name(suite)) if self._reach else None
+        return reach.seconds if reach else 0.0
+
+    def _name(self, suite: Suite) -> str:
+        return CORE if suite is self._suites[0] else suite.name
 
     def _shadows(self, fault: Fault) -> Iterator[Attempt]:
-        for suite, _ in self._all(fault):
+        for suite in (attempt.suite for attempt in self._all(fault)):
             known = (*suite.properties, *suite.beyond)
             shadow = any(prop.oracle == SHADOW for prop in known)
             if shadow and suite.name in (CACHE, fault.suite):
@@ -105,9 +131,14 @@ class Judge:
             until[done] = time.monotonic()
             self._progress(suite.name, done)
 
-        seen = suite.explore(
-            self._budget, seed=self._seed, progress=progress, tolerate=attempt.tolerate
-        )
+        try:
+            seen = suite.explore(
+                self._budget, seed=self._seed, progress=progress, tolerate=attempt.tolerate,
+                shrink=attempt.shrink,
+            )  # fmt: skip
+        except Exception as error:  # noqa: BLE001 - of any kind; another suite may have a verdict
+            self._broken.append(error)
+            return None
         if seen.interrupted:
             raise KeyboardInterrupt
         first = until.get(seen.first_case, time.monotonic()) - begin

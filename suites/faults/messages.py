@@ -16,6 +16,8 @@ class Job(msgspec.Struct, frozen=True):
     budget: str
     seed: int | None
     directory: str
+    reach: str = ""
+    """A record of executed lines; empty: every suite runs."""
 
 
 class Progress(msgspec.Struct, frozen=True, tag_field="event", tag="said"):

@@ -57,14 +57,16 @@ def judge_faults(
     directory: Path,
     workers: int,
     limit: float,
+    reach: str = "",
 ) -> Generator[Report]:
     """Judge faults in parallel, each in a process of its own; closing ends them all.
 
     After `limit` seconds without a finished test case a fault hangs. Op logs go below `directory`.
+    With `reach`, a record of executed lines, suites that cannot find a fault are left out.
     """
 
     def judge(worker: Worker[Line], fault: Fault) -> Iterator[Report]:
-        return _judge(worker, fault, Job(fault.name, budget, seed, str(directory)), limit)
+        return _judge(worker, fault, Job(fault.name, budget, seed, str(directory), reach), limit)
 
     with TemporaryDirectory(prefix="kvproof-faults-") as logs:
         processes = [

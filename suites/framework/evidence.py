@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import textwrap
+from contextlib import suppress
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from kvproof.harness.errors import ANSWERS
+from kvproof.harness.oracle.violation import SHADOW, Violation
 from kvproof.harness.records.events import BlockView, Step
 from kvproof.harness.records.timeline import Timeline
 from kvproof.harness.reproduce import oplog, script
-from kvproof.suites.framework.component_suite import Counterexample, History, Operation
+from kvproof.suites.framework.component_suite import (
+    Counterexample,
+    History,
+    Operation,
+    carry_out,
+)
 
 PLAY = "kvproof.suites.play"
 """The one module that scripts of component suites import."""
@@ -26,6 +34,8 @@ class Evidence(NamedTuple):
     blocks: list[BlockView]
     tables: dict[str, list[int]]
     timeline: Timeline | None
+    related: list[str]
+    """Other properties that the last operation breaks."""
 
 
 def evidence(found: Counterexample, target: str) -> Evidence:
@@ -42,7 +52,35 @@ def evidence(found: Counterexample, target: str) -> Evidence:
         blocks=blocks,
         tables=tables,
         timeline=history.suite.timeline(found),
+        related=related(found),
     )
+
+
+def related(found: Counterexample) -> list[str]:
+    """Return the other properties that the last operation breaks, wrong content first.
+
+    The check that comes first ends a history, whether it sees the cause or a symptom. So the
+    history is run once more and goes on to the end of its last operation.
+    """
+    if found.violation.property == ANSWERS:
+        return []
+    again, broken = History(found.history.suite, found.history.config), list[Violation]()
+
+    def noted(violation: Violation) -> bool:
+        broken.append(violation)
+        return True
+
+    again.coverage.excuse = noted
+    calls = [(each.verb, each.arguments) for each in found.history.operations]
+    with suppress(Exception):  # after a violation the books need not be in order
+        try:
+            carry_out(again, calls)
+        except Violation as violation:
+            broken.append(violation)
+    broken.sort(key=lambda violation: violation.oracle != SHADOW)
+    others = {each.property: each.oracle for each in broken}
+    others.pop(found.violation.property, None)
+    return [f"{name} ({oracle}) fails by the same operation" for name, oracle in others.items()]
 
 
 def log_of(found: Counterexample, target: str) -> oplog.OpLog:

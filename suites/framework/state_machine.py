@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, ClassVar, cast
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -112,14 +112,19 @@ def explore(
     tolerate: Collection[str] = (),
     deadline: float = math.inf,
     claim: Callable[[str], bool] = lambda _: True,
+    shrink: bool = True,
 ) -> Exploration:
     """Drive `suite` through random histories until the budget is spent or a property fails.
 
-    The budget is dealt out evenly to the suite's profiles. The keywords are those of `Watch`.
+    The budget is dealt out evenly to the suite's profiles. The keywords are those of `Watch`, and
+    `shrink`: whether the failing history is made shorter.
     Raises errors of the harness; Ctrl-C is not raised, since earlier histories may hold a
     violation.
     """
     watch = Watch(size, tolerate, deadline, progress, shrinking, claim)
+    if not shrink:
+        phases = tuple(phase for phase in budget.phases if phase is not Phase.shrink)
+        return drive_all(_machines(suite, watch), watch, settings(budget, phases=phases), seed=seed)
     seen = drive_all(_machines(suite, watch), watch, budget, seed=seed)
     return cut_down(seen, partial(minimise, suite, tried=watch.still_shrinking))
 

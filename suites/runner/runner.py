@@ -339,4 +339,5 @@ def stored_failure(
         tables=evidence.tables,
         timeline=evidence.timeline,
         seed=seed,
+        related=evidence.related,
     )

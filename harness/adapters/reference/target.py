@@ -68,9 +68,11 @@ def _profile() -> Profile:
         batch=True,
         in_flight_steps=3,
         inspection=InspectionProfile(holders=True, state=True, statistics=True, events=True),
-        policy=PolicyProfile(keys=True, partial_blocks=True),
+        policy=PolicyProfile(keys=True, eviction_order="lru_in_all_groups", partial_blocks=True),
         layers=LayerProfile(groups=("full", "window", "chunk", "state"), mixed_block_sizes=True),
-        recurrent=StateProfile(pools=("shared", "separate"), junctions=True),
+        recurrent=StateProfile(
+            pools=("shared", "separate"), prompt_saves="borders", junctions=True
+        ),
         speculative=DraftProfile(tokens=True, groups=True),
         media=SpanProfile(supported=True, clamp=True, encode=True, embeddings=True),
         routed=ExpertProfile(rows=True, required=True),
@@ -258,7 +260,9 @@ class ReferenceTarget:
     def evict(self, count: int) -> Evicted:
         """See `Target.evict`."""
         before = [len(ids) for ids in self._dropped]
-        self._manager.evict(count)
+        victims = self._manager.evict(count)
+        if len(before) == 1:
+            return Evicted((_ids(victims),))
         new = zip(self._dropped, before, strict=True)
         return Evicted(tuple(tuple(ids[first:]) for ids, first in new))
 

@@ -21,6 +21,7 @@ from kvproof.harness.records.events import HarnessFault, Skipped
 from kvproof.harness.records.fault_events import FaultJudged, FaultsConcluded, FaultsStarted
 from kvproof.reports.values.text import plural
 from kvproof.suites.faults.catalogue import KERNELS, Fault, chosen
+from kvproof.suites.faults.reach import load
 from kvproof.suites.faults.verdict import judged
 from kvproof.suites.faults.worker_pool import (
     FaultProgress,
@@ -47,6 +48,7 @@ def faults(
     workers: int,
     seed: int | None,
     limit: str,
+    reach: Path | None,
     output: Path | None,
 ) -> int:
     """Plant the chosen faults, one after the other, and run the suites; returns the exit code.
@@ -56,13 +58,15 @@ def faults(
     if workers < 1:
         raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
     if target == planted_bugs.RELEASE:
-        if workers > 1 or limit:
+        if workers > 1 or limit or reach:
             raise UsageError(
-                f"--workers and --limit are for other targets than {target!r}",
+                f"--workers, --limit and --reach are for other targets than {target!r}",
                 "leave them out: one process of the engine judges all its faults",
             )
         return _of_an_engine(target, budget=budget, only=only, seed=seed, output=output)
     wanted = chosen(only, target)
+    if reach:
+        _check_reach(reach, budget, seed)
     limit = limit or ("20m" if budget == "pr" else "3h")
     most = seconds(limit)
     config = {"budget": budget, "only": only, "limit": limit}
@@ -73,10 +77,18 @@ def faults(
         reports = judge_faults(
             _left(active, wanted), budget=budget, seed=seed,
             directory=active.writer.directory, workers=workers, limit=most,
+            reach=str(reach.resolve()) if reach else "",
         )  # fmt: skip
         with closing(reports):
             _run(active, wanted, budget, reports)
     return active.exit_code
+
+
+def _check_reach(path: Path, budget: Budget, seed: int | None) -> None:
+    """The record is of histories that a seed, or budget nightly, would draw anew."""
+    if budget != "pr" or seed is not None:
+        raise UsageError("--reach goes with budget pr and no --seed", "its histories never change")
+    load(path, budget)
 
 
 def _of_an_engine(

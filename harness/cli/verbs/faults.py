@@ -18,6 +18,7 @@ def faults(
     workers: int = 1,
     seed: int | None = None,
     limit: str = "",
+    reach: Path | None = None,
     output: Annotated[Path | None, Parameter("--output")] = None,
     list_: Annotated[bool, Parameter("--list", negative="")] = False,
 ) -> int:
@@ -38,6 +39,8 @@ def faults(
         Seed of the histories; the budget's own by default.
     limit
         Time without a finished test case after which a fault counts as found; 20m, at nightly 3h.
+    reach
+        Record of executed lines; suites that never execute the changed ones are left out.
     output
         Directory of the run's records and reports; the same command resumes it.
     list_
@@ -56,5 +59,6 @@ def faults(
         workers=workers,
         seed=seed,
         limit=limit,
+        reach=reach,
         output=output,
     )

@@ -28,11 +28,19 @@ class AnswerChecks:
     # --- refusals ---
 
     def refused(
-        self, request: Request, answer: Refused, held: Table, *, drafts: int = 0, problem: str
+        self,
+        request: Request,
+        answer: Refused,
+        held: Table,
+        *,
+        drafts: int = 0,
+        problem: str,
+        hit: int = 0,
     ) -> None:
         """A refusal has a reason: malformed, too large for the pool, or no room now (B8).
 
-        `held`: blocks of the request; `problem`: the defect of its identity input, else empty.
+        `held`: blocks of the request; `problem`: the defect of its identity input, else empty;
+        `hit`: tokens that it could have reused. Those of them that others hold need no room.
         """
         state, counts = self._state, self._counts
         whole = self._layout.most(len(request.tokens), drafts)
@@ -46,7 +54,9 @@ class AnswerChecks:
         elif self._rows_are_short(request, drafts) or self._share_is_short(request):
             counts[_FITS] += 1
         else:
-            self._fits(request, answer, whole, capacity - len(state.taken() - set(held)))
+            taken = state.taken() - set(held)
+            shared = set(state.model.needed(state.prints(request), hit)) & taken if hit else ()
+            self._fits(request, answer, whole - len(shared), capacity - len(taken))
 
     def _malformed(self, request: Request, answer: Refused, problem: str) -> None:
         name = request.id

@@ -22,6 +22,7 @@ _SHARED = "equal_blocks_are_shared"
 _PARENTS = "no_block_outlives_its_parent"
 _KEEP = "blocks_keep_their_identity_while_there_is_room"
 _MISMATCH = "a_mismatch_destroys_no_checkpoint"
+_NULL = "null_block_is_never_used"
 _EVENTS = "events_replay_to_the_index"
 
 _DIGESTED = ("usage", "holders", "state")
@@ -72,11 +73,17 @@ class InspectionChecks:
 
     # --- evictions ---
 
-    def evictions(self, before: Inspection, found: Inspection, held: Mapping[int, int]) -> None:
-        """Remove blocks evicted since `before`, reported or inferred, from the model (B2, S7)."""
-        dropped = found.dropped
+    def evictions(
+        self, before: Inspection, found: Inspection, held: Mapping[int, int]
+    ) -> Mapping[int, Entry]:
+        """Remove blocks evicted since `before`, reported or inferred, from the model (B2, S7).
+
+        Returns those of the shared pool.
+        """
+        dropped, gone = found.dropped, dict[int, Entry]()
         state, changes = self._state, self._state.changes
         if dropped is not None:
+            self._no_null_block(dropped)
             pool = self._remove_blocks(dropped, self._still_allocated(held))
             rows = changes.overwritten
             if self._layout.separate:
@@ -94,6 +101,13 @@ class InspectionChecks:
                 state.model.drop(orphan)
         if changes.duplicates_freed:
             self._keep_duplicates()
+        return gone
+
+    def _no_null_block(self, dropped: tuple[Table, ...]) -> None:
+        self._counts[_NULL] += 1
+        if any(NULL_BLOCK in ids for ids in dropped):
+            sentence = f"the blocks {dropped} are reported as evicted, the null block among them"
+            fail(self._state, _NULL, INVARIANT, sentence)
 
     def _keep_duplicates(self) -> None:
         model = self._state.model

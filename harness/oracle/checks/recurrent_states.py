@@ -19,6 +19,7 @@ _OWNER = "state_blocks_have_one_owner"
 _INTERVAL = "decode_checkpoints_keep_their_interval"
 _JUNCTIONS = "junctions_are_checkpointed"
 _PROMPTS = "prompts_leave_a_checkpoint"
+_PLACES = "states_are_saved_where_declared"
 
 
 class StateChecks:
@@ -182,16 +183,51 @@ class StateChecks:
                     f"[{answer.start}, {answer.stop}) and {words}"
                 )
                 fail(state, _JUNCTIONS, INVARIANT, sentence)
-        at = self._end(live)
+        at, exact = self._end(live), state.profile.prompt_saves == "borders"
         if answer.start < at <= answer.stop and self._saves_there(answer, at):
             self._counts[_PROMPTS] += 1
-            if not saved and self._could_save(step, at, 0):
+            last = state.profile.checkpoints == "running"  # each end of a block is one
+            left_out = at not in saved if last else not saved
+            if left_out and self._could_save(step, at, len(saved) if last else 0):
                 sentence = (
                     f"a step of request {live.request.id} computes [{answer.start}, {answer.stop})"
-                    ", the end of its prompt, and saves no state; there is room for one after "
-                    f"{at} tokens"
+                    f", the end of its prompt, and {words}; there is room for one after {at}"
                 )
                 fail(state, _PROMPTS, INVARIANT, sentence, facts={"live": live, "answer": answer})
+        if exact:
+            self._places(step, saved)
+
+    def _places(self, step: Step, saved: list[int]) -> None:
+        """A step saves states after the declared numbers of tokens, and after no others (S6)."""
+        live, answer = step.live, step.answer
+        declared = self._declared(live, answer.start, answer.stop)
+        missed, more = sorted(declared - set(saved)), set(saved) - declared
+        if not self._layout.full and len(more) == 1:
+            more = set()  # a junction: without full attention an index may list what is gone
+        self._counts[_PLACES] += 1
+        if not more and not any(self._could_save(step, at, len(saved)) for at in missed):
+            return
+        fail(
+            self._state,
+            _PLACES,
+            INVARIANT,
+            f"a step of request {live.request.id} computes [{answer.start}, {answer.stop}) of a "
+            f"prompt of {live.prompt} tokens and saves states after {saved or 'no'} tokens, "
+            f"declared are {sorted(declared) or 'none'}",
+        )
+
+    def _declared(self, live: RequestState, start: int, stop: int) -> set[int]:
+        """Return the places of `borders`: junction, last border, end of prompt, interval (S8)."""
+        if live.drafts or not (live.request.store and self._state.config.prefix_caching):
+            return set()
+        unit, prompt, interval = self._layout.unit, live.prompt, self._state.config.decode_interval
+        border = min(stop, prompt - 1) // unit * unit
+        while inside(live.request.spans, border):
+            border -= unit
+        end = prompt if stop >= prompt and prompt % unit == 0 else 0
+        multiple = stop // interval * interval if interval else 0
+        places = {live.junction, end, multiple if multiple > prompt else 0}
+        return {at for at in (*places, border) if start < at <= stop}
 
     def _interval(self, step: Step, saved: list[int]) -> None:
         interval, answer = self._state.config.decode_interval, step.answer

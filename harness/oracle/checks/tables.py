@@ -262,7 +262,7 @@ class TableChecks:
         With several groups no profile declares an order between groups.
         """
         state = self._state
-        declared = state.profile.eviction_order == "lru_tail_first"
+        declared = state.profile.eviction_order in ("lru_tail_first", "lru_in_all_groups")
         if not (victims and state.audited and declared and self._layout.single):
             return
         self._counts[_ORDER] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,15 +19,61 @@ class BudgetChecks:
     def __init__(self, engine: Any, config: Config, coverage: Coverage) -> None:
         self._scheduler = scheduler = engine.scheduler
         self._config, self._coverage = config, coverage
+        self._hindered = False
+        """Whether a request found no room in the step before."""
         schedule = scheduler.schedule
 
         def judged() -> Any:
-            known = len(scheduler.decisions)
+            known, ready, head = len(scheduler.decisions), self._ready(), scheduler.queue.head()
             planned = schedule()
-            self._judge(scheduler.decisions[known:])
+            decisions = scheduler.decisions[known:]
+            self._judge(decisions)
+            if not {"wait", "preempt"} & {decision.verb for decision in decisions}:
+                older = head is not None and ready and head.rank < ready[0][0]
+                self._turns(decisions, ready, spared=bool(older))
+                if older:
+                    self._serves_older(decisions, head)
+                self._hindered = False
+            else:
+                self._hindered = True
             return planned
 
         scheduler.schedule = judged
+
+    def _ready(self) -> list[tuple[int, int, str]]:
+        """Return (rank, newest step, name) of running requests that could compute, oldest first."""
+        running = self._scheduler.running.values()
+        return sorted((each.rank, each.last_step, each.id) for each in running if each.wanted)
+
+    def _turns(
+        self, decisions: Sequence[Any], ready: Sequence[tuple[int, int, str]], *, spared: bool
+    ) -> None:
+        """The oldest computes; of the others nobody overtakes one that has waited longer.
+
+        `spared`: a token is kept for an older request that waits.
+        """
+        computed = {decision.request_id for decision in decisions if decision.verb == "compute"}
+        line = sorted((step, rank, name) for rank, step, name in ready[1:])
+        served = [name in computed for _, _, name in line]
+        first = spared or not ready or ready[0][2] in computed
+        if len(ready) > self._config["max_batch_tokens"]:
+            self._coverage.event(seen.TURNS)
+        self._coverage.check(
+            "running_requests_take_turns",
+            first and served == sorted(served, reverse=True),
+            lambda: f"{sorted(computed)} compute; ready are {ready}: rank, newest step, name",
+        )
+
+    def _serves_older(self, decisions: Sequence[Any], head: Any) -> None:
+        """A head of the line that is older than all that run gets a token of the step."""
+        room = len(self._scheduler.running) < self._config["max_requests"]
+        if room and not self._hindered:
+            self._coverage.event(seen.OLDER)
+            self._coverage.check(
+                "waits_are_bounded",
+                any(d.verb == "admit" and d.request_id == head.id for d in decisions),
+                lambda: f"{head.id} is older than all that run and gets no token of a step",
+            )
 
     def _judge(self, decisions: Sequence[Any]) -> None:
         verbs = [decision.verb for decision in decisions]
@@ -65,6 +112,9 @@ class Watch:
         self._tracked = tracked
         self._read = 0
         """Number of decisions read so far."""
+        self._recent: deque[tuple[int, int]] = deque(maxlen=config["max_requests"])
+        """Tokens asked for and hit by the last new requests since a reset (V1)."""
+        engine.cache.hooks.reset.append(self._recent.clear)
         self._saved: dict[tuple[Any, ...], str] = {}
         """Saved checkpoints, with their reason: a junction, or decoding."""
         self._guard("admit")
@@ -84,6 +134,8 @@ class Watch:
             answer = call(wanted, *arguments, **options)
             if not hasattr(answer, "reason"):
                 self._started(cache.live[name], answer)
+                if admits:
+                    self._counted(wanted, answer)
                 self._coverage.event(seen.NO_HIT, found and wanted.access.read and not answer.hit)
             else:
                 self._coverage.check(
@@ -94,6 +146,20 @@ class Watch:
             return answer
 
         setattr(cache, verb, guarded)
+
+    def _counted(self, wanted: Any, answer: Any) -> None:
+        """The rolling hit rate is that of the last new requests (V1)."""
+        cache, recent = self._engine.cache, self._recent
+        if cache.config.enable_prefix_caching and wanted.access.read and not wanted.resumed:
+            self._coverage.event(seen.ROLLED, len(recent) == recent.maxlen)
+            recent.append((len(wanted.tokens), answer.hit))
+        rolling = cache.statistics.rolling
+        expected = sum(asked for asked, _ in recent), sum(hit for _, hit in recent)
+        self._coverage.check(
+            "rolling_hit_rates_are_of_the_last_requests",
+            (rolling.queries, rolling.hits) == expected,
+            lambda: f"{rolling} after requests of (tokens, hit) {[*recent]}",
+        )
 
     def _lookup(self, wanted: Any) -> int:
         """Return the hit of a recurrent request without the room that its own hit takes (C2)."""
@@ -135,6 +201,7 @@ class Watch:
                 self._coverage.event(seen.WAITED, verb == "wait")
                 getattr(self, f"_{verb}", _ignore)(self._tracked[name], *detail)
         self._judge_steps(decisions)
+        self._judge_flights()
         config, scheduler = self._engine.config, self._engine.scheduler
         self._coverage.event(seen.SEVERAL, len(scheduler.steps) > 1)
         self._coverage.check(
@@ -145,6 +212,18 @@ class Watch:
         )
         self._coverage.event(
             seen.CROWDED, len(scheduler.running) > self._config["max_batch_tokens"]
+        )
+
+    def _judge_flights(self) -> None:
+        """Each running request counts the steps that compute it and have not ended."""
+        works = [each for step in self._engine.scheduler.steps.values() for each in step]
+        found = Counter(each.request.id for each in works if each.current)
+        running = self._engine.scheduler.running.values()
+        wrong = {r.id: r.in_flight for r in running if r.in_flight != found[r.id]}
+        self._coverage.check(
+            "steps_in_flight_are_counted_once",
+            not wrong,
+            lambda: f"requests count {wrong} steps in flight, they are in {dict(found)}",
         )
 
     def _judge_steps(self, decisions: list[Any]) -> None:

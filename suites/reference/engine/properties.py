@@ -30,6 +30,9 @@ MIXED = "a step with a prompt and an answer"
 REFUSED = "a prompt is refused"
 WAITED = "a request waits for room"
 CROWDED = "more requests run than a step has tokens"
+TURNS = "more requests are ready than a step has tokens"
+OLDER = "a request waits that is older than all that run"
+ROLLED = "more requests than the rolling hit rate looks at"
 NO_HIT = "a retry without the hit"
 SHARED_STEP = "a hit leaves tokens of a step to the next in line"
 CANCELLED = {
@@ -96,6 +99,12 @@ something_runs_while_work_is_left | C3 B8 C2 | WAITED PREEMPTED NO_HIT
     a step computes something as long as a request is left and no pin is in the way
 waits_are_bounded | C1 | WAITED PREEMPTED CROWDED DRAINED
     a request is done within 2 (d + 1) steps for each token of its own and of older requests
+running_requests_take_turns | C1 | TURNS
+    the oldest request computes in every step, and no other overtakes one that has waited longer
+steps_in_flight_are_counted_once | C3 B6 | SEVERAL FORCED
+    a running request knows how many of its steps have not ended
+rolling_hit_rates_are_of_the_last_requests | V1 | ROLLED RESET OWN_BLOCKS
+    the rolling hit rate is that of the last new requests since a reset, without resumed ones
 token_budget_is_used_while_requests_wait | C1 | SHARED_STEP WAITED
     a step leaves tokens of its budget only if no waiting request could run
 decisions_repeat | C7 | PREEMPTED HIT SEVERAL | by metamorphic pair

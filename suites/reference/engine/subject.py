@@ -32,6 +32,7 @@ class Subject:
         config = config | changes
         cache = self.config.CacheConfig(
             config["num_blocks"],
+            hit_rate_window=config["max_requests"],
             groups=tuple(self.groups.GroupConfig(**group) for group in config["groups"]),
             enable_prefix_caching=config["prefix_caching"],
             state_pool=config["state_pool"],

@@ -34,6 +34,7 @@ HOST = replace(ONE, host_blocks=4, host_policy="write_through")
 A = Request("a", (1, 2, 3, 4, 5, 6, 7))
 TWIN = replace(A, id="b")
 FORK = Request("b", (1, 2, 3, 4, 9, 9, 9))
+OTHER = Request("b", (9,) * 7)
 MEDIA = replace(A, spans=(Span("image", 0, 4, "h"),))
 SHORT = Request("b", (1, 2, 3, 4, 5, 6, 7, 8))
 LONGER = Request("b", (1, 2, 3, 4, 9))
@@ -102,6 +103,14 @@ def without_copies(answer):
 def without_checkpoints(answer):
     use = answer.states[0]
     return replace(answer, states=(replace(use, writes=use.writes[-1:]),))
+
+
+def saved_early(tokens, block):
+    def change(answer):
+        use = answer.states[0]
+        return replace(answer, states=(replace(use, writes=((tokens, (block,)), *use.writes)),))
+
+    return change
 
 
 def stale_table(answer):
@@ -192,6 +201,14 @@ LIES = {
         ROWS, (*whole(A), ops.Lookup(FORK)), "inspect", -1, dropped((), (1,))
     ),
     "prompts_leave_a_checkpoint": Lie(STATE, (ops.Admit(A),), "admit", 0, without_checkpoints),
+    "states_are_saved_where_declared": Lie(STATE, (ops.Admit(A),), "admit", 0, saved_early(2, 20)),
+    "the_oldest_goes_first_in_all_groups": Lie(
+        WINDOW,
+        (*whole(A), *whole(OTHER), ops.Evict(1)),
+        "evict",
+        0,
+        lambda answer: replace(answer, blocks=((9,), ())),
+    ),
     "junctions_are_checkpointed": Lie(
         STATE, (*whole(A), ops.Admit(FORK)), "admit", 1, without_checkpoints
     ),

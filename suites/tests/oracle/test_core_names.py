@@ -43,7 +43,8 @@ JUDGES = (
 def judged():
     """Every name that a check or a violation reports, wherever it stands in the code."""
     sentence = re.compile(r"[a-z]+(_[a-z]+){2,}")
-    fields_of_code = {"eviction_order", "in_flight_steps", "evict_keeps_place", "lru_tail_first"}
+    fields_of_code = {"eviction_order", "in_flight_steps", "evict_keeps_place"}
+    fields_of_code |= {"lru_tail_first", "lru_in_all_groups"}
     return {text for text in strings(*JUDGES) if sentence.fullmatch(text)} - fields_of_code
 
 
@@ -172,6 +173,8 @@ FULL = Profile(
     groups=("full", "window", "chunk", "state"),
     state_pools=("shared", "separate"),
     host_policies=("write_back",),
+    eviction_order="lru_in_all_groups",
+    prompt_saves="borders",
 )
 
 

@@ -154,7 +154,10 @@ def test_names_and_mechanisms_choose_bugs():
     ("options", "message"),
     [
         (("--target", "vllm==0.30.0"), "there are no faults of --target vllm==0.30.0"),
-        (("--target", "vllm-engine==0.33.0", "--workers", "2"), "--workers and --limit are for"),
+        (
+            ("--target", "vllm-engine==0.33.0", "--workers", "2"),
+            "--workers, --limit and --reach are for",
+        ),
     ],
 )
 def test_what_cannot_be_planted_is_refused(options, message, tmp_path):

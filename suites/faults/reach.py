@@ -1,0 +1,110 @@
+"""Which lines of the reference each suite executes: the others cannot find a fault there.
+
+The record is made by `python -m kvproof.suites.tests.mutation.branches`. Budget `pr` draws the same
+histories in every run. So a suite that never executes the changed lines of the reference draws and
+judges the same with the fault as without it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from hashlib import sha256
+from inspect import CO_NEWLOCALS
+from pathlib import Path
+from types import CodeType
+
+import msgspec
+
+from kvproof.harness.errors import UsageError
+from kvproof.suites.faults.planting import Change, origin
+
+PACKAGES = ("reference", "harness", "suites")
+"""Below `kvproof`: a change in one of them makes a record old. Tests are no part of it."""
+CORE = "cache, level core"
+
+
+class SuiteReach(msgspec.Struct, frozen=True):
+    """One exploration of a suite on the reference as it is."""
+
+    seconds: float
+    """Of processor time, with the tracing."""
+    test_cases: int
+    lines: dict[str, list[int]]
+    """Module below `kvproof` -> lines executed in functions."""
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """All suites of the level `full`, and the suite `cache` of the level `core`."""
+
+    digest: str
+    budget: str
+    suites: dict[str, SuiteReach]
+
+    def may_find(self, change: Change, suite: str) -> bool:
+        """Whether the suite executes a changed line; lines outside of functions always count."""
+        reach = self.suites.get(suite)
+        lines = changed_lines(change)
+        if reach is None or lines & outside_functions(change.module):
+            return True
+        return not lines.isdisjoint(reach.lines.get(change.module, ()))
+
+
+def changed_lines(change: Change) -> set[int]:
+    """Return the lines of the statements, or of their heads, that a change replaces a part of."""
+    source = origin(change.module).read_text()
+    first = source[: source.index(change.old)].count("\n") + 1
+    texts = enumerate(change.old.split("\n"), first)
+    changed = {number for number, text in texts if text.strip()}
+    found = set[int]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.stmt):
+            body = getattr(node, "body", None)
+            first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+            last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+            lines = set(range(first, max(node.lineno, last) + 1))
+            found |= lines if lines & changed else set()
+    return found
+
+
+def outside_functions(module: str) -> set[int]:
+    """Return the lines that run when a module is imported: its own, and those of its classes."""
+    path = origin(module)
+    codes = [compile(path.read_text(), str(path), "exec")]
+    for code in codes:
+        inner = (each for each in code.co_consts if isinstance(each, CodeType))
+        codes += [each for each in inner if not each.co_flags & CO_NEWLOCALS]
+    return {line for code in codes for _, _, line in code.co_lines() if line}
+
+
+def digest() -> str:
+    """Return a digest of the code that a record depends on."""
+    found = sha256()
+    for path in _files():
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def _files() -> Iterable[Path]:
+    root = Path(__file__).parents[2]
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            parts = path.relative_to(root).parts
+            if "tests" not in parts and "faults" not in parts:
+                yield path
+
+
+def load(path: Path, budget: str) -> Reach:
+    """Read a record. Raises UsageError for another file, another budget, or other code."""
+    again = f"python -m kvproof.suites.tests.mutation.branches --budget {budget} --output {path}"
+    try:
+        reach = msgspec.json.decode(path.read_bytes(), type=Reach)
+    except OSError as error:
+        raise UsageError(f"--reach {path} cannot be read: {error.strerror}", again) from None
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise UsageError(f"--reach {path} is no record of executed lines: {error}", again) from None
+    if reach.budget != budget:
+        raise UsageError(f"--reach {path} is of budget {reach.budget!r}, not {budget!r}", again)
+    if reach.digest != digest():
+        raise UsageError(f"--reach {path} is of other code than this", again)
+    return reach

@@ -1,0 +1,116 @@
+"""Suites that cannot find a fault are left out; branches and pairs that operations reach."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kvproof.harness.adapters.reference.target import make_target
+from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.handles import InProcessHandle
+from kvproof.suites.faults import reach
+from kvproof.suites.faults.catalogue import find
+from kvproof.suites.faults.judge import Judge
+from kvproof.suites.faults.planting import Edit
+from kvproof.suites.framework.budgets import BUDGETS
+from kvproof.suites.framework.component_suite import run
+from kvproof.suites.runner.registry import component
+from kvproof.suites.tests.mutation import branches
+from kvproof.suites.tests.mutation.executed_lines import EXIT, Trace
+from kvproof.suites.tests.mutation.possible import branches as ways
+
+COUNT = Edit("reference.core.hit_statistics", "self._recent.append", "print")
+
+
+def record(lines, digest=""):
+    suites = {"system": reach.SuiteReach(1.0, 10, {COUNT.module: lines})}
+    return reach.Reach(digest or reach.digest(), "pr", suites)
+
+
+def test_a_suite_may_find_what_it_executes_and_what_nobody_traced():
+    (line,) = reach.changed_lines(COUNT)
+    assert record([line]).may_find(COUNT, "system")
+    assert not record([line - 1, line + 1]).may_find(COUNT, "system")
+    assert record([]).may_find(COUNT, "cache")
+    outside = Edit(COUNT.module, "@dataclass(frozen=True)", "@dataclass")
+    assert record([]).may_find(outside, "system")
+
+
+def test_whole_statements_count_where_a_part_of_them_changes():
+    part = Edit("reference.prefix.trie", "and type(key) is bytes", "")
+    assert len(reach.changed_lines(part)) == 1
+    assert len(reach.changed_lines(find("tail_hits_end_inside_spans"))) == 1
+    assert len(reach.changed_lines(find("orphaned_windows_leak"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"{", "no record"),
+        (msgspec.json.encode(record([], digest="other")), "of other code"),
+        (msgspec.json.encode(msgspec.structs.replace(record([]), budget="debug")), "of budget"),
+    ],
+)
+def test_a_record_that_says_nothing_here_is_refused(text, words, tmp_path):
+    path = tmp_path / "reach.json"
+    path.write_bytes(text)
+    with pytest.raises(UsageError, match=words):
+        reach.load(path, "pr")
+
+
+def test_a_suite_that_breaks_leaves_the_verdicts_of_the_others(monkeypatch, tmp_path):
+    class Files:
+        def write_file(self, name, data):
+            return tmp_path / name
+
+    judge = Judge(InProcessHandle("reference", make_target), Files(), budget=BUDGETS["debug"])
+    tried = []
+
+    def explore(self, budget, **_):
+        tried.append(self.name)
+        raise RuntimeError("the fault broke this suite")
+
+    monkeypatch.setattr("kvproof.suites.framework.suite.Suite.explore", explore)
+    with pytest.raises(RuntimeError, match="broke this suite"):
+        judge.judge(find("turns_by_age"))
+    assert len(tried) > 10
+
+
+def example(items, flag):
+    total = 0
+    for item in items:
+        if item and flag:
+            total += item
+    return total
+
+
+def test_branches_of_a_function_are_its_lines_with_several_ways():
+    first = example.__code__.co_firstlineno
+    assert ways(example.__code__) == {
+        (first + 2, first + 3), (first + 2, first + 5), (first + 3, first + 4),
+        (first + 3, first + 2),
+    }  # fmt: skip
+
+
+def test_pairs_are_ways_of_different_branches():
+    assert branches.pairs({(1, 2), (1, 3), (5, EXIT)}) == {((1, 2), (5, EXIT)), ((1, 3), (5, EXIT))}
+
+
+def test_operations_of_a_history_are_traced_apart():
+    trace = Trace()
+    assert trace.lines() == {}
+    with trace.running():
+        run(component("system"), CONFIG, [("add", {"name": "r0", "tokens": [0], "new": 1})])
+    (added,) = [f for f in trace.judged if f.name == "Scheduler.add"]
+    assert added.module == "reference.engine.scheduler"
+    assert {EXIT} & {last for arcs in trace.judged[added] for _, last in arcs}
+    assert set(trace.lines()["reference.engine.scheduler"]) > {added.line}
+
+
+CONFIG = {
+    "groups": [{"kind": "full", "block_size": 1}], "partial_blocks": False, "num_blocks": 9,
+    "prefix_caching": True, "state_pool": "shared", "max_requests": 2, "state_budget": 0,
+    "decode_interval": 0, "max_batch_tokens": 9, "steps_in_flight": 1, "num_drafts": 0,
+    "vocabulary": 2, "media": False, "experts": False, "require_experts": False, "twin": False,
+    "tiers": None,
+}  # fmt: skip
