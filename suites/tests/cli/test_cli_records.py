@@ -76,10 +76,12 @@ def test_a_record_without_end_is_refused(
 def test_a_closed_terminal_closes_the_records(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     command = [KVPROOF, "fuzz", "--target", SLOW, "--output", "record"]
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
     process = subprocess.Popen(
         command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL,
         start_new_session=True,
     )  # fmt: skip
+    signal.signal(signal.SIGHUP, before)
     os.close(theirs)
     try:
         while not (tmp_path / STARTED).exists():
