@@ -174,12 +174,12 @@ def test_decisions_are_equal_in_every_process():
 
 def test_decisions_say_how_many_drafts_were_accepted_of_how_many_up_to_where():
     engine = make_engine(drafts=2)
-    ask(engine, "a", 3, new=6)
+    ask(engine, "a", 2, new=6)
     run(engine)
     computed = [row[1:] for row in decided(engine, "compute")]
-    assert computed[:3] == [("a", 0, 3, 0), ("a", 3, 6, 2), ("a", 5, 8, 2)]
-    assert computed[3:] == [("a", 6, 8, 1), ("a", 7, 8, 0)]
-    assert decided(engine, "judge") == [(2, "a", 1, 2, 6), (3, "a", 0, 2, 8), (4, "a", 0, 1, 8)]
+    assert computed[:3] == [("a", 0, 2, 0), ("a", 2, 5, 2), ("a", 3, 6, 2)]
+    assert computed[3:] == [("a", 5, 7, 1), ("a", 6, 7, 0)]
+    assert decided(engine, "judge") == [(2, "a", 0, 2, 5), (3, "a", 1, 2, 6), (4, "a", 0, 1, 7)]
 
 
 # --- options (O) and malformed input (H8) ---
