@@ -171,6 +171,16 @@ FAULTS = (
         {"num_drafts": 0},
     ),
     Planted(
+        "a preempted request forgets its answer so far",
+        "preempted_equals_undisturbed",
+        "engine.scheduler",
+        '        request.move("preempt")\n',
+        '        request.move("preempt")\n'
+        "        start = len(request.prompt.tokens)\n"
+        "        request.tokens[start:] = [1] * (len(request.tokens) - start)\n",
+        {"num_drafts": 0, "tiers": None},
+    ),
+    Planted(
         "the rolling rate is of one request less",
         "rolling_hit_rates_are_of_the_last_requests",
         "core.hit_statistics",
