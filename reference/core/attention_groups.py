@@ -74,7 +74,10 @@ class BlockClass(Struct, frozen=True):
     members: tuple[Member, ...]
 
     def first_unit(self, tokens: int) -> int:
-        """First unit that computing position `tokens` still sees (X1)."""
+        """First unit that computing position `tokens` still sees (X1).
+
+        `first_visible` in units, without its call, which cost hybrid cycles 5 % of their speed.
+        """
         if self.kind == "window":
             hidden = tokens - self.size + 1
             return hidden // self.unit if hidden > 0 else 0
