@@ -86,6 +86,7 @@ def _states(pool: str) -> WorkloadProfile:
             scenarios.reject_drafts,
             scenarios.repeat,
             scenarios.crowded_rows,
+            scenarios.media_reuse,
         ),
         needs,
         drafts=2,

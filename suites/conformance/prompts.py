@@ -74,10 +74,13 @@ class Prompts:
             spaces += [Namespace(adapter="x")]  # equal to the salt
         if self._profile.salts:
             spaces += [Namespace(salt="x")]
+        if self._profile.adapters and self._profile.salts:
+            spaces += [Namespace(adapter="x", adapter_version="1", salt="x")]
         return spaces
 
     def _namespace(self) -> Namespace:
-        kind, spaces = self._draw(st.integers(0, 11)), self.spaces
+        spaces = self.spaces
+        kind = self._draw(st.integers(0, 7 + max(4, len(spaces))))
         return spaces[kind % len(spaces)] if kind > 7 else spaces[0]
 
     def _spans(self, tokens: tuple[int, ...]) -> tuple[Span, ...]:
@@ -180,13 +183,14 @@ class Prompts:
         )
         return Request(self.name(), self.tokens(start + 2), spans=spans)
 
-    def other_span(self, old: Request) -> Request:
-        """Return a request that differs from an earlier one in the content of its first span."""
+    def other_span(self, old: Request, index: int = 0) -> Request:
+        """Return a request that differs from an earlier one in the content of one span."""
         if not old.spans or "length" not in self._profile.span_identity:
             return replace(old, spans=())
-        first = old.spans[0]
-        other = CONTENTS[first.content == CONTENTS[0]]
-        return replace(old, spans=(replace(first, content=other), *old.spans[1:]))
+        spans = list(old.spans)
+        other = CONTENTS[spans[index].content == CONTENTS[0]]
+        spans[index] = replace(spans[index], content=other)
+        return replace(old, spans=tuple(spans))
 
     def _may_overlapping_clamps(self) -> bool:
         profile = self._profile
@@ -238,7 +242,7 @@ class Prompts:
         if old.embedded and choice == 2:
             return replace(old, embedded=0)
         if choice == 2 and old.spans:
-            return self.other_span(old)
+            return self.other_span(old, self._draw(st.sampled_from((0, -1))))
         if choice == 3 and old.spans:
             return replace(old, spans=())
         return old

@@ -230,13 +230,15 @@ def reject_drafts(driver: Driver) -> None:
 
 
 def media_reuse(driver: Driver) -> None:
-    """Serve a prompt with spans, the same again, and with another first span."""
+    """Serve a prompt with spans, the same again, with another first and with another last span."""
     if not driver.profile.spans:
         return
     request = driver.prompts.with_spans()
     driver.serve(request)
     driver.serve_again(request)
     driver.serve_again(driver.prompts.other_span(request))
+    if len(request.spans) > 1:
+        driver.serve_again(driver.prompts.other_span(request, -1))
 
 
 def cut_spans(driver: Driver) -> None:

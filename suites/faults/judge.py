@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from hypothesis import settings
@@ -124,25 +125,19 @@ class Judge:
         return next(filter(None, map(self._explore, attempts)), None)
 
     def _explore(self, attempt: Attempt) -> Kill | None:
-        suite, begin, until = attempt.suite, time.monotonic(), {}
+        suite, begin = attempt.suite, time.monotonic()
         self._progress(suite.name, 0)
-
-        def progress(done: int) -> None:
-            until[done] = time.monotonic()
-            self._progress(suite.name, done)
-
         try:
             seen = suite.explore(
-                self._budget, seed=self._seed, progress=progress, tolerate=attempt.tolerate,
-                shrink=attempt.shrink,
+                self._budget, seed=self._seed, tolerate=attempt.tolerate,
+                shrink=attempt.shrink, progress=partial(self._progress, suite.name),
             )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - of any kind; another suite may have a verdict
             self._broken.append(error)
             return None
         if seen.interrupted:
             raise KeyboardInterrupt
-        first = until.get(seen.first_case, time.monotonic()) - begin
-        kill = self._kill(suite, seen, first)
+        kill = self._kill(suite, seen, seen.first_at - begin)
         self._cases += seen.first_case if kill else seen.test_cases
         self._seconds += time.monotonic() - begin
         return kill

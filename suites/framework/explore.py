@@ -77,6 +77,8 @@ class Exploration(Counts):
     """A fault of the harness, also an occasional one."""
     first_case: int = 0
     """The first test case that failed, counted from one; 0: none did."""
+    first_at: float = 0.0
+    """When it failed, by the monotonic clock; shrinking comes after that."""
 
     @property
     def violation(self) -> Violation | None:
@@ -103,7 +105,6 @@ class Watch:
     claim: Callable[[str], bool] = lambda _: True
     """Called before a property is shrunk; after False its violation only ends a history."""
     seen: Exploration = field(default_factory=Exploration)
-    _first: float = 0.0
 
     @contextmanager
     def operation(self, history: History) -> Iterator[None]:
@@ -149,7 +150,7 @@ class Watch:
     def _broke(self, violation: Violation, history: History) -> None:
         best, found = self.seen.counterexample, Counterexample(violation, history)
         self._pass_over(violation.property, known=history.recognise(violation))
-        self._first = self._first or time.monotonic()
+        self.seen.first_at = self.seen.first_at or time.monotonic()
         self.seen.first_case = self.seen.first_case or self.seen.test_cases + 1
         if best is None or self.size(found) <= self.size(best):
             self.seen.counterexample = found
@@ -172,7 +173,7 @@ class Watch:
     def lose(self, died: TargetDied, history: History) -> None:
         """Keep the death of the target; end here if its process is gone."""
         self.seen.died = died
-        self._first = self._first or time.monotonic()
+        self.seen.first_at = self.seen.first_at or time.monotonic()
         found = unanswered(died, history)
         if self.seen.death is None or self.size(found) <= self.size(self.seen.death):
             self.seen.death = found
@@ -183,7 +184,7 @@ class Watch:
     @property
     def over(self) -> bool:
         """Whether the time to explore, or to shrink, is over."""
-        limit = self._first + SHRINK_SECONDS if self._first else self.deadline
+        limit = self.seen.first_at + SHRINK_SECONDS if self.seen.first_at else self.deadline
         return time.monotonic() > limit
 
 
