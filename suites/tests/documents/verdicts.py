@@ -43,7 +43,8 @@ def take_over(runs: Iterable[Path]) -> None:
         event for run in runs for event in read_run(run).events if isinstance(event, FaultJudged)
     ]
     for path, faults in ((BLIND, blind()), (ENGINES, engines())):
-        _add(path, faults, [event for event in events if event.fault in faults])
+        if found := [event for event in events if event.fault in faults]:
+            _add(path, faults, found)
 
 
 def _add(path: Path, faults: Mapping[str, Fault], events: Iterable[FaultJudged]) -> None:
