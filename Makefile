@@ -34,13 +34,19 @@ gate: $(VENV)/.core engines  ## is everything right and fast? ends with a report
 bench: $(VENV)/.core engines  ## cache managers side by side
 	$(BIN)/kvproof bench $(if $(TARGETS),--targets "$(TARGETS)") $(ARGS)
 
-# The newest locked version of each engine, unless TARGETS names some. What an engine does not
-# offer is skipped with the reason.
+# The newest locked version of each engine, unless TARGETS names some. An engine that cannot be
+# installed, or what it does not offer, is skipped with the reason. The same command with the same
+# RUN goes on after an interruption.
+bench-all: RUN ?= runs/bench-all-$(shell date +%Y%m%d-%H%M%S)
 bench-all: TARGETS := $(or $(TARGETS),reference $(shell ls harness/locks | \
   sed -n 's/-\([0-9][0-9.]*\)\.txt$$/==\1/p' | sort -V | awk -F== '{last[$$1]=$$0} END {for (e in last) print last[e]}'))
-bench-all: $(VENV)/.core engines  ## every engine, every case on the workload, and shared stores; one report
-	OMP_NUM_THREADS=1 $(BIN)/kvproof bench --targets "$(TARGETS)" --case no_eviction --case eviction \
-	  --case python-lists --case index --case index-eviction --case tiers --case scheduler $(ARGS)
+bench-all: $(VENV)/.core  ## every engine, every case, shared stores, an hour of steps; one report, 20 minutes
+	@for target in $(filter-out reference,$(TARGETS)); do \
+	  $(BIN)/kvproof targets install $$target || echo "$$target: left out"; done
+	OMP_NUM_THREADS=1 $(BIN)/kvproof bench --targets "$(TARGETS)" --skip-absent --output $(RUN) \
+	  --cases no_eviction,eviction,python-lists,index,index-eviction,tiers,scheduler \
+	  --workload shared-prefix:requests=400,length=2048 --block-size 16 --repetitions 7 \
+	  --verify-tokens 131072 $(ARGS)
 
 # Every engine version with a lock file, unless TARGETS names some; as many at once as there are
 # cores, each in a record of its own, which are merged.

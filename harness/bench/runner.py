@@ -7,13 +7,10 @@ disturbs all sides; ratios are paired by repetition. Raw samples are events, sum
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from kvproof.harness.bench.cases import (
     APART,
@@ -33,14 +30,17 @@ from kvproof.harness.bench.cases import (
 from kvproof.harness.bench.groups import groups_of, widths
 from kvproof.harness.bench.lookup_job import MATCHED
 from kvproof.harness.bench.schedulers import measure_schedulers
+from kvproof.harness.bench.sides import Runner, isolated
 from kvproof.harness.bench.summaries import pairs, summarize
 from kvproof.harness.bench.tiers import measure_tiers
 from kvproof.harness.bench.workloads import Workload, load_workload
-from kvproof.harness.contract.profile import Profile
 from kvproof.harness.errors import TargetDied
-from kvproof.harness.isolation.handles import Isolation
-from kvproof.harness.isolation.worker_handle import WorkerHandle
-from kvproof.harness.records.bench_events import BenchGiven, GrowthPoint
+from kvproof.harness.records.bench_events import (
+    BenchGiven,
+    GrowthPoint,
+    SchedulerPoint,
+    TierSample,
+)
 from kvproof.harness.records.events import (
     AnyEvent,
     BenchSample,
@@ -60,7 +60,6 @@ EXPLAINED = {
 }
 """Factory -> what makes the same target, each hit explained."""
 
-_OWN = "kvproof."
 _MATCH = "lookup_job:run"
 _TOKEN_BYTES = 4
 _START, _PER_TOKEN, _PER_BLOCK = 120.0, 4e-6, 4e-5
@@ -76,29 +75,6 @@ _SAMPLE_FIELDS = (
 _CHECKED_FIELDS = ("requests", "tokens", "slots_compared", "verdict", "message")
 
 
-class Runner(Protocol):
-    """The part of a handle that benchmarks use."""
-
-    @property
-    def name(self) -> str:
-        """The target's name in records."""
-
-    @property
-    def factory(self) -> str:
-        """`pkg.module:make_target`; the module offers `make_cycle` too."""
-
-    @property
-    def isolation(self) -> Isolation:
-        """Whether jobs run in this process."""
-
-    @property
-    def profile(self) -> Profile:
-        """Raises TargetDied if the target does not start."""
-
-    def run_job(self, job: str, arguments: dict[str, Any], *, timeout: float) -> dict[str, Any]:
-        """Run a job where the engine lives. Raises TargetDied."""
-
-
 def run_bench(
     runners: Sequence[Runner],
     workload_spec: str,
@@ -106,22 +82,22 @@ def run_bench(
     options: BenchOptions,
     write: Callable[[AnyEvent], None],
     progress: Callable[[str], None],
-    earlier: Sequence[BenchSample] = (),
+    earlier: Sequence[AnyEvent] = (),
 ) -> None:
     """Measure all targets on a workload and write the events.
 
-    `earlier` are the samples of an interrupted run of the same bench: they are not measured again.
-    A target that dies or gives invalid answers is recorded as failed and left out from then on.
-    Raises UsageError for an unknown workload, case or peer.
+    `earlier` are the events of an interrupted run of the same bench: what has its figures is not
+    measured again. A target that dies or gives invalid answers is recorded as failed and left out
+    of that case; one that does not start or answer, of all. Raises UsageError for an unknown
+    workload, case or peer.
     """
     check_options(options, [runner.name for runner in runners])
     progress(f"bench: loading {workload_spec}")
     workload = load_workload(workload_spec)
     for note in workload.notes:
         progress(f"bench: {note}")
-    done = {_turn(sample): sample for sample in earlier}
-    bench = _Bench(workload, options, write, progress, done)
-    with _isolated(runners) as separate:
+    bench = _Bench(workload, options, write, progress, earlier)
+    with isolated(runners) as separate:
         bench.start(separate)
         if TIERS in options.cases:
             bench.tiers()
@@ -136,33 +112,18 @@ def run_bench(
             bench.growth(block_size)
 
 
-@contextmanager
-def _isolated(runners: Sequence[Runner]) -> Iterator[list[Runner]]:
-    """Run in-process targets in workers too; a user's stays: only this process can import it."""
-    with ExitStack() as stack:
-        logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvproof-bench-")))
-        separate: list[Runner] = []
-        for runner in runners:
-            if runner.isolation == "in_process" and runner.factory.startswith(_OWN):
-                worker = WorkerHandle(
-                    runner.name, Path(sys.executable), runner.factory, logs / f"{len(separate)}.log"
-                )
-                separate.append(stack.enter_context(worker))
-            else:
-                separate.append(runner)
-        yield separate
-
-
 @dataclass
 class _Bench:
     workload: Workload
     options: BenchOptions
     write: Callable[[AnyEvent], None]
     progress: Callable[[str], None]
-    done: dict[tuple[str, int, str, int], BenchSample]
-    """Samples measured before an interruption, by `_turn`."""
+    earlier: Sequence[AnyEvent] = ()
+    """Events from before an interruption."""
     runners: list[Runner] = field(default_factory=list)
-    """Those that are alive and can be measured."""
+    """Those that can be measured."""
+    died: set[tuple[str, str]] = field(default_factory=set)
+    """(target, case), where a target died in it."""
     skipped: set[str] = field(default_factory=set)
     given: set[tuple[str, str]] = field(default_factory=set)
     reference: str = ""
@@ -175,7 +136,7 @@ class _Bench:
             try:
                 engine = runner.profile.engine
             except TargetDied as error:
-                self._lost(runner, error)
+                self._lost(runner, error, "its start")
                 continue
             self.runners.append(runner)
             if engine == REFERENCE:
@@ -190,7 +151,14 @@ class _Bench:
 
     def schedulers(self) -> None:
         """Engines' own schedulers around a model of fixed step time."""
-        measure_schedulers(self.runners, write=self.write, progress=self.progress, lost=self._lost)
+        points = [event for event in self.earlier if isinstance(event, SchedulerPoint)]
+        measure_schedulers(
+            self.runners,
+            write=self.write,
+            progress=self.progress,
+            lost=partial(self._lost, case=SCHEDULER),
+            done={(each.target, each.requests, each.prompt_tokens) for each in points},
+        )
 
     def tiers(self) -> None:
         """Shared stores of objects, side by side."""
@@ -201,7 +169,8 @@ class _Bench:
             reference=self.reference,
             write=self.write,
             progress=self.progress,
-            lost=self._lost,
+            lost=partial(self._lost, case=TIERS),
+            earlier=[event for event in self.earlier if isinstance(event, TierSample)],
         )
 
     def measure(self, block_size: int) -> None:
@@ -229,11 +198,15 @@ class _Bench:
     def growth(self, block_size: int) -> None:
         """Cost per token with growing numbers of cached blocks."""
         sizes = list(self.options.growth_sizes)
+        done = {e.target for e in self._growth() if e.block_size == block_size}
         for runner in list(self.runners) if sizes else []:
+            if runner.name in done:
+                continue
             self.progress(f"bench: block {block_size}, growth to {max(sizes):,}: {runner.name}")
             work = {"tokens": 4 * max(sizes) * block_size, "blocks": 4 * max(sizes)}
             result = self._ask(
                 runner,
+                "growth",
                 "job:growth",
                 work,
                 block_size=block_size,
@@ -242,6 +215,9 @@ class _Bench:
             )
             for point in result["points"] if result else []:
                 self.write(GrowthPoint(target=runner.name, block_size=block_size, **point))
+
+    def _growth(self) -> Iterator[GrowthPoint]:
+        return (event for event in self.earlier if isinstance(event, GrowthPoint))
 
     def _skip(self, part: str, reason: str) -> None:
         """Write it once, not in each repetition."""
@@ -258,14 +234,16 @@ class _Bench:
 
     def _repeat(self, cases: list[Case]) -> list[BenchSample]:
         samples = []
+        done = {_turn(e): e for e in self.earlier if isinstance(e, BenchSample)}
         for repetition in range(self.options.repetitions):
             for case in cases:
                 for runner in list(self.runners):
-                    if case.name == "python-lists" and runner.name != self.reference:
+                    lists = case.name == "python-lists" and runner.name != self.reference
+                    if lists or (runner.name, case.name) in self.died:
                         continue
                     turn = (runner.name, case.block_size, case.name, repetition)
-                    if turn in self.done:
-                        samples.append(self.done[turn])
+                    if turn in done:
+                        samples.append(done[turn])
                     elif sample := self._sample(runner, case, repetition):
                         self.write(sample)
                         samples.append(sample)
@@ -276,6 +254,7 @@ class _Bench:
         self.progress(f"bench: block {case.block_size}, {case.name} {turn}: {runner.name}")
         result = self._ask(
             runner,
+            case.name,
             _MATCH if case.name == "match" else "job:run",
             {"tokens": case.tokens, "blocks": case.num_blocks},
             workload=self.workload.spec,
@@ -326,6 +305,7 @@ class _Bench:
             self.progress(f"bench: block {block_size}, memory: {runner.name}")
             result = self._ask(
                 runner,
+                "memory",
                 "job:memory",
                 {"tokens": _TRACED * head.tokens, "blocks": _TRACED * pool},
                 workload=head.spec,
@@ -341,11 +321,11 @@ class _Bench:
 
     def _summarize(self, case: Case, samples: list[BenchSample], memory: dict[str, float]) -> None:
         """Ratios of `python-lists` are against `no_eviction` of the others: their native type."""
-        alive = [runner.name for runner in self.runners]
+        sides = list(dict.fromkeys(sample.target for sample in samples))
         of_others = "no_eviction" if case.name == "python-lists" else case.name
-        beside = {name: _of(samples, name, of_others) for name in alive}
+        beside = {name: _of(samples, name, of_others) for name in sides}
         peers = beside.get(self.peer, [])
-        for name in alive:
+        for name in sides:
             if not (own := _of(samples, name, case.name)):
                 continue
             size = memory.get(name)
@@ -377,6 +357,7 @@ class _Bench:
             self.progress(f"bench: block {block_size}, checked pass: {runner.name}")
             result = self._ask(
                 runner,
+                "the checked pass",
                 "checked_job:run",
                 {"tokens": _TRACED * self.options.checked_tokens, "blocks": pool},
                 workload=self.workload.spec,
@@ -410,14 +391,14 @@ class _Bench:
             )
 
     def _ask(
-        self, runner: Runner, job: str, work: dict[str, int], **arguments: Any
+        self, runner: Runner, case: str, job: str, work: dict[str, int], **arguments: Any
     ) -> dict[str, Any] | None:
         timeout = _START + work["tokens"] * _PER_TOKEN + work["blocks"] * _PER_BLOCK
         arguments["factory"] = runner.factory
         try:
             result = runner.run_job(f"kvproof.harness.bench.{job}", arguments, timeout=timeout)
         except TargetDied as error:
-            self._lost(runner, error)
+            self._lost(runner, error, case)
             return None
         if why := result.get("unsupported"):
             index = arguments.get("variant") == "index"
@@ -427,16 +408,17 @@ class _Bench:
             self._skip(f"bench {alone}of {runner.name}", why)
             return None
         if why := result.get("problem"):
-            self._lost(runner, TargetDied("garbage", why))
+            self._lost(runner, TargetDied("garbage", why), case)
             return None
         return result
 
-    def _lost(self, runner: Runner, error: TargetDied) -> None:
-        if runner in self.runners:
+    def _lost(self, runner: Runner, error: TargetDied, case: str) -> None:
+        """Record a death in a case; the target goes on in others, unless it answers no more."""
+        self.died.add((runner.name, case))
+        if runner in self.runners and error.kind in ("start", "hang"):
             self.runners.remove(runner)
-        self.write(
-            TargetFailed(target=runner.name, kind=error.kind, message=str(error), log=error.log)
-        )
+        why = f"in {case.replace('_', ' ')}: {error}"
+        self.write(TargetFailed(target=runner.name, kind=error.kind, message=why, log=error.log))
 
 
 def _turn(sample: BenchSample) -> tuple[str, int, str, int]:

@@ -4,7 +4,7 @@
 has are always under way: one that ends is followed by the next. What the control plane does is
 timed by CPU time of the thread; the step time of the model is added to a simulated clock and not
 waited for. The garbage collector stays on, with what exists after the first turn frozen, as
-engines do. Prints the JSON of the measured figures.
+engines do; its pauses are told apart. Prints the JSON of the measured figures.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 import tracemalloc
 import types
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +56,7 @@ class Cell(NamedTuple):
     seconds: float = 0.0
     """Least simulated time."""
     most_cpu_seconds: float = 60.0
-    """The measurement stops there, whatever is missing."""
+    """The first turn, and then the measurement, stop there, whatever is missing."""
 
     @property
     def loop(self) -> LoopConfig:
@@ -67,6 +68,16 @@ class Cell(NamedTuple):
         return LoopConfig(blocks + 1, self.block_size, self.requests, budget, longest)
 
 
+class Spent(NamedTuple):
+    """Nanoseconds of one step."""
+
+    control: int
+    """Of the control plane, the collector included."""
+    collector: int
+    call: int
+    """The longest call of the step, without the collector."""
+
+
 class Bench:
     """Drives one loop."""
 
@@ -74,51 +85,82 @@ class Bench:
         self._loop, self._cell = loop, cell
         self._prompts = _prompts(cell.prompt_tokens)
         self._submitted = self._live = self.finished = 0
+        self._collector = self._paused = 0
+        self._calls: list[tuple[int, int]] = []
+        """Time and pause of each call of the step."""
+        self.cut = ""
 
-    def step(self) -> int:
+    def collected(self, phase: str, _: dict[str, int]) -> None:
+        """Count a pause; for `gc.callbacks`."""
+        now = time.thread_time_ns()
+        if phase == "start":
+            self._paused = now
+        else:
+            self._collector += now - self._paused
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        paused, began = self._collector, time.thread_time_ns()
+        yield
+        self._calls.append((time.thread_time_ns() - began, self._collector - paused))
+
+    def step(self) -> Spent:
         """Let requests arrive, run one step; returns the nanoseconds of the control plane."""
-        loop, spent = self._loop, 0
+        loop = self._loop
+        self._calls.clear()
         while self._live < self._cell.requests:
-            spent += self.submit()
+            self.submit()
             self._live += 1
-        began = time.thread_time_ns()
-        plan = loop.schedule()
-        spent += time.thread_time_ns() - began
+        with self._call():
+            plan = loop.schedule()
         if plan is None:
             raise RuntimeError(f"{self._live} requests are under way and nothing can run")
         answer = loop.answer(plan)
-        began = time.thread_time_ns()
-        done = len(loop.complete(plan, answer))
-        spent += time.thread_time_ns() - began
+        with self._call():
+            done = len(loop.complete(plan, answer))
         self._live -= done
         self.finished += done
-        return spent
+        control, collector = map(sum, zip(*self._calls, strict=True))
+        return Spent(control, collector, max(time - pause for time, pause in self._calls))
 
-    def submit(self) -> int:
-        """Let the next request arrive; returns the nanoseconds."""
+    def submit(self) -> None:
+        """Let the next request arrive."""
         prompt = self._loop.prepare(next(self._prompts))
         number = self._submitted
         self._submitted += 1
-        began = time.thread_time_ns()
-        self._loop.submit(str(number), prompt, LEAST + number * 37 % SPREAD)
-        return time.thread_time_ns() - began
+        with self._call():
+            self._loop.submit(str(number), prompt, LEAST + number * 37 % SPREAD)
 
-    def measure(self) -> list[int]:
+    def measure(self) -> list[Spent]:
         """Nanoseconds of each step, after every request of the start has ended."""
         cell = self._cell
+        began = time.process_time()
         while self.finished < cell.requests:
             self.step()
+            if time.process_time() - began > cell.most_cpu_seconds:
+                ended = f"{self.finished:,} of {cell.requests:,} requests"
+                self.cut = f"first turn: {ended} in {cell.most_cpu_seconds:g} s of CPU time"
+                break
         gc.collect()
         gc.freeze()
-        spent: list[int] = []
+        gc.callbacks.append(self.collected)
+        try:
+            return self._measure()
+        finally:
+            gc.callbacks.remove(self.collected)
+
+    def _measure(self) -> list[Spent]:
+        cell, spent = self._cell, list[Spent]()
         self.finished, simulated, began = 0, 0.0, time.process_time()
-        while time.process_time() - began < cell.most_cpu_seconds:
+        while True:
             spent.append(self.step())
-            simulated += cell.step_seconds + spent[-1] / 1e9
+            simulated += cell.step_seconds + spent[-1].control / 1e9
             enough = len(spent) >= cell.steps and self.finished >= cell.requests
             if enough and simulated >= cell.seconds:
-                break
-        return spent
+                return spent
+            if time.process_time() - began > cell.most_cpu_seconds:
+                self.cut = self.cut or f"after {cell.most_cpu_seconds:g} s of CPU time"
+                return spent
 
     def bytes_per_waiting(self) -> float:
         """Bytes that the engine keeps for a request that waits, without the caller's prompt."""
@@ -147,9 +189,12 @@ def _prompts(length: int) -> Iterator[memoryview]:
 def measured(loop: Loop, cell: Cell) -> dict[str, Any]:
     """Run a cell."""
     bench = Bench(loop, cell)
-    spent = bench.measure()
-    control, tenth = sum(spent) / 1e9, max(1, len(spent) // 10)
+    steps = np.array(bench.measure(), np.int64)
+    spent, collector, calls = steps.T
+    control, tenth = float(spent.sum()) / 1e9, max(1, len(spent) // 10)
     p50, p99, p9999 = (np.percentile(spent, [50, 99, 99.99]) / 1000).tolist()
+    without = float(np.percentile(spent - collector, 99.99)) / 1000
+    many = len(spent) >= 10_000
     return {
         "num_blocks": cell.loop.num_blocks,
         "steps": len(spent),
@@ -158,8 +203,13 @@ def measured(loop: Loop, cell: Cell) -> dict[str, Any]:
         "share": control / (control + len(spent) * cell.step_seconds),
         "p50_us": p50,
         "p99_us": p99,
-        "p9999_us": p9999 if len(spent) >= 10_000 else None,
-        "longest_us": max(spent) / 1000,
+        "p9999_us": p9999 if many else None,
+        "p9999_without_us": without if many else None,
+        "longest_us": float(spent.max()) / 1000,
+        "longest_call_us": float(calls.max()) / 1000,
+        "collector_us": float(collector.max()) / 1000,
+        "collector_share": float(collector.sum()) / float(spent.sum()),
+        "cut": bench.cut,
         "drift": float(np.mean(spent[-tenth:]) / np.mean(spent[:tenth])),
         "bytes_per_waiting": bench.bytes_per_waiting(),
     }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from kvproof.harness.bench.scheduler_process import Cell
+from kvproof.harness.bench.sides import JobRunner
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.records.bench_events import SchedulerPoint
 from kvproof.harness.records.events import AnyEvent, Skipped
@@ -18,39 +19,30 @@ CELLS = (
     *(Cell(n, 1024, BLOCK_SIZE, STEP_SECONDS, 300) for n in (1, 16, 256, 4096)),
     Cell(16, 1 << 17, BLOCK_SIZE, STEP_SECONDS, 300),
     Cell(1, 1 << 20, BLOCK_SIZE, STEP_SECONDS, 300),
-    Cell(64, 4096, BLOCK_SIZE, STEP_SECONDS, 300, _HOUR, 600.0),
+    Cell(16, 4096, BLOCK_SIZE, STEP_SECONDS, 300, _HOUR, 300.0),
 )
 """The last one runs for an hour of simulated time."""
 _TIMEOUT_S = 1800.0
 
 
-class Runner(Protocol):
-    """The part of a handle that is used."""
-
-    @property
-    def name(self) -> str:
-        """The target's name in records."""
-
-    @property
-    def factory(self) -> str:
-        """`pkg.module:make_target`; the module may name its `LOOP`."""
-
-    def run_job(self, job: str, arguments: dict[str, Any], *, timeout: float) -> dict[str, Any]:
-        """Run a job where the engine lives. Raises TargetDied."""
-
-
 def measure_schedulers(
-    runners: Sequence[Runner],
+    runners: Sequence[JobRunner],
     *,
     write: Callable[[AnyEvent], None],
     progress: Callable[[str], None],
     lost: Callable[[Any, TargetDied], None],
     cells: Sequence[Cell] = CELLS,
+    done: Collection[tuple[str, int, int]] = (),
 ) -> None:
-    """Measure all targets that have such a loop, cell by cell; others are skipped with the why."""
+    """Measure all targets that have such a loop, cell by cell; others are skipped with the why.
+
+    `done`: (target, requests, tokens of a prompt) that an interrupted run has measured.
+    """
     running = list(runners)
     for cell in cells:
         for runner in list(running):
+            if (runner.name, cell.requests, cell.prompt_tokens) in done:
+                continue
             at = f"{cell.requests:,} requests of {cell.prompt_tokens:,} tokens"
             progress(f"bench: scheduler, {at}: {runner.name}")
             job = {"factory": runner.factory, "cell": cell._asdict()}

@@ -8,7 +8,7 @@ import numpy as np
 
 from kvproof.harness.records.bench_events import BenchPair
 from kvproof.harness.records.events import BenchSample, BenchSummary
-from kvproof.harness.statistics import median_of_ratios
+from kvproof.harness.statistics import Ratio, median_of_ratios
 
 
 def tokens_per_second(samples: Sequence[BenchSample]) -> list[float]:
@@ -28,7 +28,7 @@ def summarize(
     first = samples[0]
     rates = tokens_per_second(samples)
     low, middle, high = np.percentile(rates, [10, 50, 90]).tolist()
-    ratio = median_of_ratios(rates, tokens_per_second(peers)) if peers else None
+    ratio = _ratio(samples, peers)
     return BenchSummary(
         target=first.target,
         workload=first.workload,
@@ -56,6 +56,20 @@ def summarize(
     )
 
 
+def _ratio(samples: Sequence[BenchSample], peers: Sequence[BenchSample]) -> Ratio | None:
+    """Of the repetitions that both sides have: one of them may have died in some."""
+    both = _shared(samples, peers)
+    sides = [tokens_per_second(side) for side in zip(*both, strict=True)]
+    return median_of_ratios(*sides) if sides else None
+
+
+def _shared(
+    samples: Sequence[BenchSample], peers: Sequence[BenchSample]
+) -> list[tuple[BenchSample, BenchSample]]:
+    beside = {each.repetition: each for each in peers}
+    return [(each, beside[each.repetition]) for each in samples if each.repetition in beside]
+
+
 def _median(values: list[float]) -> float:
     return float(np.median(values))
 
@@ -64,9 +78,10 @@ def pairs(
     samples: Sequence[BenchSample], sides: Sequence[Sequence[BenchSample]]
 ) -> Iterator[BenchPair]:
     """Compare one target with each other side of the same case."""
-    first, rates = samples[0], tokens_per_second(samples)
+    first = samples[0]
     for peers in sides:
-        found = median_of_ratios(rates, tokens_per_second(peers))
+        if (found := _ratio(samples, peers)) is None:
+            continue
         yield BenchPair(
             target=first.target,
             peer=peers[0].target,
@@ -75,7 +90,7 @@ def pairs(
             num_blocks=first.num_blocks,
             case=first.case,
             groups=first.groups,
-            repetitions=len(samples),
+            repetitions=len(_shared(samples, peers)),
             ratio=found.middle,
             low=found.low,
             high=found.high,

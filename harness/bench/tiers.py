@@ -7,11 +7,12 @@ engines and the server, so that other work on the machine does not count as ours
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
+from kvproof.harness.bench.sides import JobRunner
 from kvproof.harness.bench.tier_job import OPERATIONS
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.records.bench_events import TierSample, TierSummary
@@ -31,25 +32,10 @@ _COPYING = ("store", "retrieve")
 _TIMEOUT_S = 300.0
 
 
-class Runner(Protocol):
-    """The part of a handle that is used."""
-
-    @property
-    def name(self) -> str:
-        """The target's name in records."""
-
-    @property
-    def factory(self) -> str:
-        """`pkg.module:make_target`; the module may name its `TIERS`."""
-
-    def run_job(self, job: str, arguments: dict[str, Any], *, timeout: float) -> dict[str, Any]:
-        """Run a job where the engine lives. Raises TargetDied."""
-
-
 class _Side(NamedTuple):
     """One store of one target."""
 
-    runner: Runner
+    runner: JobRunner
     tier: str
     copies: dict[str, int]
 
@@ -67,7 +53,7 @@ class _Cell(NamedTuple):
 
 
 def measure_tiers(
-    runners: Sequence[Runner],
+    runners: Sequence[JobRunner],
     *,
     repetitions: int,
     peer: str,
@@ -78,10 +64,14 @@ def measure_tiers(
     sizes: Sequence[int] = SIZES,
     clients: Sequence[int] = CLIENTS,
     batch: int = BATCH,
+    earlier: Sequence[TierSample] = (),
 ) -> None:
-    """Measure all targets that have such a store; those without are skipped with the reason."""
+    """Measure all targets that have such a store; those without are skipped with the reason.
+
+    `earlier`: samples of an interrupted run; a cell that has them of all stores is not repeated.
+    """
     cells = [_Cell(count, size, max(1, batch // size)) for count in clients for size in sizes]
-    tiers = _Tiers(write, progress, lost, repetitions)
+    tiers = _Tiers(write, progress, lost, repetitions, list(earlier))
     try:
         room = int(_SPARE * max(clients) * max(batch, *sizes))
         for runner in runners:
@@ -90,8 +80,8 @@ def measure_tiers(
             tiers.measure(cell)
     finally:
         tiers.stop()
-    copies = {side.name: side.copies for side in tiers.running}
-    others = [side.name for side in tiers.running if side.runner.name != reference]
+    copies = {side.name: side.copies for side in tiers.started}
+    others = [side.name for side in tiers.started if side.runner.name != reference]
     for cell in cells:
         for event in summaries(tiers.samples, cell, copies, peer or next(iter(others), "")):
             write(event)
@@ -104,13 +94,16 @@ class _Tiers:
         progress: Callable[[str], None],
         lost: Callable[[Any, TargetDied], None],
         repetitions: int,
+        samples: list[TierSample],
     ) -> None:
         self._write, self._progress, self._lost = write, progress, lost
         self._repetitions = repetitions
         self.running: list[_Side] = []
-        self.samples: list[TierSample] = []
+        self.started: list[_Side] = []
+        """Those that died later, too."""
+        self.samples = samples
 
-    def start(self, runner: Runner, clients: int, room: int) -> None:
+    def start(self, runner: JobRunner, clients: int, room: int) -> None:
         found = self._asked(runner, "names", {})
         if found and (why := found.get("unsupported")):
             self._write(Skipped(part=f"bench tiers of {runner.name}", reason=why))
@@ -124,9 +117,13 @@ class _Tiers:
                 self._write(Skipped(part=f"bench tiers of {side.name}", reason=why))
             elif answer:
                 side.copies.update(answer["copies"])
+                self.started.append(side)
 
     def measure(self, cell: _Cell) -> None:
         """A first turn, which touches all memory and checks all bytes, does not count."""
+        if all(self._is_done(side.name, cell) for side in self.running):
+            return
+        self.samples = [each for each in self.samples if not _in(each, cell)]
         for turn in range(self._repetitions + 1):
             at = f"{cell.size >> 10} KiB, {cell.clients} engines, {turn} of {self._repetitions}"
             for side in list(self.running):
@@ -141,6 +138,10 @@ class _Tiers:
                 )
                 if answer and turn:
                     self._keep(side.name, cell, turn - 1, answer)
+
+    def _is_done(self, target: str, cell: _Cell) -> bool:
+        copies = _of(self.samples, cell, target, _COPY)
+        return len(copies) == self._repetitions
 
     def stop(self) -> None:
         for side in list(self.running):
@@ -162,7 +163,7 @@ class _Tiers:
     def _ask(self, side: _Side, verb: str, **arguments: Any) -> dict[str, Any] | None:
         return self._asked(side.runner, verb, {"tier": side.tier, **arguments})
 
-    def _asked(self, runner: Runner, verb: str, work: dict[str, Any]) -> dict[str, Any] | None:
+    def _asked(self, runner: JobRunner, verb: str, work: dict[str, Any]) -> dict[str, Any] | None:
         try:
             job = f"kvproof.harness.bench.tier_job:{verb}"
             answer = runner.run_job(job, {"factory": runner.factory, **work}, timeout=_TIMEOUT_S)
@@ -181,7 +182,8 @@ def summaries(
     """One summary for each operation and side; `sides` have their copies by operation."""
     for operation in OPERATIONS:
         for name, copies in sides.items():
-            own = _of(samples, cell, name, operation)
+            if not (own := _of(samples, cell, name, operation)):
+                continue
             rates = [each.objects / each.cpu_seconds for each in own]
             low, median, high = np.percentile(rates, [10, 50, 90]).tolist()
             beside = _of(samples, cell, peer, operation) if name != peer else []
@@ -207,9 +209,13 @@ def summaries(
 def _ratio(
     name: str, slow: Sequence[TierSample], fast: Sequence[TierSample]
 ) -> dict[str, float | None]:
-    if not slow:
+    beside = {each.repetition: each for each in slow}
+    both = [(beside[e.repetition], e) for e in fast if e.repetition in beside]
+    if not both:
         return {}
-    found = median_of_ratios([e.cpu_seconds for e in slow], [e.cpu_seconds for e in fast])
+    found = median_of_ratios(
+        *([each.cpu_seconds for each in side] for side in zip(*both, strict=True))
+    )
     return {name: found.middle, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
@@ -219,6 +225,9 @@ def _of(
     return [
         each
         for each in samples
-        if (each.clients, each.object_bytes) == (cell.clients, cell.size)
-        and (each.target, each.operation) == (target, operation)
+        if _in(each, cell) and (each.target, each.operation) == (target, operation)
     ]
+
+
+def _in(sample: TierSample, cell: _Cell) -> bool:
+    return (sample.clients, sample.object_bytes) == (cell.clients, cell.size)

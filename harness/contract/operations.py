@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
-from typing import Any, Union
+from functools import cache
+from typing import Any, Union, cast
 
 from kvproof.harness.contract.target import Request
 
@@ -152,16 +153,23 @@ def to_json(operation: Operation) -> dict[str, Any]:
 
 def compact(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass, nested ones too, that differ from their defaults."""
-    kept = {}
-    for item in fields(value):
-        content = getattr(value, item.name)
-        if item.default is not MISSING and content == item.default:
-            continue
-        kept[item.name] = _plain(content)
+    kept, kind = {}, cast("Any", type(value))
+    for name, default in _defaults(kind):
+        content = getattr(value, name)
+        if default is MISSING or content != default:
+            kept[name] = _plain(content)
     return kept
 
 
+@cache
+def _defaults(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((item.name, item.default) for item in fields(kind))
+
+
 def _plain(content: Any) -> Any:
+    kind = type(content)
+    if kind is int or kind is str:
+        return content
     if is_dataclass(content) and not isinstance(content, type):
         return compact(content)
     if isinstance(content, tuple):

@@ -191,14 +191,19 @@ def _as_written(verb: str, answer: object, expected: Mapping[str, type]) -> obje
 
     Raises TargetDied(`garbage`) if it is none of `expected` or has no JSON form.
     """
-    answered = f"{verb} answered {type(answer).__name__} {answer!r:.200}"
     kind = next((kind for kind in expected.values() if _is(answer, kind)), None)
     if kind is None:
-        raise TargetDied("garbage", f"{answered}, expected {' or '.join(expected)}")
+        raise _garbage(verb, answer, f", expected {' or '.join(expected)}")
     try:
         return decoder(kind).decode(_encode(answer))
     except Exception as error:  # a field may hold anything, with an `__index__` of its own
-        raise TargetDied("garbage", f"{answered}: {error}") from error
+        raise _garbage(verb, answer, f": {error}") from error
+
+
+def _garbage(verb: str, answer: object, problem: str) -> TargetDied:
+    return TargetDied(
+        "garbage", f"{verb} answered {type(answer).__name__} {answer!r:.200}{problem}"
+    )
 
 
 def _is(answer: object, kind: type) -> bool:

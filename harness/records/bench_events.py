@@ -117,6 +117,16 @@ class SchedulerPoint(Event, tag="scheduler_point", frozen=True, kw_only=True):
     p9999_us: float | None = None
     """None: too few steps."""
     longest_us: float
+    longest_call_us: float | None = None
+    """The longest arrival, decision or result alone, without the collector's pauses."""
+    collector_us: float | None = None
+    """The longest pause by the garbage collector in one step; it lies in the other figures."""
+    collector_share: float | None = None
+    """Of the control plane's time."""
+    p9999_without_us: float | None = None
+    """p99.99 of a step without the collector's pauses."""
+    cut: str = ""
+    """Where the measurement ended before the cell had enough."""
     drift: float
     """Mean of the last tenth of the steps over that of the first."""
     bytes_per_waiting: float

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Group, TargetConfig
 from kvproof.harness.oracle.group_layout import Layout
+from kvproof.suites.framework.draws import integers
 
 MAX_BLOCKS = 9
 """Blocks of the largest pool of one group, without the null block."""
@@ -60,16 +61,16 @@ def one_group(
     """Draw 2 to `most_units` blocks of at least `least_size` tokens, perhaps with a `host` tier."""
     sizes = sorted(profile.block_sizes)
     sizes = [size for size in sizes if size >= least_size] or sizes
-    size = draw(st.sampled_from(sizes[:4] if draw(st.integers(0, 7)) < 7 else sizes))
+    size = draw(st.sampled_from(sizes[:4] if draw(integers(0, 7)) < 7 else sizes))
     ratios = [r for r in range(1, profile.max_kernel_ratio + 1) if size % r == 0]
     ratio = draw(st.sampled_from(ratios))
     return TargetConfig(
-        num_blocks=draw(st.integers(2, most_units)) + 1,  # and the null block
+        num_blocks=draw(integers(2, most_units)) + 1,  # and the null block
         block_size=size,
         kernel_block_size=size // ratio if ratio > 1 else 0,
-        prefix_caching=host or draw(st.integers(0, 15)) != 15,
+        prefix_caching=host or draw(integers(0, 15)) != 15,
         partial_blocks=partial_blocks,
-        host_blocks=draw(st.integers(1, 2 * most_units)) if host else 0,
+        host_blocks=draw(integers(1, 2 * most_units)) if host else 0,
         host_policy=draw(st.sampled_from(profile.host_policies)) if host else "",
     )
 
@@ -109,13 +110,13 @@ def several(
     separate = states and bool(pools) and draw(st.sampled_from(pools)) == "separate"
     rows = _rows(draw, profile) if separate else 0
     roomy = constraint.pool == "separate" and draw(st.booleans())  # rows run out before blocks do
-    units = rows + 1 if roomy else draw(st.integers(2, constraint.most_units))
+    units = rows + 1 if roomy else draw(integers(2, constraint.most_units))
     blocks = units * Layout(groups, separate=separate).unit_blocks
     strict = bool(layout.full) and _strict(draw, profile, constraint)
     return TargetConfig(
         num_blocks=min(MOST_BLOCKS, max(units, blocks)) + 1,  # and the null block
         block_size=layout.unit,
-        prefix_caching=constraint.host or draw(st.integers(0, 15)) != 15,
+        prefix_caching=constraint.host or draw(integers(0, 15)) != 15,
         groups=groups,
         state_rows=rows,
         decode_interval=draw(st.sampled_from((0, 1, 1, 2))) * layout.unit if states else 0,
@@ -125,8 +126,8 @@ def several(
             and not strict
             and (constraint.inside or draw(st.booleans()))
         ),
-        host_blocks=draw(st.integers(len(groups), 2 * blocks)) if constraint.host else 0,
-        host_rows=draw(st.integers(1, rows)) if constraint.host and separate else 0,
+        host_blocks=draw(integers(len(groups), 2 * blocks)) if constraint.host else 0,
+        host_rows=draw(integers(1, rows)) if constraint.host and separate else 0,
         host_policy=draw(st.sampled_from(profile.host_policies)) if constraint.host else "",
     )
 
@@ -134,7 +135,7 @@ def several(
 def _rows(draw: st.DrawFn, profile: Profile) -> int:
     """Draw a few rows, or the need of one to three requests and the row that is never used."""
     rows = profile.request_rows
-    return draw(st.integers(2, 6) if rows == 1 else st.integers(rows + 1, 3 * rows + 1))
+    return draw(integers(2, 6) if rows == 1 else integers(rows + 1, 3 * rows + 1))
 
 
 def _strict(draw: st.DrawFn, profile: Profile, constraint: LayoutConstraint) -> bool:
@@ -192,7 +193,7 @@ def _across(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
 
 
 def _kinds(draw: st.DrawFn, profile: Profile, constraint: LayoutConstraint) -> list[str]:
-    count = draw(st.integers(2 if constraint.draft else 1, MOST_GROUPS))
+    count = draw(integers(2 if constraint.draft else 1, MOST_GROUPS))
     first = constraint.kind or draw(st.sampled_from(("full", *profile.groups)))
     usual = (*profile.groups, *(("full",) if "full" in profile.groups else ()))
     kinds = [first, *(draw(st.sampled_from(usual)) for _ in range(count - 1))]
@@ -224,11 +225,11 @@ def _sizes(draw: st.DrawFn, profile: Profile, count: int) -> list[int]:
 
 def _group(draw: st.DrawFn, profile: Profile, kind: str, size: int, unit: int) -> Group:
     if kind == "state":
-        return Group(kind, size, state_blocks=draw(st.integers(1, profile.most_state_blocks)))
+        return Group(kind, size, state_blocks=draw(integers(1, profile.most_state_blocks)))
     least = profile.least_window
-    length = 0 if kind == "full" else draw(st.integers(least, max(least, 3 * unit)))
+    length = 0 if kind == "full" else draw(integers(least, max(least, 3 * unit)))
     ratios = [r for r in range(1, profile.max_kernel_ratio + 1) if size % r == 0]
     ratio = draw(st.sampled_from(ratios))
     may = profile.draft_groups and kind in profile.draft_kinds
-    draft = may and draw(st.integers(0, 7)) == 7
+    draft = may and draw(integers(0, 7)) == 7
     return Group(kind, size, length, size // ratio if ratio > 1 else 0, draft)

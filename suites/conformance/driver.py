@@ -13,6 +13,7 @@ from kvproof.harness.session import Session
 from kvproof.suites.conformance.prompts import Prompts
 from kvproof.suites.conformance.weights import EIGHTHS, Weights
 from kvproof.suites.framework.component_suite import Draw
+from kvproof.suites.framework.draws import integers, sampled_from
 
 
 class Driver:
@@ -53,7 +54,7 @@ class Driver:
         """Finish the oldest step; draws the accepted drafts and whether expert rows are missing."""
         drafts = next(iter(self.session.steps.values())).drafts
         if drafts and accepted is None:
-            accepted = self.draw(st.integers(0, drafts))
+            accepted = self.draw(integers(0, drafts))
         kept = min(accepted, drafts) if drafts and accepted is not None else None
         self.apply(ops.Complete(kept, self._routed() if routed is None else routed))
 
@@ -61,7 +62,7 @@ class Driver:
         """Draw whether a step completes with expert rows; it does where they do not matter."""
         if not (self._weights.unrouted and self.profile.experts):
             return True
-        often: bool = self.draw(st.integers(0, EIGHTHS - 1)) >= self._weights.unrouted
+        often: bool = self.draw(integers(0, EIGHTHS - 1)) >= self._weights.unrouted
         return often
 
     def drain(self, *, routed: bool | None = None) -> None:
@@ -127,10 +128,10 @@ class Driver:
 
     def decode(self, name: str) -> None:
         """Generate tokens now and then, with or without drafts, and ask for expert rows."""
-        for _ in range(self.draw(st.sampled_from((0, 0, 1, 3)))):
+        for _ in range(self.draw(sampled_from((0, 0, 1, 3)))):
             if name not in self.session.live:
                 return
-            count = self.draw(st.integers(1, self.config.block_size))
+            count = self.draw(integers(1, self.config.block_size))
             self.extend(name, self.prompts.tokens(count), None, self.prompts.drafts())
             self.compute_rest(name)
         routed = self.profile.experts and name in self.session.live

@@ -11,6 +11,7 @@ from kvproof.harness.contract.target import Namespace, Request, Span, TargetConf
 from kvproof.harness.oracle.group_layout import Layout
 from kvproof.suites.conformance.weights import EIGHTHS, Weights
 from kvproof.suites.framework.component_suite import Draw
+from kvproof.suites.framework.draws import integers, sampled_from
 
 TINY_ALPHABET = 2
 LARGE_ALPHABET = 50_000
@@ -34,7 +35,7 @@ class Prompts:
         self._room = config.num_blocks
         if not layout.single:
             self._room = config.num_blocks // max(1, layout.unit_blocks) + 1
-        self._alphabet = st.integers(0, alphabet - 1)
+        self._alphabet = integers(0, alphabet - 1)
         self._count = 0
         self.seen: list[Request] = []
 
@@ -43,13 +44,13 @@ class Prompts:
         size = self._unit
         most = (self._room + 1) * size
         head: tuple[int, ...] = ()
-        if self.seen and self._draw(st.integers(0, 7)):
+        if self.seen and self._draw(integers(0, 7)):
             head = self.old().tokens
             if self._draw(st.booleans()):
-                head = head[: self._draw(st.integers(0, len(head)))]
-        huge = self._draw(st.integers(0, 15)) == 15
-        blocks = self._draw(st.integers(0, self._room if huge else 2))
-        length = blocks * size + self._draw(st.integers(0, size))
+                head = head[: self._draw(integers(0, len(head)))]
+        huge = self._draw(integers(0, 15)) == 15
+        blocks = self._draw(integers(0, self._room if huge else 2))
+        length = blocks * size + self._draw(integers(0, size))
         return (head + self.tokens(length))[:most] or (0,)
 
     def tokens(self, length: int) -> tuple[int, ...]:
@@ -61,8 +62,8 @@ class Prompts:
 
     def old(self) -> Request:
         """Return an earlier request, more often a recent one, which may still be cached."""
-        recent = self.seen[-1 : -1 - self._draw(st.sampled_from((1, 2, 4, 12))) : -1]
-        index: int = self._draw(st.integers(0, len(recent) - 1))
+        recent = self.seen[-1 : -1 - self._draw(sampled_from((1, 2, 4, 12))) : -1]
+        index: int = self._draw(integers(0, len(recent) - 1))
         return recent[index]
 
     @property
@@ -80,26 +81,26 @@ class Prompts:
 
     def _namespace(self) -> Namespace:
         spaces = self.spaces
-        kind = self._draw(st.integers(0, 7 + max(4, len(spaces))))
+        kind = self._draw(integers(0, 7 + max(4, len(spaces))))
         return spaces[kind % len(spaces)] if kind > 7 else spaces[0]
 
     def _spans(self, tokens: tuple[int, ...]) -> tuple[Span, ...]:
         if self._profile.spans and self._often(self._weights.runs_of_spans):
             return self._run_of_spans(len(tokens))
-        if not self._profile.spans or self._draw(st.integers(0, 3)) != 3:
+        if not self._profile.spans or self._draw(integers(0, 3)) != 3:
             return ()
-        count, position, spans = self._draw(st.integers(1, 2)), 0, []
+        count, position, spans = self._draw(integers(1, 2)), 0, []
         for _ in range(count):
-            start = position + self._draw(st.integers(0, self._unit))
-            content = self._draw(st.sampled_from(CONTENTS))
-            length = 1 + self._draw(st.integers(0, 2 * self._unit))
+            start = position + self._draw(integers(0, self._unit))
+            content = self._draw(sampled_from(CONTENTS))
+            length = 1 + self._draw(integers(0, 2 * self._unit))
             if "length" not in self._profile.span_identity:
                 length = 1 + int(content, 16) % (2 * self._unit)
             if start + length > len(tokens):
                 break
             kind = "image"
             if "kind" in self._profile.span_identity:
-                kind = self._draw(st.sampled_from(("image", "audio")))
+                kind = self._draw(sampled_from(("image", "audio")))
             spans.append(Span(kind, start, length, content))
             position = start + length
         return tuple(spans)
@@ -107,26 +108,26 @@ class Prompts:
     def _run_of_spans(self, count: int) -> tuple[Span, ...]:
         """Draw up to five spans of all lengths in blocks, many without a gap between them."""
         unit, identity = self._unit, self._profile.span_identity
-        position, spans = self._draw(st.integers(0, unit)), []
-        for _ in range(self._draw(st.integers(1, 5))):
-            content = self._draw(st.sampled_from(CONTENTS))
+        position, spans = self._draw(integers(0, unit)), []
+        for _ in range(self._draw(integers(1, 5))):
+            content = self._draw(sampled_from(CONTENTS))
             border = -position % unit
             lengths = (1, unit, border, border + 1, border + 1, border + 1 + unit, 3 * unit + 1)
-            long = self._draw(st.sampled_from(lengths))
+            long = self._draw(sampled_from(lengths))
             if "length" not in identity:
                 long = 1 + int(content, 16) % (2 * unit)
             if long < 1 or position + long > count:
                 break
             kinds = ("image", "audio") if "kind" in identity else ("image",)
-            kind = self._draw(st.sampled_from(kinds))
+            kind = self._draw(sampled_from(kinds))
             spans.append(Span(kind, position, long, content))
-            position += long + self._draw(st.sampled_from((0, 0, 0, 1, unit)))
+            position += long + self._draw(sampled_from((0, 0, 0, 1, unit)))
         return tuple(spans)
 
     def _overlapping_clamps(self) -> Request:
         """Draw two spans: a cut in the second moves to a block border inside the first (M2)."""
         unit, (one, other) = self._unit, CONTENTS
-        length = 4 * unit + self._draw(st.integers(1, 2))
+        length = 4 * unit + self._draw(integers(1, 2))
         spans = (
             Span("image", unit - 1, unit + 2, one),
             Span("image", 2 * unit + 1, 2 * unit, other),
@@ -135,7 +136,7 @@ class Prompts:
 
     def _often(self, eighths: int) -> bool:
         """Draw true so many times out of eight; 0 draws nothing."""
-        return eighths > 0 and bool(self._draw(st.integers(0, EIGHTHS - 1)) >= EIGHTHS - eighths)
+        return eighths > 0 and bool(self._draw(integers(0, EIGHTHS - 1)) >= EIGHTHS - eighths)
 
     def identities(self) -> list[Request]:
         """Draw a prompt, and return it under unlike keys and as ids and rows of embeddings."""
@@ -158,7 +159,7 @@ class Prompts:
 
     def plain(self, most: int, *, beyond: int = 1) -> Request:
         """Draw a prompt of at most so many units and `beyond` tokens, without spans."""
-        length = self._draw(st.integers(1, most)) * self._unit + beyond
+        length = self._draw(integers(1, most)) * self._unit + beyond
         return Request(self.name(), self.tokens(length))
 
     def unique(self, units: int) -> Request:
@@ -170,15 +171,15 @@ class Prompts:
         """Draw a prompt with spans, whose clamp may need two rounds."""
         if self._may_overlapping_clamps() and self._draw(st.booleans()):
             return self._overlapping_clamps()
-        tokens = self.tokens(self._draw(st.integers(2, 4)) * self._unit + 1)
+        tokens = self.tokens(self._draw(integers(2, 4)) * self._unit + 1)
         return Request(self.name(), tokens, spans=self._run_of_spans(len(tokens)))
 
     def spans_in_last_block(self) -> Request:
         """Draw a prompt that ends in a block with two spans and room; units have three tokens."""
-        before = self._draw(st.integers(0, 2)) * self._unit
-        start = before + self._draw(st.integers(0, self._unit - 3))
+        before = self._draw(integers(0, 2)) * self._unit
+        start = before + self._draw(integers(0, self._unit - 3))
         spans = tuple(
-            Span("image", position, 1, self._draw(st.sampled_from(SHORT_CONTENTS)))
+            Span("image", position, 1, self._draw(sampled_from(SHORT_CONTENTS)))
             for position in (start, start + 1)
         )
         return Request(self.name(), self.tokens(start + 2), spans=spans)
@@ -199,15 +200,15 @@ class Prompts:
     def fork(self, old: Request) -> Request:
         """Draw a prompt that leaves an earlier one somewhere, also inside one of its spans."""
         if old.spans and self._draw(st.booleans()):
-            span = old.spans[self._draw(st.integers(0, len(old.spans) - 1))]
+            span = old.spans[self._draw(integers(0, len(old.spans) - 1))]
             inside = (1, span.length // 2 + 1, span.length, span.length)
-            cut = span.start + min(span.length, self._draw(st.sampled_from(inside)))
+            cut = span.start + min(span.length, self._draw(sampled_from(inside)))
             more = self.tokens(span.start + span.length - cut)
-            more += self.tokens(self._draw(st.sampled_from((0, 0, 1))))
+            more += self.tokens(self._draw(sampled_from((0, 0, 1))))
         else:
             whole = self._draw(st.booleans())
-            cut = len(old.tokens) if whole else self._draw(st.integers(1, len(old.tokens)))
-            more = self.tokens(self._draw(st.integers(0, 2 * self._unit)))
+            cut = len(old.tokens) if whole else self._draw(integers(1, len(old.tokens)))
+            more = self.tokens(self._draw(integers(0, 2 * self._unit)))
         tokens = old.tokens[:cut] + more
         embedded = min(old.embedded, cut)
         spans = tuple(s for s in old.spans if s.start + s.length <= len(tokens))
@@ -220,10 +221,10 @@ class Prompts:
             return self.fork(self.old())
         if self._may_overlapping_clamps() and self._often(self._weights.overlapping_clamps):
             return self._overlapping_clamps()
-        if self.seen and self._draw(st.integers(0, 5)) == 5:
+        if self.seen and self._draw(integers(0, 5)) == 5:
             return replace(self.variant(), id=self.name(), resumed=False)
         tokens = self._tokens_of()
-        special = self._draw(st.integers(0, 11))
+        special = self._draw(integers(0, 11))
         return Request(
             id=self.name(),
             tokens=tokens,
@@ -236,13 +237,13 @@ class Prompts:
     def variant(self) -> Request:
         """Return an earlier request that differs in at most one identity field (H1, H2)."""
         old = replace(self.old(), read=True, store=True)
-        choice = self._draw(st.integers(0, 3))
+        choice = self._draw(integers(0, 3))
         if choice == 1:
             return replace(old, namespace=self._namespace())
         if old.embedded and choice == 2:
             return replace(old, embedded=0)
         if choice == 2 and old.spans:
-            return self.other_span(old, self._draw(st.sampled_from((0, -1))))
+            return self.other_span(old, self._draw(sampled_from((0, -1))))
         if choice == 3 and old.spans:
             return replace(old, spans=())
         return old
@@ -255,7 +256,7 @@ class Prompts:
     def malformed(self) -> Request:
         """Draw spans that no prompt can have."""
         spans = self._draw(
-            st.sampled_from(
+            sampled_from(
                 (
                     (Span("image", 2, 2, "7f3c"), Span("image", 0, 1, "a91e")),
                     (Span("image", 0, 3, "7f3c"), Span("image", 2, 1, "a91e")),
@@ -271,4 +272,4 @@ class Prompts:
         """Draw some draft tokens, or none."""
         if not (self._profile.drafts and self._often(self._weights.drafts)):
             return ()
-        return self.tokens(self._draw(st.integers(1, self._unit + 1)))
+        return self.tokens(self._draw(integers(1, self._unit + 1)))

@@ -21,6 +21,7 @@ from kvproof.suites.conformance.driver import Driver
 from kvproof.suites.conformance.profiles import CORE, WorkloadProfile
 from kvproof.suites.conformance.prompts import LARGE_ALPHABET, TINY_ALPHABET, Prompts
 from kvproof.suites.framework.component_suite import Draw
+from kvproof.suites.framework.draws import integers
 from kvproof.suites.framework.state_machine import SuiteStateMachine
 
 
@@ -40,7 +41,7 @@ class CacheRules(SuiteStateMachine):
         """Draw an alphabet."""
         self.draw = draw
         self.config = self.session.config
-        alphabet = LARGE_ALPHABET if self.draw(st.integers(0, 7)) == 7 else TINY_ALPHABET
+        alphabet = LARGE_ALPHABET if self.draw(integers(0, 7)) == 7 else TINY_ALPHABET
         weights = self.profile.weights
         self.prompts = Prompts(self.target, self.config, alphabet, weights=weights, draw=draw)
         self.driver = Driver(self.session, weights, self.prompts, draw=draw, apply=self.operate)
@@ -64,11 +65,11 @@ class CacheRules(SuiteStateMachine):
     def admit(self) -> None:
         """Admit a fresh prompt, a fork, or a variant of an earlier one."""
         request = self.prompts.request()
-        chunk = self.draw(st.integers(0, 7))
-        compute = None if chunk < 5 else self.draw(st.integers(1, 2 * self.config.block_size))
+        chunk = self.draw(integers(0, 7))
+        compute = None if chunk < 5 else self.draw(integers(1, 2 * self.config.block_size))
         self.driver.admit(request, compute)
 
-    @rule(count=st.integers(1, 4))
+    @rule(count=integers(1, 4))
     def serve(self, count: int) -> None:
         """Serve whole requests one after the other, which fills the cache quickly."""
         for _ in range(count):
@@ -100,7 +101,7 @@ class CacheRules(SuiteStateMachine):
         """Decode, or go on with a prefill."""
         name = self._draw_live(drafting=False)
         pending = self.driver.pending(name)
-        count = self.draw(st.integers(0 if pending else 1, 2 * self.config.block_size))
+        count = self.draw(integers(0 if pending else 1, 2 * self.config.block_size))
         tokens = self.prompts.tokens(count) if count else ()
         compute = None if self.draw(st.booleans()) else 1
         drafts = self.prompts.drafts()
@@ -109,7 +110,7 @@ class CacheRules(SuiteStateMachine):
     def _draw_live(self, *, drafting: bool = True) -> str:
         live = {name for name, one in self.session.live.items() if drafting or not one.drafts}
         names: list[str] = sorted(live, key=lambda name: int(name[1:]))
-        index: int = self.draw(st.integers(0, len(names) - 1))
+        index: int = self.draw(integers(0, len(names) - 1))
         return names[index]
 
     @precondition(lambda self: self.session.steps)
@@ -146,12 +147,12 @@ class CacheRules(SuiteStateMachine):
         if self.full and profile.experts and settled and self.draw(st.booleans()):
             self.operate(ops.Experts(self.draw(st.sampled_from(settled))))
         elif profile.batch and names and self.draw(st.booleans()):
-            count = self.draw(st.integers(1, min(3, len(names))))
+            count = self.draw(integers(1, min(3, len(names))))
             self.operate(ops.ReadBatch(tuple(names[-count:])))
         elif profile.lookup and self.prompts.seen:
             self.operate(ops.Lookup(self.prompts.variant()))
 
-    @rule(count=st.integers(1, 3))
+    @rule(count=integers(1, 3))
     def disturb(self, count: int) -> None:
         """Run a rare operation: evict, reset, pin, unpin, release or malformed input."""
         profile = self.target
@@ -179,7 +180,7 @@ class CacheRules(SuiteStateMachine):
             self.operate(ops.Unpin(self._pins.pop(0)))
 
     @precondition(lambda self: self.session.steps)
-    @rule(chance=st.integers(0, 2))
+    @rule(chance=integers(0, 2))
     def reset_in_flight(self, chance: int) -> None:
         """Reset under a running step, whose results are then stale."""
         if chance == 2:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Request
 from kvproof.suites.conformance.driver import Driver
+from kvproof.suites.framework.draws import integers
 
 Scenario: TypeAlias = Callable[[Driver], None]
 
@@ -47,7 +48,7 @@ def change_tenant(driver: Driver) -> None:
 def change_identity(driver: Driver) -> None:
     """Serve equal numbers under unlike keys, and as ids and rows of embeddings."""
     each = driver.prompts.identities()
-    for _ in range(driver.draw(st.integers(2, 4))):
+    for _ in range(driver.draw(integers(2, 4))):
         driver.serve_again(driver.draw(st.sampled_from(each)))
 
 
@@ -58,10 +59,10 @@ def pin_under_eviction(driver: Driver) -> None:
     request = driver.prompts.plain(2)
     driver.serve(request)
     pin = driver.prompts.name()
-    for _ in range(driver.draw(st.integers(1, 2))):  # a second one of that name changes nothing
+    for _ in range(driver.draw(integers(1, 2))):  # a second one of that name changes nothing
         driver.apply(ops.Pin(replace(request, id=pin)))
     if driver.profile.evict:
-        driver.apply(ops.Evict(driver.draw(st.integers(1, 3))))
+        driver.apply(ops.Evict(driver.draw(integers(1, 3))))
     driver.apply(ops.Unpin(pin))
 
 
@@ -102,7 +103,7 @@ def slide_windows(driver: Driver) -> None:
     request = driver.prompts.plain(4)
     driver.serve(request, driver.unit)
     if driver.profile.evict and driver.draw(st.booleans()):
-        driver.apply(ops.Evict(driver.draw(st.integers(1, 4))))
+        driver.apply(ops.Evict(driver.draw(integers(1, 4))))
     driver.serve(replace(request, id=driver.prompts.name()), driver.unit)
 
 
@@ -111,9 +112,9 @@ def cut_back(driver: Driver) -> None:
     request = driver.prompts.plain(4)
     driver.serve(request)
     if driver.profile.evict:
-        driver.apply(ops.Evict(driver.draw(st.integers(1, 4))))
+        driver.apply(ops.Evict(driver.draw(integers(1, 4))))
     for _ in range(3):
-        end = driver.draw(st.integers(min(driver.unit, len(request.tokens)), len(request.tokens)))
+        end = driver.draw(integers(min(driver.unit, len(request.tokens)), len(request.tokens)))
         driver.serve(Request(driver.prompts.name(), request.tokens[:end]))
 
 
@@ -124,10 +125,10 @@ def return_after_eviction(driver: Driver) -> None:
     """
     first = driver.prompts.plain(3)
     driver.serve(first)
-    for _ in range(driver.draw(st.integers(1, 3))):
+    for _ in range(driver.draw(integers(1, 3))):
         driver.serve(driver.prompts.plain(3))
-    for end in (len(first.tokens), driver.draw(st.integers(1, len(first.tokens)))):
-        rest = driver.prompts.tokens(driver.draw(st.integers(1, driver.unit)))
+    for end in (len(first.tokens), driver.draw(integers(1, len(first.tokens)))):
+        rest = driver.prompts.tokens(driver.draw(integers(1, driver.unit)))
         driver.run(Request(driver.prompts.name(), first.tokens[:end] + rest))
 
 
@@ -142,7 +143,7 @@ def crowded_rows(driver: Driver) -> None:
     known = [driver.prompts.unique(1) for _ in range(max(2, driver.config.state_rows - 1))]
     for request in known:
         driver.serve(request)
-    driver.run(driver.prompts.unique(driver.draw(st.integers(1, 2))))
+    driver.run(driver.prompts.unique(driver.draw(integers(1, 2))))
     units = (driver.config.num_blocks - 1) // max(1, driver.session.layout.unit_blocks)
     rest = driver.prompts.tokens((units - 1) * driver.unit)
     driver.admit(Request(driver.prompts.name(), known[-1].tokens + rest))
@@ -164,12 +165,12 @@ def overlap(driver: Driver) -> None:
 
 def uneven_chunks(driver: Driver) -> None:
     """Compute a prompt in steps that end anywhere, and continue it in another request."""
-    request = driver.prompts.plain(4, beyond=driver.draw(st.integers(1, driver.unit)))
+    request = driver.prompts.plain(4, beyond=driver.draw(integers(1, driver.unit)))
     driver.drain()
     driver.admit(request, driver.unit)
     while pending := driver.pending(request.id):
         driver.drain()
-        driver.extend(request.id, compute=driver.draw(st.integers(1, 2 * driver.unit)))
+        driver.extend(request.id, compute=driver.draw(integers(1, 2 * driver.unit)))
         if driver.pending(request.id) == pending:
             break  # it was refused
     driver.drain()
@@ -271,10 +272,10 @@ def decode_over_media(driver: Driver) -> None:
 def continue_inside(driver: Driver) -> None:
     """Leave a partial last block, go on inside it, and once more from its copy."""
     size = driver.config.block_size
-    request = driver.prompts.plain(2, beyond=driver.draw(st.integers(1, max(1, size - 1))))
+    request = driver.prompts.plain(2, beyond=driver.draw(integers(1, max(1, size - 1))))
     driver.serve(request)
     for _ in range(2):
-        rest = driver.prompts.tokens(driver.draw(st.integers(1, size)))
+        rest = driver.prompts.tokens(driver.draw(integers(1, size)))
         driver.serve(Request(driver.prompts.name(), request.tokens + rest))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections import Counter
@@ -27,6 +28,9 @@ SHRINK_SECONDS = 10
 
 TURN = 200
 """Test cases after which all machines have had a turn."""
+
+YOUNG = 20_000
+"""New objects after which the garbage collector runs: histories make many, few in circles."""
 
 NEXT_TURN = 1 << 40
 """Step from a turn's seed to the next: units of a campaign have seeds one apart."""
@@ -248,8 +252,20 @@ def drive_all(
     # derandomized and without a seed, each turn would draw the same
     turns = 1 if budget.derandomize and seed is None else max(1, budget.max_examples // TURN)
     share = settings(budget, max_examples=math.ceil(budget.max_examples / turns / len(machines)))
-    for turn, machine in product(range(turns), machines):
-        seen = drive(machine, watch, share, seed=None if seed is None else seed + turn * NEXT_TURN)
-        if seen.violation or seen.died or seen.interrupted or watch.over:
-            break
+    with _few_collections():
+        for turn, machine in product(range(turns), machines):
+            own = None if seed is None else seed + turn * NEXT_TURN
+            seen = drive(machine, watch, share, seed=own)
+            if seen.violation or seen.died or seen.interrupted or watch.over:
+                break
     return watch.seen
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(YOUNG, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

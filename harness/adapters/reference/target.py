@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import astuple, replace
+from functools import cache
 from importlib.metadata import version
 
 import numpy as np
@@ -54,6 +55,7 @@ __all__ = ["ManagerFactory", "ReferenceTarget", "make_cycle", "make_target"]
 ManagerFactory = Callable[[CacheConfig], CacheManager]
 
 
+@cache
 def _profile() -> Profile:
     return Profile(
         engine="reference",
@@ -304,6 +306,7 @@ class ReferenceTarget:
         """Hold nothing outside the process's memory."""
 
 
+@cache
 def _namespace(namespace: Namespace) -> identity.Namespace:
     return identity.Namespace(*astuple(namespace))
 

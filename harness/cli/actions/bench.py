@@ -14,6 +14,7 @@ from kvproof.harness.cli.arguments.bench import BenchArguments
 from kvproof.harness.cli.options import names
 from kvproof.harness.cli.runs import run_directory
 from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import OwnTargets
 from kvproof.harness.records.bench_events import GrowthPoint, SchedulerPoint, TierSummary
 from kvproof.harness.records.bench_names import current_case, current_workload
@@ -28,7 +29,7 @@ def bench(arguments: BenchArguments) -> int:
     load_workload(workload)
     config = {"targets": specs, "workload": workload, **asdict(options)}
     with ExitStack() as stack:
-        handles = open_all(specs, stack, OwnTargets(memory=0))
+        handles, absent = _opened(specs, stack, skip=arguments.skip_absent)
         active = stack.enter_context(run_directory("bench", config=config, output=arguments.output))
         events: list[AnyEvent] = []
 
@@ -36,21 +37,38 @@ def bench(arguments: BenchArguments) -> int:
             events.append(event)
             active.write(event)
 
+        for each in absent:
+            write(each)
         run_bench(
             handles,
             workload,
             options=options,
             write=write,
             progress=lambda text: active.status("bench", text.removeprefix("bench: ")),
-            earlier=active.samples,
+            earlier=active.earlier,
         )
         _refuse_nothing(events)
     return active.exit_code
 
 
+def _opened(
+    specs: Sequence[str], stack: ExitStack, *, skip: bool
+) -> tuple[list[Handle], list[Skipped]]:
+    """Open targets; with `skip`, those that are not there are skipped. Raises UsageError."""
+    found, absent = list[Handle](), list[Skipped]()
+    for spec in specs:
+        try:
+            found += open_all([spec], stack, OwnTargets(memory=0))
+        except UsageError as error:
+            if not skip:
+                raise
+            absent.append(Skipped(part=f"bench of {spec}", reason=str(error)))
+    return found, absent
+
+
 def _options(arguments: BenchArguments) -> BenchOptions:
     usual, baseline = BenchOptions(), arguments.baseline_target
-    cases = tuple(map(current_case, arguments.case or usual.cases))
+    cases = tuple(map(current_case, names(arguments.case) or usual.cases))
     if baseline is not None:
         names([baseline])  # refuses one that is empty
     return BenchOptions(

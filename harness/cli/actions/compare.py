@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
+from kvproof.harness.analysis.bench_ratios import agreements
 from kvproof.harness.analysis.compare import Comparison
 from kvproof.harness.analysis.compare import compare as compare_sides
 from kvproof.harness.analysis.duckdb import query
@@ -16,6 +17,7 @@ from kvproof.harness.analysis.record import comparison_json
 from kvproof.harness.analysis.sides import read_side
 from kvproof.harness.analysis.sides import save_baseline as keep
 from kvproof.harness.cli.output import print_text, standard_output, table_of
+from kvproof.harness.errors import Exit, UsageError
 from kvproof.harness.records.run_directory import store
 from kvproof.harness.settings import load_settings
 from kvproof.reports.render.compare_page import html, markdown, print_comparison
@@ -34,6 +36,27 @@ def compare(base: Path, head: Path, *, output: Path | None, json: bool, config: 
     append_step_summary(markdown(found))
     _print(found, output, json=json)
     return int(found.code)
+
+
+def compare_ratios(base: Path, head: Path, *, config: Path | None) -> int:
+    """Print the ratios of two benches side by side; returns the exit code. Raises UsageError."""
+    baselines = Path(load_settings(config).compare.baselines)
+    runs = (read_side(base, baselines), read_side(head, baselines))
+    if any(len(side) > 1 for side in runs):
+        raise UsageError("a side has several runs", "give the directory of one run of each")
+    found, alone = agreements(runs[0][0], runs[1][0])
+    table = table_of("", "case", "of", "over", "base", "head", "apart")
+    for each in found:
+        case, detail, above, below = map(clean, each.key)
+        figures = (f"{each.base:.3g}", f"{each.head:.3g}", f"{each.apart:.2f}")
+        mark = "" if each.agrees else "differs"
+        table.add_row(*map(escape, (mark, f"{case}, {detail}", above, below, *figures)))
+    standard_output().print(table)
+    for key in alone:
+        print_text(f"in one of them only: {clean(', '.join(key))}")
+    agree = sum(each.agrees for each in found)
+    print_text(f"{agree} of {len(found)} ratios agree within 10 %; {len(alone)} are in one only")
+    return int(Exit.PASS if agree == len(found) else Exit.REGRESSION)
 
 
 def _write(found: Comparison, output: Path) -> None:

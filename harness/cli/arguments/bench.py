@@ -42,6 +42,8 @@ class BenchArguments:
     """Largest pool."""
     growth: bool = True
     """Also measure the cost per token with 10^3 to 10^6 cached blocks."""
+    skip_absent: bool = False
+    """An engine that is not installed is a row with the reason, not an error."""
     output: Output = None
     """Directory of the run's records and reports."""
     config: Path | None = None

@@ -17,6 +17,7 @@ def compare(
     *,
     output: Path | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
+    ratios: Annotated[bool, Parameter(negative="")] = False,
     config: Path | None = None,
 ) -> int:
     """Compare two runs: verdicts, then figures with a stated error rate.
@@ -34,12 +35,17 @@ def compare(
         Directory for comparison.json, comparison.md and comparison.html.
     json
         Print comparison.json instead of tables.
+    ratios
+        Compare instead the ratios between the sides of two benches, which another machine should
+        not change: ends with 4 if one differs by more than 10 %.
     config
         Settings file; its table compare has thresholds and the error rate.
 
     """
     from kvproof.harness.cli.actions import compare as action
 
+    if ratios:
+        return action.compare_ratios(base, head, config=config)
     return action.compare(base, head, output=output, json=json, config=config)
 
 

@@ -12,10 +12,12 @@ from kvproof.harness.bench.cases import (
     eviction_pool,
     plan,
 )
+from kvproof.harness.bench.runner import run_bench
 from kvproof.harness.bench.workloads import load_workload
 from kvproof.harness.errors import TargetDied, UsageError
-from kvproof.harness.records.bench_events import GrowthPoint
+from kvproof.harness.records.bench_events import BenchPair, GrowthPoint
 from kvproof.harness.records.events import (
+    AnyEvent,
     BenchSample,
     BenchSummary,
     Checked,
@@ -130,20 +132,61 @@ def test_a_case_that_makes_no_sense_is_skipped_with_the_reason() -> None:
 
 @pytest.mark.slow(reason="starts many processes")
 @pytest.mark.usefixtures("toys")
-@pytest.mark.parametrize("moment", ["profile", "run", "memory", "checked", "growth"])
-def test_a_target_that_dies_is_left_out_and_the_bench_goes_on(moment: str) -> None:
+@pytest.mark.parametrize(
+    ("moment", "where"),
+    [
+        ("profile", "its start"),
+        ("run", "no eviction"),
+        ("memory", "memory"),
+        ("checked", "the checked pass"),
+        ("growth", "growth"),
+    ],
+)
+def test_a_target_that_dies_is_left_out_of_that_case(moment: str, where: str) -> None:
     passed = {"requests": 1, "tokens": 2, "slots_compared": 3, "verdict": "pass", "message": ""}
     death = TargetDied("crash", "killed by signal 9", "the log")
     answers: dict[str, Any] = {"checked": passed, moment: death}
     dying = FakeRunner("dying", **answers)
-    options = BenchOptions(block_sizes=(16,), repetitions=1, growth_sizes=(500,))
+    options = BenchOptions(block_sizes=(16,), repetitions=2, growth_sizes=(500,))
     events = events_of(FakeRunner("well", checked=passed), dying, options=options)
     (failed,) = only(TargetFailed, events)
     assert (failed.target, failed.kind, failed.log) == ("dying", "crash", "the log")
-    after = events[events.index(failed) :]
-    assert "dying" not in {getattr(event, "target", "") for event in after[1:]}
-    assert [g.target for g in only(GrowthPoint, events)] == ["well"]
-    assert [c.target for c in only(Checked, events)][:1] == ["well"]
+    assert failed.message == f"in {where}: killed by signal 9"
+    parts = {
+        "run": only(BenchSample, events),
+        "checked": only(Checked, events),
+        "growth": only(GrowthPoint, events),
+    }
+    in_them = {part: "dying" in {each.target for each in found} for part, found in parts.items()}
+    gone = parts if moment == "profile" else (moment,)
+    assert in_them == {part: part not in gone for part in parts}
+
+
+@pytest.mark.usefixtures("toys")
+def test_repetitions_before_a_death_are_in_the_report() -> None:
+    class Dying(FakeRunner):
+        def run_job(self, job: str, arguments: dict[str, Any], *, timeout: float) -> dict[str, Any]:
+            if len(self.jobs) == 2:
+                raise TargetDied("hang", "no answer")
+            return super().run_job(job, arguments, timeout=timeout)
+
+    options = replace(QUICK, cases=("no_eviction",), repetitions=3, checked_tokens=0)
+    events = events_of(FakeRunner("reference"), Dying("peer"), options=options)
+    found = {each.target: each.repetitions for each in only(BenchSummary, events)}
+    assert found == {"reference": 3, "peer": 2}
+    assert [(pair.peer, pair.repetitions) for pair in only(BenchPair, events)] == [("peer", 2)]
+
+
+@pytest.mark.usefixtures("toys")
+def test_an_interrupted_bench_measures_what_is_missing() -> None:
+    options = replace(QUICK, cases=("no_eviction",), repetitions=2, checked_tokens=0)
+    earlier = events_of(FakeRunner("peer"), options=options)
+    kept = [each for each in earlier if getattr(each, "repetition", 0) == 0]
+    runner, events = FakeRunner("peer"), list[AnyEvent]()
+    run_bench([runner], WORKLOAD, options=options, write=events.append, progress=len, earlier=kept)
+    assert [job.rpartition(":")[2] for job, _ in runner.jobs] == ["run", "memory"]
+    assert [each.repetition for each in only(BenchSample, events)] == [1]
+    assert [each.repetitions for each in only(BenchSummary, events)] == [2]
 
 
 @pytest.mark.usefixtures("toys")
@@ -151,7 +194,7 @@ def test_a_target_that_delivers_nonsense_has_failed() -> None:
     (failed,) = only(TargetFailed, events_of(FakeRunner("mute", "mute")))
     assert (failed.kind, failed.message) == (
         "garbage",
-        "1800 block ids delivered, the prompts need 1920",
+        "in no eviction: 1800 block ids delivered, the prompts need 1920",
     )
 
 

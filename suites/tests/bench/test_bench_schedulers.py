@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -61,6 +62,7 @@ def test_a_cell_runs_in_a_process_and_others_are_skipped_or_lost() -> None:
     assert [e.requests for e in points] == [4, 2]
     assert all(0 < e.share < 1 and e.steps >= 20 and e.finished >= e.requests for e in points)
     assert all(0 < e.p50_us <= e.p99_us <= e.longest_us for e in points)
+    assert all(0 < (e.longest_call_us or 0) < e.longest_us and not e.cut for e in points)
     assert all(e.p9999_us is None and e.bytes_per_waiting > 64 * 8 for e in points)
 
 
@@ -81,6 +83,36 @@ def test_simulated_time_goes_on_until_the_cell_has_enough() -> None:
     assert found["steps"] <= 150
     share = 1 - found["steps"] * cell.step_seconds / found["simulated_seconds"]
     assert found["share"] == pytest.approx(share)
+
+
+def test_pauses_of_the_collector_are_told_apart() -> None:
+    class Littering(SchedulerLoop):
+        def schedule(self) -> Any:
+            gc.collect()
+            return super().schedule()
+
+    found = measured(Littering(CELL.loop), CELL)
+    assert 0 < found["collector_share"] < 1
+    assert 0 < found["collector_us"] < found["longest_us"]
+    assert found["longest_call_us"] <= found["longest_us"] - found["collector_us"] / 2
+
+
+def test_a_cell_that_takes_too_long_is_cut_short() -> None:
+    def cut(seconds: float) -> str:
+        cell = CELL._replace(steps=10**9, most_cpu_seconds=seconds)
+        return str(measured(make_loop(cell.loop), cell)["cut"])
+
+    assert cut(0) == "first turn: 0 of 4 requests in 0 s of CPU time"
+    assert cut(1) == "after 1 s of CPU time"
+
+
+def test_cells_of_an_interrupted_run_are_not_measured_again() -> None:
+    events: list[AnyEvent] = []
+    measure_schedulers(
+        [Here("reference", REFERENCE)], write=events.append, progress=len, lost=lambda *_: None,
+        cells=(CELL,), done={("reference", CELL.requests, CELL.prompt_tokens)},
+    )  # fmt: skip
+    assert not events
 
 
 def test_a_scheduler_that_runs_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
