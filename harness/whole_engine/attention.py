@@ -247,6 +247,7 @@ class Attention:
                 f"{block} of group {group} ({layer.name}): {why.sentence}; "
                 f"{int((found != expected).sum())} of {len(found)} slots hold something else"
             ),
+            facts={"written_by": int(self._memory.written[block])},
             slots=slots,
         )
 

@@ -95,6 +95,7 @@ class ShadowDevice:
     ) -> Launch:
         """Queue a batch; `before` runs on the device ahead of it. It runs late by `lag`."""
         self.submitted += 1
+        self.transfers.stored.clear()
         self.findings.check(
             AWAY,
             not (self.asleep and rows),

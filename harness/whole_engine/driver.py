@@ -302,12 +302,11 @@ class Driver:
         self._wake()
         self.device.losses.pattern = 0  # a load that always fails never ends
         steps, quiet = 0, 0
-        before = launched = self._progress()
+        before = self._progress()
         while not self._over() and quiet < IDLE_STEPS and steps < MOST_STEPS:
             self._once()
             steps, now = steps + 1, self._progress()
             quiet, before = (quiet + 1 if now == before else 0), now
-            launched = now if now.launches > launched.launches else launched
         if self.findings.wrong is not None:
             return ""
         self.findings.check(
@@ -317,7 +316,7 @@ class Driver:
                 f"after {steps} more steps, {quiet} of them without progress, "
                 f"{self.engine.statuses() or 'the engine'} has not ended"
             ),
-            facts={"copies_since_a_launch": before.copies - launched.copies},
+            facts={"stored_since_a_launch": list(self.device.transfers.stored.values())},
         )
         self._check_rest()
         return f"{steps} steps"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -42,6 +43,8 @@ class Transfers:
     pending: list[Transfer] = field(default_factory=list)
     recent: list[Transfer] = field(default_factory=list)
     """Submitted since it was last cleared."""
+    stored: Counter[int] = field(default_factory=Counter)
+    """Device block -> copies that read it since the last launch."""
     count: int = 0
 
     def __post_init__(self) -> None:
@@ -63,6 +66,7 @@ class Transfers:
         self.count += 1
         before = [each.due for each in self.pending if each.stream == stream]
         due = max([tick + self.delay, *before])
+        self.stored.update(reads)
         transfer = Transfer(self.count, due, submitted, after, stream, run, reads, writes, tick)
         self.pending.append(transfer)
         self.recent.append(transfer)

@@ -62,15 +62,23 @@ def failed_load_runs_for_ever(found: Failed) -> bool:
     return single and asynchronous and _loses(found, "failing_sync_recompute")
 
 
-_BLOCK = re.compile(r"\w+ reads position \d+ of \d+ in block (\d+) of group (\d+) ")
+_BLOCK = re.compile(r"\w+ reads position (\d+) of \d+ in block (\d+) of group (\d+) ")
 
 
 def preempted_in_its_own_step_stays_cached(found: Failed) -> bool:
-    """The block was cached for a step that was taken back: its request was preempted in it."""
+    """The block was cached for a step that was taken back: its request was preempted in it.
+
+    It is read at its place in that request's table, and nothing has written it since.
+    """
     read = _BLOCK.match(found.violation.sentence)
-    uncomputed = found.fact("uncomputed_blocks", list)
-    by_priority = found.config["engine"].get("policy") == "priority"
-    return by_priority and read is not None and [int(read[2]), int(read[1])] in uncomputed
+    if read is None or found.config["engine"].get("policy") != "priority":
+        return False
+    position, block, group = map(int, read.groups())
+    place, writer = position // found.config["engine"]["block_size"], found.fact("written_by", int)
+    return any(
+        [group, block, place] == own and writer <= launches
+        for *own, launches in found.fact("uncomputed_blocks", list)
+    )
 
 
 _STATE = re.compile(r"(\w+) goes on from the state of (\d+) tokens .*: it is one of (\d+) tokens")
@@ -92,14 +100,15 @@ def row_takes_the_count_of_another(found: Failed) -> bool:
 
 
 def idle_engine_stores_for_ever(found: Failed) -> bool:
-    """No request is left; the lazy tier is smaller than the pool, and each store evicts another.
+    """No request is left; the lazy tier has no room for what is cached, so that each store evicts.
 
-    There were more copies since the last launch than the pool has blocks: some were stored again.
+    Since the last launch more blocks were stored than it holds, and some of them again.
     """
-    engine = found.config["engine"]
     rests = found.verb == "drain" and "the engine has not ended" in found.violation.sentence
-    again = found.fact("copies_since_a_launch", int) > engine["blocks"]
-    return rests and again and engine.get("connector") == "simple_lazy"
+    if not rests or found.config["engine"].get("connector") != "simple_lazy":
+        return False
+    times = found.fact("stored_since_a_launch", list)
+    return len(times) > found.fact("tier_blocks", int) and max(times) > 1
 
 
 def blocks_are_read_after_their_lease(found: Failed) -> bool:
@@ -114,14 +123,16 @@ _BEHIND = {"waiting", "preempted"}
 def pushed_blocks_never_come(found: Failed) -> bool:
     """Requests wait for blocks that will not be written: something of each has gone wrong.
 
-    Others may wait behind them, for room.
+    The message behind a complete write has come for none of them. Others may wait behind, for room.
     """
     pushes = str(found.config["engine"].get("connector")).startswith("nixl_push")
     left = dict(re.findall(r"'(\w+)': '(\w+)'", found.violation.sentence))
     waiting = {name for name, status in left.items() if status in _UNWRITTEN}
     others = {left[name] for name in left.keys() - waiting}
     broken = found.violation.facts.get("broken")
+    arrived = found.violation.facts.get("arrived")
     gone = set(broken) if isinstance(broken, dict) else set()
+    gone -= set(arrived) if isinstance(arrived, dict) else set()
     return pushes and bool(waiting) and waiting <= gone and others <= _BEHIND
 
 
@@ -137,18 +148,25 @@ def aborted_push_is_remembered(found: Failed) -> bool:
 
 
 _SHIFTED = re.compile(
-    r"\w+ reads position (\d+) .*: "
+    r"\w+ reads position (\d+) of \d+ in block (\d+) .*: "
     r"(?:the block came from another engine; )?it holds position (\d+) of "
 )
 
 
 def unequal_blocks_shift_a_hit(found: Failed) -> bool:
-    """The peer's blocks are smaller, and what was read is earlier content, off by some of them."""
+    """The peer's blocks are smaller, and what was read is earlier content, off by some of them.
+
+    The block was loaded behind a hit, and that prompt's last block lacks as many of the peer's.
+    """
     engine = found.config["engine"]
     own, other = engine["block_size"], (engine.get("peer") or engine)["block_size"]
     read = _SHIFTED.match(found.violation.sentence)
-    shift = int(read[1]) - int(read[2]) if read else 0
-    return bool(0 < shift < own and shift % other == 0)
+    loads = found.violation.facts.get("loaded_for")
+    if read is None or not isinstance(loads, dict) or read[2] not in loads:
+        return False
+    prompt, blocks = loads[read[2]]
+    lacking = -prompt % own // other * other
+    return bool(0 < int(read[1]) - int(read[3]) == lacking and blocks < -(-prompt // own))
 
 
 _UNDIVIDED = re.compile(

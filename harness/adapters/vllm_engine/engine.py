@@ -99,9 +99,15 @@ class VllmEngine:
         self.scheduler.kv_event_publisher = _Publisher(self._published)
         self._allow_media()
         self._note_preemptions()
+        if config.connector == "simple_lazy":
+            room = self.worker.get_simple_cpu_offload_num_cpu_blocks()
+            RUNNING.findings.context["tier_blocks"] = room
 
     def _note_preemptions(self) -> None:
-        """Note blocks that are cached and will not be computed: a fact for a known failure."""
+        """Note blocks that are cached and will not be computed: a fact for a known failure.
+
+        [group, block, place in the table, launches until then]; a later launch may write it again.
+        """
         preempt, findings = self.scheduler._preempt_request, RUNNING.findings
         noted: list[list[int]] = []
 
@@ -110,7 +116,10 @@ class VllmEngine:
                 first = request.num_computed_tokens // manager.block_size
                 last = manager.num_cached_block.get(request.request_id, 0)
                 blocks = manager.req_to_blocks.get(request.request_id, ())[first:last]
-                noted.extend([group, block.block_id] for block in blocks)
+                noted.extend(
+                    [group, block.block_id, place, self.device.submitted]
+                    for place, block in enumerate(blocks, first)
+                )
             if noted:
                 findings.context["uncomputed_blocks"] = noted
             return preempt(request, *more, **options)

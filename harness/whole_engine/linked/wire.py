@@ -75,6 +75,8 @@ class Wire:
     leases: dict[str, float] = field(default_factory=dict)
     """Request -> time until which its blocks are promised to be held."""
     _mail: dict[str, list[tuple[int, str, bytes]]] = field(default_factory=dict)
+    _behind: dict[tuple[str, bytes], str] = field(default_factory=dict)
+    """Message that follows a copy -> request of the copy."""
 
     def __post_init__(self) -> None:
         """Start the sequence of delays."""
@@ -89,6 +91,17 @@ class Wire:
         times = (1, 0, 2)[self.fate]
         self._mail.setdefault(to, []).extend([(due, sender, message)] * times)
 
+    def follow(self, sender: str, to: str, message: bytes, request: str) -> None:
+        """Send the message that comes behind a copy that has ended well."""
+        self._behind[to, message] = request
+        self.send(sender, to, message)
+
+    def _note(self, fact: str, **found: object) -> None:
+        """Add to a fact of every violation from now on."""
+        known = self.findings.context.get(fact, {})
+        assert isinstance(known, dict)
+        self.findings.context[fact] = {**known, **found}
+
     def coin(self) -> bool:
         """Decide which of two threads of an engine comes first."""
         return self._lateness.random() < 0.5
@@ -96,10 +109,7 @@ class Wire:
     def broke(self, what: str, requests: Iterable[str], why: str = "") -> None:
         """Note that something of these requests did not come to the other engine, or too late."""
         self.findings.saw(what)
-        known = self.findings.context.get("broken", {})
-        assert isinstance(known, dict)
-        text = f"{what}: {why}" if why else what
-        self.findings.context["broken"] = {**known, **dict.fromkeys(requests, text)}
+        self._note("broken", **dict.fromkeys(requests, f"{what}: {why}" if why else what))
 
     def _named(self, message: bytes) -> list[str]:
         """Return the requests that a message names: connectors write it, each in its own way."""
@@ -116,6 +126,8 @@ class Wire:
         for due, sender, message in mail:
             if due <= self.clock.tick:
                 self._note_lateness(message)
+                if (to, message) in self._behind:
+                    self._note("arrived", **{self._behind[to, message]: self.clock.tick})
                 found.setdefault(sender, []).append(message)
         return found
 
@@ -154,6 +166,9 @@ class Wire:
                 if each.written not in lost:
                     each.move()
             target.device.memory.received[writes] = True
+            if known := target.device.requests.get(request):
+                size = [len(known.request.prompt), len(writes)]
+                self._note("loaded_for", **{str(block): size for block in writes})
             for block in lost:
                 target.device.memory.lose(block, LOST, epoch=target.device.epoch)
             if not lost:

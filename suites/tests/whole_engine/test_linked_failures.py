@@ -42,6 +42,8 @@ def failed(
         (failed(WAITS, broken=LOST), True),
         (failed(WAITS), False),
         (failed(WAITS, broken={"r1": "a message is lost"}), False),
+        (failed(WAITS, broken=LOST, arrived={"r1": 7}), True),
+        (failed(WAITS, broken=LOST, arrived={"r0": 7}), False),
         (failed(WAITS.replace("}", ", 'r1': 'waiting'}"), broken=LOST), True),
         (failed(WAITS.replace("}", ", 'r1': 'running'}"), broken=LOST), False),
         (failed(WAITS, "nixl_pull_both_fail", broken=LOST), False),
@@ -82,23 +84,36 @@ def test_a_window_that_is_one_short() -> None:
 
 
 def test_unequal_blocks() -> None:
-    own = failed(OTHER + "it holds position 8 of r0; 18 of 35")
+    def shifted(position: int, block: int = 2, load: tuple[int, int] = (35, 2)) -> Failed:
+        sentence = OTHER + f"it holds position {position} of r0; 18 of 35"
+        return failed(sentence, loaded_for={str(block): load})
+
+    own = shifted(8)
     assert known.unequal_blocks_shift_a_hit(own)
-    for near in ("position 16", "position 24", "position 4", "position 0"):
-        assert not known.unequal_blocks_shift_a_hit(failed(OTHER + f"it holds {near} of r0; 18"))
+    for position in (16, 24, 4, 0):
+        assert not known.unequal_blocks_shift_a_hit(shifted(position))
+    assert not known.unequal_blocks_shift_a_hit(shifted(8, block=3))
+    assert not known.unequal_blocks_shift_a_hit(shifted(8, load=(41, 2)))  # nothing is lacking
+    assert not known.unequal_blocks_shift_a_hit(shifted(8, load=(35, 3)))  # there was no hit
     own.config["engine"]["peer"]["block_size"] = 16
     assert not known.unequal_blocks_shift_a_hit(own)
     assert not known.unequal_blocks_shift_a_hit(failed(OTHER + "its load had failed"))
 
 
 @pytest.mark.parametrize(
-    ("copies", "connector", "expected"),
-    [(61, "simple_lazy", True), (60, "simple_lazy", False), (61, "simple", False)],
+    ("stored", "connector", "expected"),
+    [
+        ([9] * 33, "simple_lazy", True),
+        ([9] * 32, "simple_lazy", False),
+        ([1] * 33, "simple_lazy", False),
+        ([9] * 33, "simple", False),
+    ],
 )
-def test_an_engine_that_stores_for_ever(copies: int, connector: str, *, expected: bool) -> None:
+def test_an_engine_that_stores_for_ever(
+    stored: list[int], connector: str, *, expected: bool
+) -> None:
     sentence = "after 3000 more steps, 0 of them without progress, the engine has not ended"
-    found = failed(sentence, connector, "drain", copies_since_a_launch=copies)
-    found.config["engine"]["blocks"] = 60
+    found = failed(sentence, connector, "drain", stored_since_a_launch=stored, tier_blocks=32)
     assert known.idle_engine_stores_for_ever(found) == expected
 
 

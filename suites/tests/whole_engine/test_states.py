@@ -111,9 +111,17 @@ READ = (
 
 @pytest.mark.parametrize(
     ("blocks", "policy", "expected"),
-    [([[0, 4]], "priority", True), ([[1, 4]], "priority", False), ([[0, 4]], "fcfs", False)],
+    [
+        ([[0, 4, 3, 7]], "priority", True),
+        ([[1, 4, 3, 7]], "priority", False),
+        ([[0, 4, 2, 7]], "priority", False),  # it is read at another place
+        ([[0, 4, 3, 6]], "priority", False),  # a launch has written it since
+        ([[0, 4, 3, 6], [0, 4, 3, 8]], "priority", True),
+        ([[0, 4, 3, 7]], "fcfs", False),
+    ],
 )
 def test_a_request_preempted_in_its_own_step(blocks, policy, expected):
-    violation = Violation("p", "o", READ, facts={"uncomputed_blocks": blocks})
-    found = Failed(violation, {"engine": {"policy": policy}}, [("step", {})])
+    violation = Violation("p", "o", READ, facts={"uncomputed_blocks": blocks, "written_by": 7})
+    config = {"engine": {"policy": policy, "block_size": 16}}
+    found = Failed(violation, config, [("step", {})])
     assert known.preempted_in_its_own_step_stays_cached(found) == expected

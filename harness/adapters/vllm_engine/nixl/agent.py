@@ -147,12 +147,15 @@ class Agent:
         pairs = zip(handle.remote, handle.local, strict=True)
         assert source.end is not None
         assert target.end is not None
+        request = message.decode().rpartition(":")[0]
         handle.copy = wire.copy(
-            message.decode().rpartition(":")[0],
+            request,
             source.end,
             target.end,
             [_piece(source, target, *(pair if handle.reads else pair[::-1])) for pair in pairs],
-            then=partial(wire.send, self.name, handle.peer, message) if message else _nothing,
+            then=partial(wire.follow, self.name, handle.peer, message, request)
+            if message
+            else _nothing,
         )
         return "PROC"
 
