@@ -39,7 +39,8 @@ class Drafts:
     """Speculative decoding."""
 
     method: str
-    """`ngram`: the host sees the drafts; `eagle`: a draft model on the device, with a layer."""
+    """`ngram`: the host sees the drafts; `eagle`, `mtp`: a draft model or further layers of the
+    model on the device, with a cached layer."""
     count: int
     """Most drafts of one step."""
 

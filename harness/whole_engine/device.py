@@ -8,8 +8,9 @@ tokens that follow from what it read. What it reads is compared with the request
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kvproof.harness.whole_engine.attention import Attention
 from kvproof.harness.whole_engine.checks import check_belief, check_submission
@@ -23,6 +24,7 @@ from kvproof.harness.whole_engine.transfers import Transfer, Transfers
 
 AWAY = "nothing_runs_on_memory_that_is_away"
 
+T = TypeVar("T")
 Actual = Callable[[], Sequence[Row]]
 After = Callable[[Sequence[tuple[int, ...]]], list[tuple[int, ...]]]
 
@@ -102,6 +104,7 @@ class ShadowDevice:
             lambda: f"launch {self.submitted} computes {rows[0].request} while the engine sleeps",
         )
         rows, lost = self.losses.look(rows)
+        self.findings.context["behind_a_failed_load"] = dict(self.losses.returned)
         self.findings.saw("a request computes before its load is known to have failed", lost)
         requests = [self.requests[row.request] for row in rows]
         for name in lost:
@@ -169,6 +172,11 @@ class ShadowDevice:
         for transfer in ready:
             self.wait(transfer)
         return ready
+
+    def reported(self, ended: Collection[T], before: Collection[T]) -> Collection[T]:
+        """Return which of the copies that are reported as ended now are reported again later."""
+        self.findings.saw("the end of a copy is reported twice", before)
+        return ended if self.transfers.twice else ()
 
     def end_transfers(self) -> None:
         """End every transfer."""

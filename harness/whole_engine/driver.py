@@ -176,8 +176,17 @@ class Driver:
         self.findings.saw(f"a request is aborted while {status}")
         return f"{name}, {status}"
 
-    def _step(self, count: int = 1, lag: int = 0, delay: int = 0, lose: int = 0) -> str:
+    def _step(
+        self,
+        count: int = 1,
+        lag: int = 0,
+        delay: int = 0,
+        lose: int = 0,
+        *,
+        twice: bool = False,
+    ) -> str:
         self.device.lag, self.device.transfers.delay = lag, delay
+        self.device.transfers.twice = twice
         self.device.losses.pattern = lose
         spoken = [self._once() for _ in range(count) if not self._over()]
         return " ".join(each for each in spoken if each)
@@ -301,6 +310,7 @@ class Driver:
         """Run until nothing is left, then check that nothing is held."""
         self._wake()
         self.device.losses.pattern = 0  # a load that always fails never ends
+        self.device.transfers.twice = False
         steps, quiet = 0, 0
         before = self._progress()
         while not self._over() and quiet < IDLE_STEPS and steps < MOST_STEPS:

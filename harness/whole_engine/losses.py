@@ -33,6 +33,9 @@ class Losses:
     """Whose load failed, and the scheduler does not know."""
     requests: set[str] = field(default_factory=set)
     """Whose loads failed, ever; they may end with an error."""
+    returned: dict[str, list[int]] = field(default_factory=dict)
+    """Request that went on behind its failed load, not admitted anew -> the blocks of that load."""
+    _lost: dict[str, list[int]] = field(default_factory=dict)
     _doomed: dict[str, set[int]] = field(default_factory=dict)
     _again: set[str] = field(default_factory=set)
 
@@ -45,6 +48,7 @@ class Losses:
         """Note that blocks of a load do not arrive; launches may read them until `report`."""
         self.blocks.update(blocks)
         self.requests.add(request)
+        self._lost[request] = sorted(blocks)
 
     def report(self, blocks: Collection[int]) -> None:
         """Note that the scheduler was given these failures: later launches have no excuse."""
@@ -67,6 +71,10 @@ class Losses:
         for row in rows:
             again = row.request in self._again
             self._again.discard(row.request)
+            if row.fresh:
+                self.returned.pop(row.request, None)
+            elif again:
+                self.returned[row.request] = self._lost.get(row.request, [])
             found.append(replace(row, fresh=True) if again else row)
             self.blocks.difference_update(self._owned(row, row.start, row.start + len(row.tokens)))
         firsts: dict[str, int] = {}

@@ -40,6 +40,8 @@ class Transfers:
     seed: int
     delay: int = 0
     """Ticks between submission and end of those that are submitted now."""
+    twice: bool = False
+    """The end of a copy is reported a second time, by connectors that can be made to."""
     pending: list[Transfer] = field(default_factory=list)
     recent: list[Transfer] = field(default_factory=list)
     """Submitted since it was last cleared."""

@@ -120,6 +120,8 @@ class ComponentSuite(NamedTuple):
     """Returns who ran when in a failing history, where requests run over time."""
     known: tuple[Known, ...] = ()
     """The failures that the target is known to have."""
+    processes: int = 1
+    """Most processes that share its profiles in a run, where the machine has as many cores."""
 
 
 class Operation(NamedTuple):

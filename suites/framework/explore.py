@@ -90,6 +90,10 @@ class Exploration(Counts):
         return self.counterexample.violation if self.counterexample else None
 
 
+Elsewhere = Callable[[int], Counts | None]
+"""Returns what another process has counted in a part of a budget; None: it is explored here."""
+
+
 class Stop(KeyboardInterrupt):
     """Passes through Hypothesis: the one kind of error whose test case it does not repeat."""
 
@@ -244,16 +248,25 @@ def drive_all(
     budget: settings,
     *,
     seed: int | None,
+    elsewhere: Elsewhere = lambda _: None,
 ) -> Exploration:
     """Deal a budget out evenly to machines that share `watch`; see `drive`.
 
-    They take turns, so that a large budget reaches the last machine early.
+    They take turns, so that a large budget reaches the last machine early. `elsewhere` is asked
+    for the counts of a part (a machine's turn) before it is driven here.
     """
-    # derandomized and without a seed, each turn would draw the same
-    turns = 1 if budget.derandomize and seed is None else max(1, budget.max_examples // TURN)
+    turns = turns_of(budget, seed=seed)
     share = settings(budget, max_examples=math.ceil(budget.max_examples / turns / len(machines)))
     with _few_collections():
-        for turn, machine in product(range(turns), machines):
+        for part, (turn, machine) in enumerate(product(range(turns), machines)):
+            try:
+                counts = elsewhere(part)
+            except KeyboardInterrupt:
+                watch.seen.interrupted = True
+                break
+            if counts is not None:
+                watch.seen.add(counts)
+                continue
             own = None if seed is None else seed + turn * NEXT_TURN
             seen = drive(machine, watch, share, seed=own)
             if seen.violation or seen.died or seen.interrupted or watch.over:
@@ -269,3 +282,11 @@ def _few_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def turns_of(budget: settings, *, seed: int | None) -> int:
+    """Return how often each machine has a turn.
+
+    Derandomized and without a seed, each turn would draw the same.
+    """
+    return 1 if budget.derandomize and seed is None else max(1, budget.max_examples // TURN)

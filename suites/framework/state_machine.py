@@ -21,7 +21,7 @@ from kvproof.suites.framework.component_suite import (
     History,
     WorkloadConfigs,
 )
-from kvproof.suites.framework.explore import Counts, Exploration, Watch, drive_all
+from kvproof.suites.framework.explore import Counts, Elsewhere, Exploration, Watch, drive_all
 from kvproof.suites.framework.shrink import cut_down, minimise, size
 
 
@@ -113,19 +113,22 @@ def explore(
     deadline: float = math.inf,
     claim: Callable[[str], bool] = lambda _: True,
     shrink: bool = True,
+    elsewhere: Elsewhere = lambda _: None,
 ) -> Exploration:
     """Drive `suite` through random histories until the budget is spent or a property fails.
 
-    The budget is dealt out evenly to the suite's profiles. The keywords are those of `Watch`, and
-    `shrink`: whether the failing history is made shorter.
+    The budget is dealt out evenly to the suite's profiles. The keywords are those of `Watch` and
+    of `drive_all`, and `shrink`: whether the failing history is made shorter.
     Raises errors of the harness; Ctrl-C is not raised, since earlier histories may hold a
     violation.
     """
     watch = Watch(size, tolerate, deadline, progress, shrinking, claim)
     if not shrink:
         phases = tuple(phase for phase in budget.phases if phase is not Phase.shrink)
-        return drive_all(_machines(suite, watch), watch, settings(budget, phases=phases), seed=seed)
-    seen = drive_all(_machines(suite, watch), watch, budget, seed=seed)
+        budget = settings(budget, phases=phases)
+    seen = drive_all(_machines(suite, watch), watch, budget, seed=seed, elsewhere=elsewhere)
+    if not shrink:
+        return seen
     return cut_down(seen, partial(minimise, suite, tried=watch.still_shrinking))
 
 

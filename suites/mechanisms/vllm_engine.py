@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from kvproof.harness.whole_engine.causes import FROM_LOST, LOST_BLOCK
 from kvproof.suites.mechanisms.failed import Failed
 
 _RESETS = re.compile(
@@ -26,8 +27,7 @@ def second_reset_asserts(found: Failed) -> bool:
 
 
 _LOST = re.compile(
-    r".* reads position \d+ .*: (the block's load had failed|"
-    r"it was computed from a block whose load had failed);"
+    rf"(\w+) reads position \d+ of \d+ in block (\d+) .*: ({LOST_BLOCK}|{FROM_LOST});"
 )
 
 
@@ -38,9 +38,16 @@ def _loses(found: Failed, *connectors: str) -> bool:
 
 
 def failed_load_stays_cached(found: Failed) -> bool:
-    """Blocks that did not arrive are hit by others until their request has computed them again."""
-    served = bool(_LOST.match(found.violation.sentence))
-    return served and _loses(found, "failing_sync_recompute")
+    """Blocks that did not arrive are hit by others until their request has computed them again.
+
+    The request itself has to compute them, unless it was admitted anew.
+    """
+    served = _LOST.match(found.violation.sentence)
+    own = found.violation.facts.get("behind_a_failed_load")
+    if served is None or not isinstance(own, dict):
+        return False
+    lost = served[3] == LOST_BLOCK and int(served[2]) in own.get(served[1], ())
+    return not lost and _loses(found, "failing_sync_recompute")
 
 
 def answer_of_a_failed_load_is_taken(found: Failed) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol
@@ -33,13 +34,14 @@ from kvproof.harness.reproduce.oplog import CACHE
 from kvproof.suites.framework import expected_failures
 from kvproof.suites.framework.component_suite import Counterexample
 from kvproof.suites.framework.expected_failures import Expected
-from kvproof.suites.framework.explore import Exploration
+from kvproof.suites.framework.explore import Elsewhere, Exploration
 from kvproof.suites.framework.property import Level
 from kvproof.suites.framework.shrink import shortest_death
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.framework.verdicts import Tally, exercised, verdicts
 from kvproof.suites.runner import levels
 from kvproof.suites.runner.replay import IMPOSSIBLE, replay, shows, target_failed, unseen
+from kvproof.suites.runner.shares import Budget, Order, Sharing, others, shared_out
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 """Op logs of earlier bugs, replayed before anything is generated."""
@@ -69,8 +71,10 @@ class SuiteRun:
         *,
         write: Callable[[AnyEvent], None],
         level: Level = "core",
+        sharing: Sharing | None = None,
     ) -> None:
-        self._handle = handle
+        """`sharing`: other processes may explore some of a suite's profiles."""
+        self._handle, self._level, self._sharing = handle, level, sharing
         self._files = files
         self._write = write
         self.suites = levels.suites(handle, level)
@@ -217,6 +221,7 @@ class SuiteRun:
         def unclaimed(name: str) -> bool:
             return name not in tally.failures and claim(name)
 
+        shared = partial(self._shared, suite, budget, tally, seed=seed)
         explore = partial(
             suite.explore,
             budget,
@@ -228,7 +233,8 @@ class SuiteRun:
         )
         try:
             while suite.judged and len(tally.failures) < most:
-                seen = explore()
+                with shared() as elsewhere:
+                    seen = explore(elsewhere=elsewhere)
                 tried = partial(progress, tally.test_cases + seen.test_cases, "shrinking")
                 seen.death = self._death(suite, seen, unclaimed, tried)
                 if not self._add(suite, tally, seen, seed):
@@ -237,6 +243,26 @@ class SuiteRun:
             tally.cut = len(tally.failures) >= most
             tally.seconds = time.monotonic() - start
             tally.engine_seconds = self._handle.engine_seconds - asked
+
+    def _shared(
+        self, suite: Suite, budget: settings, tally: Tally, *, seed: int | None
+    ) -> AbstractContextManager[Elsewhere]:
+        """Let other processes explore some profiles inside, where that is allowed."""
+        processes, parts = others(suite, budget, seed=seed)
+        sharing = self._sharing
+        if sharing is None or processes < 1 or self._handle.isolation != "worker":
+            return nullcontext(lambda _: None)
+        size = budget.max_examples, budget.stateful_step_count, budget.derandomize
+        order = Order(
+            sharing=sharing,
+            level=self._level,
+            suite=suite.name,
+            part=0,
+            budget=Budget(*size),
+            seed=seed,
+            known=tuple(tally.failures),
+        )
+        return shared_out(processes, parts, lambda part: dataclasses.replace(order, part=part))
 
     def _death(
         self,

@@ -56,7 +56,8 @@ def media(choices: Choices) -> Config:
 def eagle(choices: Choices) -> Config:
     """Choose drafts that only the device knows."""
     engine = _engine(choices)
-    engine["drafts"] = {"method": "eagle", "count": choices.number(1, 4)}
+    method = choices.pick(("eagle", "mtp"))
+    engine["drafts"] = {"method": method, "count": choices.number(1, 4)}
     return {"engine": engine, "features": ["drafts", "reset", "turns"]}
 
 

@@ -70,4 +70,5 @@ SUITE = ComponentSuite(
     missing=lambda: _WHY_NOT,
     timeline=timeline_of,
     target_provided=provided,
+    processes=2,
 )

@@ -41,6 +41,9 @@ _MODEL = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+_DRAFT_MODELS = {"eagle": "ShadowForCausalLM", "mtp": "MiMoForCausalLM"}
+"""Method -> architecture in the draft's configuration; vLLM makes EagleShadowForCausalLM of the
+first, and of the second MiMoMTPModel, a family whose layers predict one token more each."""
 _ENCODER_TOKENS = 64
 """Of images that may be encoded in one step, and that are kept."""
 
@@ -54,6 +57,7 @@ def model_folder(architecture: str, layers: int, longest: int = 4096) -> str:
         "architectures": [architecture],
         "num_hidden_layers": layers,
         "max_position_embeddings": longest,
+        **({"num_nextn_predict_layers": layers} if architecture == _DRAFT_MODELS["mtp"] else {}),
     }
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return str(folder)
@@ -414,7 +418,7 @@ def _drafts(config: EngineConfig) -> dict[str, Any]:
         method = "ngram_gpu" if config.runner == "v2" and config.asynchronous else "ngram"
         return {"method": method, "num_speculative_tokens": config.drafts.count, **lookup}
     return {
-        "method": "eagle",
-        "model": model_folder("ShadowForCausalLM", 1),
+        "method": config.drafts.method,
+        "model": model_folder(_DRAFT_MODELS[config.drafts.method], 1),
         "num_speculative_tokens": config.drafts.count,
     }

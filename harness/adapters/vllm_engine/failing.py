@@ -8,6 +8,7 @@ are lost is drawn. It never stores what was computed from a load that failed.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -61,6 +62,7 @@ class FailingConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc] #
         self._next = _Copies()
         self._loads: dict[str, _Load] = {}
         self._errors: set[int] = set()
+        self._again: Collection[str] = ()
 
     # scheduler
 
@@ -182,11 +184,13 @@ class FailingConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc] #
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str], set[str]]:
         """Return requests whose loads have ended, also those that failed."""
         del finished_req_ids
-        RUNNING.worker.device_of.due_transfers()
+        device = RUNNING.worker.device_of
+        device.due_transfers()
         done = {name for name, load in self._loads.items() if load.transfer.done}
         for name in done:
             self._errors.update(self._loads.pop(name).lost)
-        return set(), done
+        again, self._again = self._again, device.reported(done, self._again)
+        return set(), done.union(again)
 
     def get_block_ids_with_load_errors(self) -> set[int]:
         """Return the blocks that did not arrive."""

@@ -7,7 +7,7 @@ SimpleCPUOffloadConnector the streams, events and the copy backend of its worker
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ class ShadowOffloadingWorker(OffloadingWorker):  # type: ignore[misc] # the engi
             for each in caches.tensors
         ]
         self._jobs: dict[int, Transfer] = {}
+        self._again: Collection[int] = ()
 
     def _pages_of(self, device: Any, host: Any) -> list[tuple[int, int, int, int, int]]:
         """Return (tensor, block, chunk, place in the chunk, bytes) of every page of a job."""
@@ -104,7 +105,9 @@ class ShadowOffloadingWorker(OffloadingWorker):  # type: ignore[misc] # the engi
     def get_finished(self) -> list[Any]:
         """Return the jobs whose time has come."""
         self._device.due_transfers()
-        return self._taken([job for job, each in self._jobs.items() if each.done])
+        ended = [job for job, each in self._jobs.items() if each.done]
+        again, self._again = self._again, self._device.reported(ended, self._again)
+        return [*self._taken(ended), *(TransferResult(job, True) for job in again)]  # noqa: FBT003 - the engine's signature
 
     def _taken(self, jobs: Sequence[int]) -> list[Any]:
         for job in jobs:

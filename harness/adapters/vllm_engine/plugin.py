@@ -57,4 +57,5 @@ def register_models() -> None:
 
     ModelRegistry.register_model("ShadowForCausalLM", models.ShadowForCausalLM)
     ModelRegistry.register_model("ShadowHybridForCausalLM", models.ShadowHybridForCausalLM)
-    ModelRegistry.register_model("EagleShadowForCausalLM", models.ShadowForCausalLM)
+    for draft in ("EagleShadowForCausalLM", "MiMoMTPModel"):
+        ModelRegistry.register_model(draft, models.ShadowForCausalLM)

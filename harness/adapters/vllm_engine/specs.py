@@ -26,7 +26,7 @@ def layers(config: EngineConfig) -> dict[str, tuple[GroupKind, Any]]:
     for group in config.groups:
         for _ in range(group.layers):
             found[f"model.layers.{len(found)}.self_attn.attn"] = (group, _spec(config, group))
-    if config.drafts and config.drafts.method == "eagle":
+    if config.drafts and config.drafts.method != "ngram":
         draft = _attention(config, FullAttentionSpec)
         draft = replace(draft, **releases.having(draft, is_draft=True))
         found["draft.layers.0.self_attn.attn"] = (GroupKind(), draft)

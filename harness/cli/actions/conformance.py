@@ -20,6 +20,7 @@ from kvproof.suites.framework.property import Level
 from kvproof.suites.runner.levels import suites as suites_of
 from kvproof.suites.runner.properties_table import properties_table
 from kvproof.suites.runner.runner import Doing, SuiteRun
+from kvproof.suites.runner.shares import Sharing
 
 
 def list_properties() -> None:
@@ -41,13 +42,20 @@ def run(
     with ExitStack() as stack:
         handles = open_all(specs, stack, own)
         active = stack.enter_context(run_directory("run", config=config, output=output, seed=seed))
-        for handle in handles:
-            suites(handle, active, budget=budget, level=level, seed=seed)
+        for spec, handle in zip(specs, handles, strict=True):
+            sharing = Sharing(spec, own)
+            suites(handle, active, budget=budget, level=level, seed=seed, sharing=sharing)
     return active.exit_code
 
 
 def suites(
-    handle: Handle, active: ActiveRun, *, budget: str, level: Level, seed: int | None
+    handle: Handle,
+    active: ActiveRun,
+    *,
+    budget: str,
+    level: Level,
+    seed: int | None,
+    sharing: Sharing | None = None,
 ) -> None:
     """Run the suites on one target and show how far they are."""
     if handle.name in active.judged:
@@ -64,7 +72,7 @@ def suites(
             active.status(handle.name, what, min(done, total), total)
 
     active.status(handle.name, "starting", 0, total)
-    SuiteRun(handle, active.writer, write=active.write, level=level).run(
+    SuiteRun(handle, active.writer, write=active.write, level=level, sharing=sharing).run(
         settings if seed is None else seeded(settings, None), seed=seed, progress=progress
     )
 

@@ -14,6 +14,7 @@ from kvproof.suites.tests.documents.engine_faults import table as engine_faults_
 from kvproof.suites.tests.documents.faults import table as faults_table
 from kvproof.suites.tests.documents.life_cycles import life_cycles
 from kvproof.suites.tests.documents.rules_table import rules_table
+from kvproof.suites.tests.known_failures.masks import table as masks_table
 
 MARK = "<!-- written by `make docs`, from here to the end -->\n"
 README_MARKS = ("<!-- commands, written by `make docs` -->", "<!-- end of the commands -->")
@@ -27,6 +28,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "life-cycles.md": life_cycles,
     "properties.md": properties_table,
     "rules.md": rules_table,
+    "whole-engine.md": masks_table,
 }
 """File in `docs/` -> generator of the text below the mark."""
 

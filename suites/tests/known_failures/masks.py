@@ -1,7 +1,8 @@
 """Plant a bug beside a known failure of the same property, search for it, keep its history.
 
 `python -m kvproof.suites.tests.known_failures.masks [GLOB]` searches at budget `pr` with the known
-failures excused, as a run does, and writes `histories/<engine>_<property>.json`.
+failures excused, as a run does, and writes `histories/<engine>_<property>.json`. On an engine's own
+loop each mechanism has a bug of its own: `histories/<engine>_<mechanism>_<property>.json`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomllib
 
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
@@ -19,68 +25,159 @@ from kvproof.harness.reproduce import oplog
 from kvproof.harness.whole_engine.planting import CLEAR, PLANT
 from kvproof.suites.faults.catalogue import Fault, engines
 from kvproof.suites.framework.budgets import BUDGETS
+from kvproof.suites.framework.component_suite import Config, Counterexample
 from kvproof.suites.framework.evidence import log_of
-from kvproof.suites.framework.suite import Suite
+from kvproof.suites.framework.suite import Suite, on_target
 from kvproof.suites.runner import levels
 from kvproof.suites.runner.replay import known_failures
+from kvproof.suites.whole_engine.choices import Choices
+from kvproof.suites.whole_engine.histories import PROFILES
+from kvproof.suites.whole_engine.planted_bugs import Bug, catalogue
+from kvproof.suites.whole_engine.search import cut_down
+from kvproof.suites.whole_engine.search import search as search_by_seeds
+from kvproof.suites.whole_engine.strategies import SUITE
 
 FOLDER = Path(__file__).parent
 SECONDS = 300.0
+SEEDS, OPERATIONS, CUT_S = 120, 50, 8.0
+"""Of a search on an engine's own loop."""
 
 
-def masks() -> list[Fault]:
-    """Faults of engines with the property of a known failure."""
-    return [fault for fault in engines().values() if fault.property]
+class Mask(msgspec.Struct, frozen=True, kw_only=True):
+    """A bug of an engine's own files, and the known failure that must not excuse it."""
+
+    bug: Fault | Bug
+    target: str
+    mechanism: str = ""
+    """Empty: whichever the property has."""
+    profile: str = ""
+    engine: dict[str, Any] = {}
+    """Settings of the profile's engine that the known failure needs."""
+
+    @property
+    def broken(self) -> str:
+        """The property that both break."""
+        return self.bug.property
+
+    @property
+    def name(self) -> str:
+        """What a glob is compared with."""
+        return " ".join(filter(None, (self.target, self.mechanism, self.broken)))
+
+    def log(self) -> Path:
+        """The history that shows it."""
+        parts = (self.target.partition("==")[0], self.mechanism, self.broken)
+        return FOLDER / "histories" / f"{'_'.join(filter(None, parts))}.json"
+
+    def choose(self, choices: Choices) -> Config:
+        """Choose a configuration of its profile that has the settings."""
+        config = PROFILES[self.profile](choices)
+        config["engine"].update(self.engine)
+        return config
 
 
-def log_path(mask: Fault) -> Path:
-    """The history that shows it."""
-    return FOLDER / "histories" / f"{mask.target.partition('==')[0]}_{mask.property}.json"
+class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    bug: str
+    mechanism: str
+    profile: str
+    engine: dict[str, Any] = {}
+
+
+def masks() -> list[Mask]:
+    """Faults of engines with the property of a known failure, and those of engines' own loops."""
+    faults = [fault for fault in engines().values() if fault.property]
+    file = tomllib.loads((FOLDER / "whole_engine.toml").read_text(encoding="utf-8"))
+    bugs = {bug.name: bug for bug in catalogue()}
+    return [
+        *(Mask(bug=fault, target=fault.target) for fault in faults),
+        *(
+            Mask(
+                bug=bugs[row.bug],
+                target=file["target"],
+                mechanism=row.mechanism,
+                profile=row.profile,
+                engine=row.engine,
+            )
+            for row in msgspec.convert(file["mask"], list[_Row])
+        ),
+    ]
 
 
 @contextmanager
-def planted(handle: Handle, fault: Fault) -> Iterator[None]:
+def planted(handle: Handle, bug: Fault | Bug) -> Iterator[None]:
     """Plant in the engine's process, and take it back."""
-    bug = {"module": fault.module, "old": fault.old, "new": fault.new}
-    handle.run_job(PLANT, bug, timeout=60)
+    arguments = {"module": bug.module, "old": bug.old, "new": bug.new}
+    handle.run_job(PLANT, arguments, timeout=300)
     try:
         yield
     finally:
         handle.run_job(CLEAR, {}, timeout=60)
 
 
-def search(handle: Handle, mask: Fault) -> str:
+def search(handle: Handle, mask: Mask) -> str:
     """Return the sentence of the failure; empty if the budget does not show it."""
-    suites = [suite for suite in levels.suites(handle, "full") if _judges(suite, mask.property)]
-    for suite in suites:
+    found = (_by_seeds if mask.mechanism else _at_budget)(handle, mask)
+    if found is None:
+        return ""
+    mask.log().write_bytes(oplog.dump(log_of(found, mask.target)))
+    return found.violation.sentence
+
+
+def _at_budget(handle: Handle, mask: Mask) -> Counterexample | None:
+    for suite in (each for each in levels.suites(handle, "full") if _judges(each, mask.broken)):
         knowing = suite.knowing(known_failures(handle))
-        others = {prop.name for prop in (*suite.properties, *suite.beyond)} - {mask.property}
-        with planted(handle, mask):
-            seen = knowing.explore(
-                BUDGETS["pr"], seed=1, tolerate=others, deadline=time.monotonic() + SECONDS
-            )
-        if found := seen.counterexample:
-            log_path(mask).write_bytes(oplog.dump(log_of(found, mask.target)))
-            return found.violation.sentence
-    return ""
+        others = {prop.name for prop in (*suite.properties, *suite.beyond)} - {mask.broken}
+        deadline = time.monotonic() + SECONDS
+        with planted(handle, mask.bug):
+            seen = knowing.explore(BUDGETS["pr"], seed=1, tolerate=others, deadline=deadline)
+        if seen.counterexample:
+            return seen.counterexample
+    return None
 
 
 def _judges(suite: Suite, name: str) -> bool:
     return name in {prop.name for prop in suite.judged}
 
 
+def _by_seeds(handle: Handle, mask: Mask) -> Counterexample | None:
+    suite = on_target(SUITE, handle)._replace(known=known_failures(handle))
+    with planted(handle, mask.bug):  # the suite has set its engine up
+        for seed in range(SEEDS):
+            seen = search_by_seeds(
+                suite, seed=seed, histories=1, operations=OPERATIONS, profiles=[mask.choose]
+            )
+            if seen.died:
+                raise seen.died
+            if seen.failure and seen.failure.violation.property == mask.broken:
+                return cut_down(suite, seen.failure, seconds=CUT_S)
+    return None
+
+
+def table() -> str:
+    """Return the bugs beside known failures of engines' own loops, as Markdown."""
+    lines = [
+        "| known failure | property | bug beside it | operations of its history |",
+        "| --- | --- | --- | ---: |",
+    ]
+    for mask in (each for each in masks() if each.mechanism):
+        length = len(oplog.load(mask.log()).operations)
+        bug = f"`{mask.bug.name}`: {mask.bug.story}"
+        lines.append(f"| `{mask.mechanism}` | `{mask.broken}` | {bug} | {length} |")
+    return "\n".join(lines) + "\n"
+
+
 def main(arguments: list[str]) -> None:
-    """Search for the bugs whose engine or property fits a glob."""
+    """Search for the bugs whose engine, mechanism or property fits a glob."""
     (pattern,) = arguments or ["*"]
-    for mask in masks():
-        if fnmatchcase(f"{mask.target} {mask.property}", pattern):
-            began = time.monotonic()
-            with open_handle(mask.target) as handle:
-                sentence = search(handle, mask)
-            found = sentence or "NOT FOUND"
-            took = time.monotonic() - began
-            sys.stdout.write(f"{mask.target} {mask.property}: {took:.0f} s: {found}\n")
-            sys.stdout.flush()
+    chosen = [mask for mask in masks() if fnmatchcase(mask.name, pattern)]
+    for target, group in groupby(chosen, lambda mask: mask.target):
+        with open_handle(target) as handle:
+            for mask in group:
+                began = time.monotonic()
+                found = search(handle, mask) or "NOT FOUND"
+                took = time.monotonic() - began
+                sys.stdout.write(f"{mask.name}: {took:.0f} s: {found}\n")
+                sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -81,10 +81,13 @@ def test_only_failed_loads_within_a_step_that_are_recomputed_are_known(
     calls = [("submit", {"id": "r0"}), ("step", {"lose": lose}), ("drain", {})]
 
     def failed(sentence: str, **facts: object) -> Failed:
+        facts = {"behind_a_failed_load": {"r5": [3], "r4": [2]}, **facts}
         return Failed(Violation("p", "o", sentence, facts=facts), config, calls)
 
     assert failed_load_stays_cached(failed(LOST)) == cached
     assert not failed_load_stays_cached(failed(LOST.replace("the block's", "another")))
+    own = {"r4": [3]}  # the request itself goes on from what did not arrive
+    assert not failed_load_stays_cached(failed(LOST, behind_a_failed_load=own))
     assert answer_of_a_failed_load_is_taken(failed("r answers", load_failed=True)) == answered
     assert not answer_of_a_failed_load_is_taken(failed("r answers", load_failed=False))
     calls[0] = ("submit", {"id": "r0", "answers": 1})

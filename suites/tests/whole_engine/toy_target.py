@@ -1,7 +1,8 @@
-"""A target whose own loop is the toy engine, with one fault: it ignores salts."""
+"""Targets whose own loop is the toy engine: one ignores salts, the other has no fault."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -21,14 +22,31 @@ def engine(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"answers": [_job().call(verb, keywords) for verb, keywords in arguments["calls"]]}
 
 
+@cache
+def _sound() -> Job:
+    return Job(driver)
+
+
+def sound(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"answers": [_sound().call(verb, keywords) for verb, keywords in arguments["calls"]]}
+
+
 def make_target(_: TargetConfig) -> WithoutBlocks:
+    return _target(engine)
+
+
+def make_sound_target(_: TargetConfig) -> WithoutBlocks:
+    return _target(sound)
+
+
+def _target(job: Callable[[dict[str, Any]], dict[str, Any]]) -> WithoutBlocks:
     return WithoutBlocks(
         Profile(
             engine="toy-loop",
             version="1",
             block_sizes=(4,),
             blocks=False,
-            component_suites={"engine": f"{__name__}:engine"},
+            component_suites={"engine": f"{__name__}:{job.__name__}"},
             unsupported={"blocks": "its loop decides"},
         )
     )

@@ -1,0 +1,186 @@
+"""The profiles of a suite, shared by processes of this machine: each has a target of its own.
+
+A process that has nothing to do takes a profile from the end of the list, this one from its
+beginning. Others only count: a profile in which something new fails is explored here once more.
+Counts are added in the order of the list, so that a result is the same with any number of them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock, Thread
+from typing import NamedTuple
+
+from hypothesis import settings
+
+from kvproof.harness.campaign.worker_main import __name__ as worker_module
+from kvproof.harness.campaign.worker_main import pack, unpack
+from kvproof.harness.isolation.pool import Worker, WorkerLost
+from kvproof.harness.isolation.registry import USUAL, OwnTargets, open_handle
+from kvproof.suites.framework.budgets import BUDGETS
+from kvproof.suites.framework.explore import Counts, Elsewhere, turns_of
+from kvproof.suites.framework.property import Level
+from kvproof.suites.framework.suite import Suite
+from kvproof.suites.runner import levels
+from kvproof.suites.runner.replay import known_failures
+
+COMMAND = (sys.executable, "-m", worker_module)
+LIMIT_S = 1800.0
+"""Of one profile."""
+
+
+class Sharing(NamedTuple):
+    """How another process opens the target."""
+
+    target: str
+    """As after `--target`."""
+    own: OwnTargets = USUAL
+
+
+class Budget(NamedTuple):
+    """What differs between budgets; settings of Hypothesis do not survive another process."""
+
+    cases: int
+    steps: int
+    derandomize: bool
+
+    def settings(self) -> settings:
+        """Return it as Hypothesis takes it."""
+        return settings(
+            BUDGETS["pr"],
+            max_examples=self.cases,
+            stateful_step_count=self.steps,
+            derandomize=self.derandomize,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One profile: everything that may change the outcome."""
+
+    sharing: Sharing
+    level: Level
+    suite: str
+    part: int
+    budget: Budget
+    seed: int | None
+    known: tuple[str, ...]
+    """Properties that failed already: they are counted, and not shrunk again."""
+
+
+def explore_part(order: Order) -> Counts | None:
+    """Explore one profile in this process; None: something new fails in it."""
+    suite = _suite(order.sharing, order.level, order.suite)
+    seen = suite.explore(
+        order.budget.settings(),
+        seed=order.seed,
+        claim=lambda _: False,
+        elsewhere=lambda part: None if part == order.part else Counts(),
+    )
+    if seen.died or seen.interrupted or seen.unshrunk.keys() - set(order.known):
+        return None
+    counts = Counts()
+    counts.add(seen)
+    return counts
+
+
+@cache
+def _suite(sharing: Sharing, level: Level, name: str) -> Suite:
+    handle = open_handle(sharing.target, options=sharing.own)
+    atexit.register(handle.close)
+    (suite,) = (each for each in levels.suites(handle, level) if each.name == name)
+    return suite.knowing(known_failures(handle))
+
+
+def others(suite: Suite, budget: settings, *, seed: int | None) -> tuple[int, int]:
+    """Return how many other processes may share a suite's parts on this machine, and the parts."""
+    parts = turns_of(budget, seed=seed) * max(1, len(suite.component.profiles))
+    return min(suite.component.processes, _cores(), parts) - 1, parts
+
+
+def _cores() -> int:
+    """Return the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def shared_out(processes: int, parts: int, order: Callable[[int], Order]) -> Iterator[Elsewhere]:
+    """Let other processes explore parts inside; the last ones first. They end with the block."""
+    division = _Division(parts)
+    with TemporaryDirectory(prefix="kvproof-shares-") as logs:
+        workers = [
+            Worker(COMMAND, Path(logs, f"{number}.log"), decode=unpack)
+            for number in range(processes)
+        ]
+        threads = [
+            Thread(target=_serve, args=(worker, division, order), daemon=True) for worker in workers
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            yield division.elsewhere
+        finally:
+            division.end()
+            for worker in workers:
+                worker.kill()
+            for thread in threads:
+                thread.join()
+            for worker in workers:
+                worker.end()
+
+
+def _serve(
+    worker: Worker[Counts | None], division: _Division, order: Callable[[int], Order]
+) -> None:
+    """Have a process explore one part after the other; one that is lost gets no more."""
+    for part, found in division.from_the_end():
+        try:
+            found.set_result(worker.ask(pack((explore_part, order(part))), LIMIT_S))
+        except WorkerLost:
+            found.set_result(None)
+            break
+
+
+class _Division:
+    """Which parts are left, and who has taken the others."""
+
+    def __init__(self, parts: int) -> None:
+        self._left = deque(range(parts))
+        self._taken: dict[int, Future[Counts | None]] = {}
+        self._lock = Lock()
+
+    def from_the_end(self) -> Iterator[tuple[int, Future[Counts | None]]]:
+        """Take one part after the other, for a process."""
+        while True:
+            with self._lock:
+                if not self._left:
+                    return
+                part, found = self._left.pop(), Future[Counts | None]()
+                self._taken[part] = found
+            yield part, found
+
+    def elsewhere(self, part: int) -> Counts | None:
+        """Wait for the counts of a part that was taken; None: explore it here."""
+        with self._lock:
+            found = self._taken.get(part)
+            if found is None:
+                self._left.remove(part)
+                return None
+        return found.result()
+
+    def end(self) -> None:
+        """Give out nothing more."""
+        with self._lock:
+            self._left.clear()

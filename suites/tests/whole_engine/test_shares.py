@@ -1,0 +1,108 @@
+"""A suite's profiles in two processes: the results are those of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+
+import msgspec
+import pytest
+from hypothesis import settings
+
+from kvproof.harness.isolation.registry import open_handle
+from kvproof.harness.records.events import AnyEvent, Exercised, PropertyVerdict
+from kvproof.suites.framework.budgets import BUDGETS
+from kvproof.suites.framework.explore import Counts
+from kvproof.suites.runner import shares
+from kvproof.suites.runner.runner import SuiteRun
+from kvproof.suites.runner.shares import Sharing
+from kvproof.suites.whole_engine.strategies import SUITE
+
+TOY = "kvproof.suites.tests.whole_engine.toy_target"
+FEW = settings(BUDGETS["pr"], max_examples=len(SUITE.profiles), stateful_step_count=10)
+
+
+class _Files:
+    def write_file(self, name: str, data: bytes) -> Path:
+        assert data
+        return Path(name)
+
+
+def judged(target: str, monkeypatch: pytest.MonkeyPatch, *, cores: int) -> list[AnyEvent]:
+    monkeypatch.setattr(shares, "_cores", lambda: cores)
+    events: list[AnyEvent] = []
+    with open_handle(target) as handle:
+        run = SuiteRun(handle, _Files(), write=events.append, sharing=Sharing(target))
+        run.run(FEW, only=SUITE.name)
+    return events
+
+
+def test_two_processes_count_what_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    take = shares._Division.elsewhere
+
+    def noting(division: shares._Division, part: int) -> Counts | None:
+        asked.append(take(division, part))
+        return asked[-1]  # type: ignore[return-value]  # it came from `take`
+
+    monkeypatch.setattr(shares._Division, "elsewhere", noting)
+    one, two = (
+        [
+            msgspec.structs.replace(event, seconds=0, engine_seconds=0)
+            if isinstance(event, Exercised)
+            else event
+            for event in judged(f"{TOY}:make_sound_target", monkeypatch, cores=cores)
+            if isinstance(event, Exercised | PropertyVerdict)
+        ]
+        for cores in (1, 2)
+    )
+    assert one == two
+    assert any(isinstance(each, Counts) for each in asked)
+    assert any(each is None for each in asked)
+    assert len(asked) == len(SUITE.profiles)
+
+
+def order(**more: object) -> shares.Order:
+    given: dict[str, object] = {
+        "sharing": Sharing(f"{TOY}:make_target"),
+        "level": "core",
+        "suite": "engine",
+        "part": 0,
+        "budget": shares.Budget(15 * len(SUITE.profiles), 20, derandomize=True),
+        "seed": None,
+        "known": (),
+        **more,
+    }
+    return shares.Order(**given)  # type: ignore[arg-type]  # each has the type of its field
+
+
+def test_what_newly_fails_in_another_process_is_left_to_this_one() -> None:
+    assert shares.explore_part(order()) is None
+    known = shares.explore_part(order(known=("namespaces_share_no_slot",)))
+    assert known is not None
+    assert known.unshrunk.keys() == {"namespaces_share_no_slot"}
+
+
+def test_parts_are_taken_from_both_ends() -> None:
+    division = shares._Division(4)
+    assert division.elsewhere(0) is None
+    others = division.from_the_end()
+    part, found = next(others)
+    assert part == 3
+    assert division.elsewhere(1) is None
+    assert next(others)[0] == 2
+    assert list(others) == []
+    answers: list[object] = []
+    waiting = Thread(target=lambda: answers.append(division.elsewhere(3)))
+    waiting.start()
+    found.set_result(Counts(test_cases=7))
+    waiting.join()
+    assert answers == [Counts(test_cases=7)]
+
+
+def test_a_process_that_cannot_work_leaves_its_part_to_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shares, "COMMAND", ("/bin/false",))
+    with shares.shared_out(1, 3, lambda _: order()) as elsewhere:
+        assert [elsewhere(part) for part in range(3)] == [None, None, None]
