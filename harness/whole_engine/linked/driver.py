@@ -89,11 +89,13 @@ class LinkedDriver(Driver):
         lose: int = 0,
         messages: int = 0,
         pace: str = "both",
+        *,
+        twice: bool = False,
     ) -> str:
         """See Driver; `pace`: which engines step, while the other one stands still."""
         self.prefill.device.lag, self.wire.delay = lag, min(delay, 3)
         self.wire.fate, self._pace, self.wire.refuses = messages, pace, lose == 4
-        return super()._step(count, lag, delay, lose)
+        return super()._step(count, lag, delay, lose, twice=twice)
 
     def _idle(self) -> bool:
         return not self._routed and self.prefill.idle() and self.engine.idle()
