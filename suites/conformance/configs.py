@@ -87,6 +87,25 @@ def any_layout(
 
 
 @st.composite
+def unfilled(draw: st.DrawFn, profile: Profile) -> TargetConfig:
+    """Draw partial blocks of one group, or of two: small blocks of a partial unit are missing."""
+    sizes = [size for size in sorted(profile.block_sizes) if 1 < size <= LARGEST_UNIT]
+    unequal = profile.mixed_block_sizes and not profile.layouts and len(sizes) > 1
+    if not unequal or draw(st.booleans()):
+        return draw(one_group(profile, least_size=2, partial_blocks=True))
+    small, large = sizes[:2]
+    groups = (Group("full", small), Group("full", large))
+    layout = Layout(groups, separate=False)
+    units = draw(st.integers(2, 6))
+    return TargetConfig(
+        num_blocks=units * layout.unit_blocks + 1,  # and the null block
+        block_size=layout.unit,
+        groups=groups,
+        partial_blocks=True,
+    )
+
+
+@st.composite
 def hosted(draw: st.DrawFn, profile: Profile) -> TargetConfig:
     """Draw a pool with a host tier below it, and groups whose tables may be there."""
     kinds = tuple(kind for kind in profile.host_groups if kind != "state")

@@ -22,6 +22,7 @@ from kvproof.suites.conformance.configs import (
     hosted,
     one_group,
     several,
+    unfilled,
 )
 from kvproof.suites.conformance.scenarios import Scenario
 from kvproof.suites.conformance.weights import Weights
@@ -115,7 +116,7 @@ FULL = (
     ),
     _full(
         "partial blocks",
-        partial(one_group, least_size=2, partial_blocks=True),
+        unfilled,
         (scenarios.continue_inside, scenarios.repeat, scenarios.resume),
         lambda profile: profile.partial_blocks,
     ),

@@ -72,6 +72,15 @@ class EngineMachine:
     def runs_on_a_hit(self) -> bool:
         return any(self.tracked[name].hit for name in self.engine.scheduler.running)
 
+    def moves_within_weights(self) -> bool:
+        """Whether some request is outside, all of the present weights, where all may be shared."""
+        groups, weights = self.config["groups"], self.engine.scheduler.weights
+        return (
+            bool(self.outside)
+            and all(group["kind"] == "full" for group in groups)
+            and all(self.tracked[name].weights == weights for name in self.outside)
+        )
+
     # --- verbs ---
 
     def _add(self, name: str, tokens: list[int], new: int, **rest: Any) -> object:
@@ -241,6 +250,7 @@ class EngineMachine:
         del self.outside[name]
         tracked = self.tracked[name]
         tracked.happened.add("moved_requests_are_whole")
+        self._coverage.event(seen.MOVED_OVER, tracked.weights != self.engine.scheduler.weights)
         tracked.hit = self.engine.scheduler.requests[name].computed
         tracked.allowance = self._allowance(0)
         for other in self.tracked.values():

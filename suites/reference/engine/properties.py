@@ -43,6 +43,7 @@ RESET = "a reset while requests run"
 MOVED = "a running request is moved out"
 MOVED_IN = "a moved request goes on"
 NO_ROOM = "a moved request finds no room"
+MOVED_OVER = "a request moves over a reset"
 PINNED = "a prompt is pinned"
 SEVERAL = "several steps are in flight"
 DRAINED = "everything is answered"
@@ -68,7 +69,7 @@ PROPERTIES = table(
     """
 cached_equals_uncached | T1 B5 H7 X1 M1 S1 | by direct computation
     a request that hits gives the same answer as alone without a cache
-    - HIT INSIDE WINDOW_HIT RESTORED JUNCTION DECODED MEDIA_HIT RESET
+    - HIT INSIDE WINDOW_HIT RESTORED JUNCTION DECODED MEDIA_HIT RESET MOVED_OVER
 chunked_equals_whole | C1 M3 S4 X4 K4 | CHUNKED MIXED SEVERAL ENCODED | by direct computation
     a prompt computed in chunks gives the same answer as in one
 preempted_equals_undisturbed | C3 B6 | OWN_BLOCKS PREEMPTED FORCED IN_FLIGHT | by direct computation

@@ -203,6 +203,8 @@ def draw_operation(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
         return _below(draw)
     if machine.config["experts"] and machine.runs_on_a_hit() and draw(st.booleans()):
         return "reset", {}  # takes the rows of the hit
+    if machine.moves_within_weights() and _rarely(draw, 4):
+        return "reset", {}  # what was moved out comes back over it
     if machine.outside and machine.engine.scheduler.queue.head() and draw(st.booleans()):
         return "bring", {"name": _one(draw, sorted(machine.outside))}  # while others wait for room
     if verb == "rare":
