@@ -60,6 +60,9 @@ OLD_EPOCH = "a prompt from before a reset comes back, and a tier has it"
 OTHER_SPACE = "a prompt comes back in another namespace, and a tier has it"
 LATE = "objects come late"
 FAILED = "no object comes"
+UNEQUAL_TIERS = "objects of one unit come back from several tiers"
+RESUMED_BACK = "a preempted request comes back with loaded objects"
+SPAN_AFTER = "the first step after a load grows to the end of a span"
 PARTLY = "some objects of a fetch do not come"
 DAMAGED = "a file is damaged"
 ABANDONED = "a request does not wait any longer"
@@ -92,8 +95,9 @@ late_or_failed_loads_cost_no_correctness | C8 G7 | by direct computation
     - LATE FAILED PARTLY DAMAGED ABANDONED
 waiting_for_objects_changes_nothing | C8 B4 | LATE PARTLY
     as long as the objects of a request are not all here, index, pool and counts stay
-loaded_objects_are_hit_by_their_request | B4 B5 V1 | FROM_HOST GROUPS_BACK STATE_BACK
-    objects come back only for a request that is then admitted, and hits all of them
+loaded_objects_are_hit_by_their_request | B4 B5 V1 M3
+    objects come back only for a request that is then admitted, which hits all of them
+    - FROM_HOST GROUPS_BACK STATE_BACK UNEQUAL_TIERS RESUMED_BACK SPAN_AFTER
 answers_have_the_length_asked_for | C1 | DRAINED
     an answer is done exactly when it has the requested number of tokens
 something_runs_while_work_is_left | C3 B8 C2 | WAITED PREEMPTED NO_HIT

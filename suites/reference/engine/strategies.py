@@ -133,6 +133,17 @@ def _roomy(_: Draw, states: int, width: int) -> Config:
     }
 
 
+def _spanned(draw: Draw, _: int, width: int) -> Config:
+    """A step has fewer tokens than a span, and little room is left for what comes back."""
+    return {
+        "prefix_caching": True,
+        "num_blocks": 1 + max(1, width) * _int(draw, 4, 8),
+        "max_batch_tokens": _int(draw, 1, 6),
+        "media": True,
+        "tiers": {"host": WORD_BYTES * width * 400, "disk": 0, "patience": _int(draw, 1, 4)},
+    }
+
+
 def _crowded(draw: Draw, states: int, width: int) -> Config:
     """More requests run than a step has tokens, and moved requests find no room."""
     return {
@@ -176,6 +187,7 @@ PROFILES: tuple[Callable[[Draw], Config], ...] = (
     partial(_config, deal=_recurrent, room=_roomy),
     partial(_config, deal=_beside_full, room=_tight),
     partial(_config, deal=_any, room=_crowded),
+    partial(_config, deal=_plain, room=_spanned),
 )
 """Each has something that the others rarely have."""
 
@@ -226,7 +238,8 @@ def draw_operation(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
     if not names and machine.prompts and draw(st.booleans()):
         return "add", _again(machine, draw)
     if verb == "add" and machine.config.get("tiers") and machine.prompts and draw(st.booleans()):
-        return "add", _again(machine, draw)
+        spans = machine.config["media"] and draw(st.booleans())
+        return "add", (_before_a_span if spans else _again)(machine, draw)
     if verb == "add" or not names:
         return "add", _prompt(machine, draw)
     return {"move": "take"}.get(verb, verb), {"name": _one(draw, names)}
@@ -264,6 +277,19 @@ def _prompt(machine: EngineMachine, draw: Draw) -> Arguments:
     if _rarely(draw, 12):
         prompt[_one(draw, ("read", "store"))] = False
     return prompt
+
+
+def _before_a_span(machine: EngineMachine, draw: Draw) -> Arguments:
+    """An earlier prompt, then a span: what comes back ends where a step takes a span whole (M3)."""
+    head, spans = machine.prompts[-_int(draw, 1, min(3, len(machine.prompts)))]
+    start = len(head) + _int(draw, 0, 1)
+    length = machine.most_tokens - start
+    if length < 2:
+        return _again(machine, draw)
+    kept = [list(span) for span in spans]
+    span = ["image", start, _int(draw, 2, length), _one(draw, "ab")]
+    tokens = [*head, *[0] * (machine.most_tokens - len(head))]
+    return {"name": f"r{machine.named}", "tokens": tokens, "new": 1, "spans": [*kept, span]}
 
 
 def _again(machine: EngineMachine, draw: Draw) -> Arguments:

@@ -10,6 +10,8 @@ from kvproof.suites.reference.engine import properties as seen
 from kvproof.suites.reference.engine.observer import trace
 from kvproof.suites.reference.engine.tracked_requests import TrackedRequest
 
+_TIERS = ("host", "disk", "remote")
+"""Fastest first."""
 BACK = "what_comes_back_is_what_was_computed"
 TROUBLED = "late_or_failed_loads_cost_no_correctness"
 
@@ -19,21 +21,24 @@ class TierChecks:
 
     def __init__(self, engine: Any, coverage: Coverage, tracked: dict[str, TrackedRequest]) -> None:
         self._engine, self._coverage, self._tracked = engine, coverage, tracked
+        self._unit = engine.config.cache.layout.unit
         self._parts: set[str] = set()
         """Objects that came back for the request of the present admission."""
-        self._promised: dict[str, int] = {}
+        self._promised: dict[str, Counter[str]] = {}
+        """Request -> tier -> tokens, of the load before its admission."""
         self._came_back = False
         self._known: list[tuple[tuple[int, ...], Any]] = []
         """Prompts with their namespaces, since the last reset."""
         self._old: list[tuple[tuple[int, ...], Any]] = []
         self._waits: Counter[str] = Counter()
         """Request -> steps that it has waited for objects, since it last ran."""
-        self._counted = 0
-        """Tokens that came back for admitted requests."""
+        self._counted: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
+        """Resumed or not -> tier -> tokens that came back for admitted requests (V1)."""
         if engine.tiers is not None:
             self._guard_prepare(engine.tiers)
             self._guard_admit(engine.cache)
             self._guard_load(engine.model)
+            self._guard_sources(engine.tiers)
 
     def _guard_prepare(self, tiers: Any) -> None:
         call, cache = tiers.prepare, self._engine.cache
@@ -52,6 +57,7 @@ class TierChecks:
                 )
             else:
                 self._came(request, answer)
+                self._cover_span(request, compute)
             return answer
 
         tiers.prepare = guarded
@@ -78,13 +84,20 @@ class TierChecks:
             self._tracked[name].happened.add(TROUBLED)
 
     def _came(self, request: Any, sources: dict[str, int]) -> None:
-        saw, tokens = self._coverage.event, sum(sources.values())
-        self._promised[request.id], self._came_back = tokens, True
+        saw = self._coverage.event
+        self._promised[request.id], self._came_back = Counter(sources), True
         saw(seen.FROM_HOST, sources.get("host"))
         saw(seen.FROM_DISK, sources.get("disk"))
         saw(seen.STATE_BACK, "state" in self._parts)
         saw(seen.LOCAL_BACK, any(part.startswith("local") for part in self._parts))
         saw(seen.GROUPS_BACK, self._parts and "full" not in self._parts)
+
+    def _cover_span(self, request: Any, compute: int | None) -> None:
+        """Count a first step that grows to the end of a span (M3)."""
+        hit = self._engine.cache.hits.find(request, request.prompt - 1).tokens(self._unit)
+        stop = hit + (compute or request.prompt)
+        grows = any(span.start < stop < span.start + span.length for span in request.spans)
+        self._coverage.event(seen.SPAN_AFTER, grows)
 
     def _guard_load(self, model: Any) -> None:
         call = model.load
@@ -95,16 +108,35 @@ class TierChecks:
 
         model.load = guarded
 
+    def _guard_sources(self, tiers: Any) -> None:
+        call = tiers._sources
+
+        def guarded(plan: Any, places: Any) -> Any:
+            found, right = call(plan, places), _slowest(plan, places, self._unit)
+            tiers_of = {(need.unit, places[need.key] or _TIERS[0]) for need in plan.needs}
+            several = len(tiers_of) > len({unit for unit, _ in tiers_of})
+            self._coverage.event(seen.UNEQUAL_TIERS, several)
+            self._coverage.check(
+                "loaded_objects_are_hit_by_their_request",
+                found == right,
+                lambda: f"tokens by tier are {found}, the slowest tiers of each give {right}",
+            )
+            return found
+
+        tiers._sources = guarded
+
     def _guard_admit(self, cache: Any) -> None:
         call = cache.admit
 
         def guarded(wanted: Any) -> Any:
             answer, name = call(wanted), wanted.id
-            promised = self._promised.pop(name, 0)
+            sources = self._promised.pop(name, Counter[str]())
+            promised = sources.total()
             if not hasattr(answer, "reason"):
                 self._waits.pop(name, None)
-            self._counted += promised
+            self._counted[wanted.resumed] += sources
             if promised:
+                self._coverage.event(seen.RESUMED_BACK, wanted.resumed)
                 self._coverage.check(
                     "loaded_objects_are_hit_by_their_request",
                     not hasattr(answer, "reason") and answer.hit >= promised,
@@ -125,7 +157,7 @@ class TierChecks:
     def asks(self, tokens: tuple[int, ...], namespace: Any) -> None:
         """Count a prompt that resembles others of another namespace or epoch."""
         if self._holds():
-            unit, saw = self._engine.config.cache.layout.unit, self._coverage.event
+            unit, saw = self._unit, self._coverage.event
             other = [old for old, space in self._known if space != namespace]
             before = [old for old, space in self._old if space == namespace]
             saw(seen.OTHER_SPACE, any(_alike(tokens, old, unit) for old in other))
@@ -152,18 +184,30 @@ class TierChecks:
         tiers = self._engine.tiers
         if tiers is None:
             return
-        counted = sum(tiers.loaded.values()) + sum(tiers.loaded_again.values())
-        self._coverage.check(
-            "loaded_objects_are_hit_by_their_request",
-            counted == self._counted,
-            lambda: f"{self._counted} tokens came back, {counted} were counted",
-        )
+        for resumed, counted in ((False, tiers.loaded), (True, tiers.loaded_again)):
+            self._coverage.check(
+                "loaded_objects_are_hit_by_their_request",
+                counted == self._counted[resumed],
+                lambda came=self._counted[resumed], counted=counted, resumed=resumed: (
+                    f"{dict(came)} tokens came back, {dict(counted)} are counted; resumed {resumed}"
+                ),
+            )
         pinned = [tier.status().pinned for tier in (tiers.host, tiers.disk) if tier]
         self._coverage.check(
             "the_pool_is_empty_in_the_end",
             not tiers.num_loading and not any(pinned),
             lambda: f"{tiers.num_loading} loads and leases on {pinned} objects are left",
         )
+
+
+def _slowest(plan: Any, places: Any, unit: int) -> dict[str, int]:
+    """Count the loaded tokens by the slowest tier of their unit's objects, token by token (V1)."""
+    counts = Counter[str]()
+    for token in range(plan.before, plan.length * unit):
+        needs = [need for need in plan.needs if need.unit == token // unit] or plan.needs
+        found = [_TIERS[0], *(places[need.key] or _TIERS[0] for need in needs)]
+        counts[max(found, key=_TIERS.index)] += 1
+    return dict(counts)
 
 
 def _alike(tokens: tuple[int, ...], old: tuple[int, ...], unit: int) -> bool:

@@ -50,7 +50,7 @@ class TiersMachine:
         self.reading.clear()
 
     @property
-    def _doubtful(self) -> set[int]:
+    def doubtful(self) -> set[int]:
         """Return the objects whose file is damaged."""
         files = self.files.content
         return {n for n, data in self._spoilt.items() if files.get(key(n).hex()) == data}
@@ -61,7 +61,7 @@ class TiersMachine:
 
     def apply(self, verb: str, **arguments: Any) -> object:
         errors, self.files.happened = self.disk.counts.errors, ""
-        doubtful = self._doubtful
+        doubtful = self.doubtful
         try:
             answer: object = getattr(self, f"_{verb}")(**arguments)
         except Killed as death:
@@ -109,7 +109,7 @@ class TiersMachine:
         saw(seen.LEFT_OUT, any(key(n) not in {*after[0], *after[1]} for n in fits))
 
     def _read(self, numbers: list[int]) -> object:
-        here, doubtful = {*self.host.keys()}, self._doubtful
+        here, doubtful = {*self.host.keys()}, self.doubtful
         errors = self.disk.counts.errors
         there = {key(n) for n in self._numbers(self.disk.keys()) if n not in doubtful}
         lease = self.host.acquire([key(number) for number in numbers])
@@ -189,7 +189,7 @@ class TiersMachine:
 
     def _spoil(self, number: int, how: str) -> object:
         name = key(number).hex()
-        if name not in self.files.content or number in self._doubtful:
+        if name not in self.files.content or number in self.doubtful:
             return None
         others = [data for other, data in self.files.content.items() if other != name]
         before = self.files.content[name]
@@ -208,7 +208,7 @@ class TiersMachine:
     def _restart(self, capacity: int) -> object:
         """Start a new process; host memory is empty."""
         shrunk, self.capacity = capacity < self.capacity, capacity
-        before, doubtful = dict(self.files.content), self._doubtful
+        before, doubtful = dict(self.files.content), self.doubtful
         self.files.trouble = None
         self._open()
         self._judge_restart(before, doubtful)
@@ -229,6 +229,7 @@ class TiersMachine:
         whole = [number for number in whole if number not in doubtful]
         found = self._numbers(self.disk.keys())
         kept = [number for number in whole if number in found]
+        self._judge_torn(before, doubtful & {*found}, doubtful)
         room = sum(map(len, before.values())) <= self.capacity
         ours = {name for name in self.files.content if name != FOREIGN}
         self._coverage.check(
@@ -240,6 +241,16 @@ class TiersMachine:
             lambda: f"{whole} were whole, {found} are found, files {sorted(self.files.content)}",
         )
 
+    def _judge_torn(self, before: dict[str, bytes], found: set[int], doubtful: set[int]) -> None:
+        """A new process counts no file that has another length than was written (G7)."""
+        torn = {n for n in doubtful if len(before[key(n).hex()]) != HEADER + self.sizes[n]}
+        self._coverage.event(seen.NOT_WHOLE, torn)
+        self._coverage.check(
+            "torn_or_damaged_files_are_never_served",
+            not torn & found,
+            lambda: f"the files of {sorted(torn & found)} are not whole, and a process finds them",
+        )
+
     def _die(self, death: str) -> None:
         """End the process in the middle of an operation, and start another."""
         verb, how = death.split(": ")
@@ -247,7 +258,7 @@ class TiersMachine:
         self._coverage.event(situation, situation)
         for number in range(len(self.sizes)):
             data = self.files.content.get(key(number).hex())
-            if data is not None and number not in self._doubtful:
+            if data is not None and number not in self.doubtful:
                 ok = data[HEADER:] == self.content(number)
                 self._coverage.check(
                     "torn_or_damaged_files_are_never_served",

@@ -27,6 +27,7 @@ KILLED_AFTER = {
     "rename": "the process is killed after a rename",
 }
 RESTARTED = "a new process takes over"
+NOT_WHOLE = "a new process meets a file that is not whole"
 SHRUNK = "a new process may keep less"
 FOREIGN = "a foreign file is in the folder"
 DAMAGE = {
@@ -52,7 +53,7 @@ PROPERTIES = table(
     """
 objects_come_back_as_they_were_stored | G7 H6 | HOST DISK NO_COPY RESTARTED SEVERAL | by brute force
     a read returns the bytes that were stored under its key, in any tier
-torn_or_damaged_files_are_never_served | G7 H6 | DAMAGE KILLED FULL | by brute force
+torn_or_damaged_files_are_never_served | G7 H6 | DAMAGE KILLED FULL NOT_WHOLE | by brute force
     a file that differs from the object stored under its key counts as missing
 what_was_whole_survives_the_process | G7 | by brute force
     a process finds what earlier ones have stored, drops what they were writing, and leaves

@@ -98,7 +98,7 @@ VERBS = (
 
 
 def draw_operation(machine: TiersMachine, draw: Draw) -> tuple[str, Arguments]:
-    verb = draw(st.sampled_from(VERBS))
+    verb = draw(st.sampled_from((*VERBS, *["restart"] * 3) if machine.doubtful else VERBS))
     return verb, _ARGUMENTS[verb](machine, draw)
 
 
