@@ -137,6 +137,7 @@ class TierChecks:
             self._counted[wanted.resumed] += sources
             if promised:
                 self._coverage.event(seen.RESUMED_BACK, wanted.resumed)
+                self._judge_counts()
                 self._coverage.check(
                     "loaded_objects_are_hit_by_their_request",
                     not hasattr(answer, "reason") and answer.hit >= promised,
@@ -151,6 +152,16 @@ class TierChecks:
             return answer
 
         cache.admit = guarded
+
+    def _judge_counts(self) -> None:
+        """Loaded tokens count by tier, those of resumed requests apart (V1)."""
+        tiers = self._engine.tiers
+        counted = {False: Counter(tiers.loaded), True: Counter(tiers.loaded_again)}
+        self._coverage.check(
+            "loaded_objects_are_hit_by_their_request",
+            counted == self._counted,
+            lambda: f"by resumed or not, {self._counted} tokens came back, {counted} are counted",
+        )
 
     # --- calls of the machine ---
 
@@ -184,14 +195,7 @@ class TierChecks:
         tiers = self._engine.tiers
         if tiers is None:
             return
-        for resumed, counted in ((False, tiers.loaded), (True, tiers.loaded_again)):
-            self._coverage.check(
-                "loaded_objects_are_hit_by_their_request",
-                counted == self._counted[resumed],
-                lambda came=self._counted[resumed], counted=counted, resumed=resumed: (
-                    f"{dict(came)} tokens came back, {dict(counted)} are counted; resumed {resumed}"
-                ),
-            )
+        self._judge_counts()
         pinned = [tier.status().pinned for tier in (tiers.host, tiers.disk) if tier]
         self._coverage.check(
             "the_pool_is_empty_in_the_end",

@@ -16,7 +16,7 @@ class Content(NamedTuple):
     """Everything that the bytes of an object depend on."""
 
     tokens: tuple[int, ...]
-    namespace: Namespace = Namespace("adapter", "1", "salt")
+    namespace: Namespace = Namespace("adapter", "1", "salt\ud800")
     span: Span = Span("image", 1, 2, "hash")
     weights: str = "weights"
     geometry: str = "bf16"
@@ -47,6 +47,7 @@ def changed(content: Content, what: str) -> Content:
         "adapter": {"namespace": space._replace(adapter="salt")},
         "version": {"namespace": space._replace(adapter_version="2")},
         "salt": {"namespace": space._replace(salt=None)},
+        "lone surrogate": {"namespace": space._replace(salt="salt\ud801")},
         "span content": {"span": span._replace(content="hush")},
         "span kind": {"span": span._replace(kind="video")},
         "span start": {"span": span._replace(start=span.start - 1)},

@@ -41,7 +41,8 @@ DAMAGE = {
 DIFFERENT = {
     what: f"only this differs: {what}"
     for what in (
-        "token", "adapter", "version", "salt", "span content", "span kind", "span start", "weights",
+        "token", "adapter", "version", "salt", "lone surrogate", "span content",
+        "span kind", "span start", "weights",
         "epoch", "process of an epoch", "geometry", "group", "window size", "unit", "part",
     )
 }  # fmt: skip
