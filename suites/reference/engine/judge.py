@@ -7,7 +7,13 @@ from typing import Any
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.engine.expected_tokens import sees
-from kvproof.suites.reference.engine.properties import ALONE, CACHED_ROWS, MISSING
+from kvproof.suites.reference.engine.properties import (
+    ALONE,
+    CACHED_ROWS,
+    MISSING,
+    NEVER_AT_A_BORDER,
+    NEVER_WITH_A_SPAN,
+)
 from kvproof.suites.reference.engine.subject import EXPERTS, Subject
 from kvproof.suites.reference.engine.tracked_requests import Prompt, TrackedRequest
 
@@ -35,9 +41,12 @@ class AnswerChecker:
 
     def arrival(self, prompt: Prompt, refusal: Any) -> None:
         """A request is refused exactly if the empty pool could not hold it at some token."""
-        capacity = self._config["num_blocks"] - 1
-        needed = most_blocks(self._layout, self._config["state_pool"], prompt)
+        capacity, pool = self._config["num_blocks"] - 1, self._config["state_pool"]
+        tokens = [most_blocks(self._layout, pool, _tokens(prompt)[first:]) for first in (-1, 0)]
+        needed = most_blocks(self._layout, pool, [*_tokens(prompt), *_spans(prompt)])
         fits = needed <= capacity
+        self._coverage.event(NEVER_AT_A_BORDER, tokens[0] <= capacity < tokens[1])
+        self._coverage.event(NEVER_WITH_A_SPAN, tokens[1] <= capacity < needed)
         self._coverage.check(
             "requests_that_never_fit_are_refused_at_arrival",
             (refusal is None) == fits and (fits or refusal.available == capacity),
@@ -125,21 +134,28 @@ class AnswerChecker:
         return self._alone[key]
 
 
-def most_blocks(layout: Any, state_pool: str, prompt: Prompt) -> int:
-    """Return the most blocks that a request holds, computed token by token (P2, B8).
+def most_blocks(layout: Any, state_pool: str, steps: list[tuple[int, int]]) -> int:
+    """Return the most blocks that a request holds in steps of [start, stop) tokens (P2, B8).
 
-    A span is computed at once. All blocks of a unit are there or none.
+    All blocks of a unit are there or none.
     """
-    count = len(prompt.tokens) + prompt.new - 1
-    steps = {position: position + 1 for position in range(count)}
-    steps |= {span.start: span.start + span.length for span in prompt.spans}
     states = sum(group.state_blocks for group in layout.groups if group.kind == "state")
     attention = [group for group in layout.groups if group.kind != "state"]
     blocks = (
         sum(_blocks(layout.unit, group, start, stop) for group in attention)
-        for start, stop in steps.items()
+        for start, stop in steps
     )
     return max(blocks) + (states if state_pool == "shared" else 0)
+
+
+def _tokens(prompt: Prompt) -> list[tuple[int, int]]:
+    count = len(prompt.tokens) + prompt.new - 1
+    return [(position, position + 1) for position in range(count)]
+
+
+def _spans(prompt: Prompt) -> list[tuple[int, int]]:
+    """A span is computed at once (M3)."""
+    return [(span.start, span.start + span.length) for span in prompt.spans]
 
 
 def _blocks(unit: int, group: Any, start: int, stop: int) -> int:

@@ -287,7 +287,7 @@ def _most_tokens(config: Config, layout: Any) -> int:
     """Full attention needs every unit; windows and chunks need only the last ones."""
     width = sum(layout.unit // g.block_size for g in layout.groups if g.kind == "full")
     states = sum(g.state_blocks for g in layout.groups if g.kind == "state")
-    units: int = (config["num_blocks"] - 1 - states) // max(1, width)
+    units: int = (config["num_blocks"] - 1 - states) // width if width else MOST_UNITS
     most: int = layout.unit * max(1, min(units, MOST_UNITS))
     return most
 

@@ -28,6 +28,8 @@ REJECTED = "a draft is rejected"
 BORDER = "a rejected draft across a block border"
 MIXED = "a step with a prompt and an answer"
 REFUSED = "a prompt is refused"
+NEVER_AT_A_BORDER = "a prompt never fits before its last token"
+NEVER_WITH_A_SPAN = "a prompt never fits because of a span"
 WAITED = "a request waits for room"
 CROWDED = "more requests run than a step has tokens"
 TURNS = "more requests are ready than a step has tokens"
@@ -118,8 +120,9 @@ cancelling_is_safe | C6 | CANCELLED CANCELLED_IN_FLIGHT
     a cancelled request holds nothing and is unknown, and cancelling again changes nothing
 refused_admissions_leave_no_trace | B4 C2 T1 | WAITED NO_HIT
     blocks, index, rows and statistics are the same after a refusal as before
-requests_that_never_fit_are_refused_at_arrival | B8 | REFUSED DRAINED | by brute force
+requests_that_never_fit_are_refused_at_arrival | B8 M3 | by brute force
     a request is refused when it arrives, with the numbers, or it is answered in the end
+    - REFUSED DRAINED NEVER_AT_A_BORDER NEVER_WITH_A_SPAN
 options_reach_their_component | O1 | CROWDED MIXED SEVERAL ACCEPTED HIT
     no step, no request and no hit exceeds the options of the engine
 the_pool_is_empty_in_the_end | B1 B2 B7 | DRAINED CANCELLED_IN_FLIGHT RESET

@@ -144,6 +144,11 @@ def _spanned(draw: Draw, _: int, width: int) -> Config:
     }
 
 
+def _narrow(draw: Draw, states: int, width: int) -> Config:
+    """Windows and chunks fit at the last token, perhaps not with a span or before a border (B8)."""
+    return {"num_blocks": 1 + states + max(1, width) * _int(draw, 3, 5), "media": True}
+
+
 def _crowded(draw: Draw, states: int, width: int) -> Config:
     """More requests run than a step has tokens, and moved requests find no room."""
     return {
@@ -172,6 +177,12 @@ def _beside_full(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
     return [state, *_plain(draw, sizes)]
 
 
+def _local(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
+    size = _one(draw, sizes)
+    kind, most = _one(draw, ("window", "chunk", "chunk")), max(12, 3 * size)
+    return [{"kind": kind, "block_size": size, "size": _int(draw, 1, most)}]
+
+
 def _any(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
     return [_group(draw, sizes) for _ in range(_int(draw, 1, MOST_GROUPS))]
 
@@ -188,6 +199,7 @@ PROFILES: tuple[Callable[[Draw], Config], ...] = (
     partial(_config, deal=_beside_full, room=_tight),
     partial(_config, deal=_any, room=_crowded),
     partial(_config, deal=_plain, room=_spanned),
+    partial(_config, deal=_local, room=_narrow),
 )
 """Each has something that the others rarely have."""
 
@@ -240,6 +252,9 @@ def draw_operation(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
     if verb == "add" and machine.config.get("tiers") and machine.prompts and draw(st.booleans()):
         spans = machine.config["media"] and draw(st.booleans())
         return "add", (_before_a_span if spans else _again)(machine, draw)
+    local = all(group["kind"] in ("window", "chunk") for group in machine.config["groups"])
+    if local and machine.config["media"] and _rarely(draw, 3):
+        return "add", _wide(machine, draw)
     if verb == "add" or not names:
         return "add", _prompt(machine, draw)
     return {"move": "take"}.get(verb, verb), {"name": _one(draw, names)}
@@ -290,6 +305,14 @@ def _before_a_span(machine: EngineMachine, draw: Draw) -> Arguments:
     span = ["image", start, _int(draw, 2, length), _one(draw, "ab")]
     tokens = [*head, *[0] * (machine.most_tokens - len(head))]
     return {"name": f"r{machine.named}", "tokens": tokens, "new": 1, "spans": [*kept, span]}
+
+
+def _wide(machine: EngineMachine, draw: Draw) -> Arguments:
+    """A long span in the longest prompt: it may need more blocks than any token of it (B8)."""
+    start = _int(draw, 0, 2)
+    length = max(1, machine.most_tokens - start - _int(draw, 0, 2))
+    tokens, span = [0] * (start + length + 1), ["image", start, length, _one(draw, "ab")]
+    return {"name": f"r{machine.named}", "tokens": tokens, "new": 1, "spans": [span]}
 
 
 def _again(machine: EngineMachine, draw: Draw) -> Arguments:
