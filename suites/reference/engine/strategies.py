@@ -137,8 +137,9 @@ def _spanned(draw: Draw, _: int, width: int) -> Config:
     """A step has fewer tokens than a span, and little room is left for what comes back."""
     return {
         "prefix_caching": True,
-        "num_blocks": 1 + max(1, width) * _int(draw, 4, 8),
-        "max_batch_tokens": _int(draw, 1, 6),
+        "num_blocks": 1 + max(1, width) * _int(draw, 4, 6),
+        "max_requests": _int(draw, 2, 4),
+        "max_batch_tokens": _int(draw, 2, 6),
         "media": True,
         "tiers": {"host": WORD_BYTES * width * 400, "disk": 0, "patience": _int(draw, 1, 4)},
     }
@@ -250,7 +251,7 @@ def draw_operation(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
     if not names and machine.prompts and draw(st.booleans()):
         return "add", _again(machine, draw)
     if verb == "add" and machine.config.get("tiers") and machine.prompts and draw(st.booleans()):
-        spans = machine.config["media"] and draw(st.booleans())
+        spans = machine.config["media"] and not _rarely(draw, 3)
         return "add", (_before_a_span if spans else _again)(machine, draw)
     local = all(group["kind"] in ("window", "chunk") for group in machine.config["groups"])
     if local and machine.config["media"] and _rarely(draw, 3):
@@ -297,14 +298,21 @@ def _prompt(machine: EngineMachine, draw: Draw) -> Arguments:
 def _before_a_span(machine: EngineMachine, draw: Draw) -> Arguments:
     """An earlier prompt, then a span: what comes back ends where a step takes a span whole (M3)."""
     head, spans = machine.prompts[-_int(draw, 1, min(3, len(machine.prompts)))]
+    head = head[: machine.unit * _int(draw, 1, 2)]
     start = len(head) + _int(draw, 0, 1)
     length = machine.most_tokens - start
     if length < 2:
         return _again(machine, draw)
-    kept = [list(span) for span in spans]
+    kept = [list(span) for span in spans if span.start + span.length <= len(head)]
     span = ["image", start, _int(draw, 2, length), _one(draw, "ab")]
-    tokens = [*head, *[0] * (machine.most_tokens - len(head))]
-    return {"name": f"r{machine.named}", "tokens": tokens, "new": 1, "spans": [*kept, span]}
+    tokens = [*head, *[0] * (start + span[2] - len(head))]
+    new = 1 + machine.most_tokens - len(tokens)
+    return {
+        "name": f"r{machine.named}",
+        "tokens": tokens,
+        "new": _int(draw, 1, new),
+        "spans": [*kept, span],
+    }
 
 
 def _wide(machine: EngineMachine, draw: Draw) -> Arguments:
