@@ -42,11 +42,13 @@ class AnswerChecker:
     def arrival(self, prompt: Prompt, refusal: Any) -> None:
         """A request is refused exactly if the empty pool could not hold it at some token."""
         capacity, pool = self._config["num_blocks"] - 1, self._config["state_pool"]
-        tokens = [most_blocks(self._layout, pool, _tokens(prompt)[first:]) for first in (-1, 0)]
-        needed = most_blocks(self._layout, pool, [*_tokens(prompt), *_spans(prompt)])
+        tokens = _tokens(prompt)
+        last = tokens[(len(tokens) - 1) // self._layout.unit * self._layout.unit :]
+        each = [most_blocks(self._layout, pool, steps) for steps in (last, tokens)]
+        needed = most_blocks(self._layout, pool, [*tokens, *_spans(prompt)])
         fits = needed <= capacity
-        self._coverage.event(NEVER_AT_A_BORDER, tokens[0] <= capacity < tokens[1])
-        self._coverage.event(NEVER_WITH_A_SPAN, tokens[1] <= capacity < needed)
+        self._coverage.event(NEVER_AT_A_BORDER, each[0] <= capacity < each[1])
+        self._coverage.event(NEVER_WITH_A_SPAN, each[1] <= capacity < needed)
         self._coverage.check(
             "requests_that_never_fit_are_refused_at_arrival",
             (refusal is None) == fits and (fits or refusal.available == capacity),

@@ -147,7 +147,8 @@ def _spanned(draw: Draw, _: int, width: int) -> Config:
 
 def _narrow(draw: Draw, states: int, width: int) -> Config:
     """Windows and chunks fit at the last token, perhaps not with a span or before a border (B8)."""
-    return {"num_blocks": 1 + states + max(1, width) * _int(draw, 3, 5), "media": True}
+    blocks = 1 + states + max(1, width) * _int(draw, 3, 5)
+    return {"num_blocks": blocks, "media": draw(st.booleans())}
 
 
 def _crowded(draw: Draw, states: int, width: int) -> Config:
@@ -179,9 +180,8 @@ def _beside_full(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
 
 
 def _local(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
-    size = _one(draw, sizes)
-    kind, most = _one(draw, ("window", "chunk", "chunk")), max(12, 3 * size)
-    return [{"kind": kind, "block_size": size, "size": _int(draw, 1, most)}]
+    size, kind = _one(draw, sizes), _one(draw, ("window", "chunk", "chunk"))
+    return [{"kind": kind, "block_size": size, "size": size * _int(draw, 1, 5)}]
 
 
 def _any(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
@@ -254,7 +254,7 @@ def draw_operation(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
         spans = machine.config["media"] and not _rarely(draw, 3)
         return "add", (_before_a_span if spans else _again)(machine, draw)
     local = all(group["kind"] in ("window", "chunk") for group in machine.config["groups"])
-    if local and machine.config["media"] and _rarely(draw, 3):
+    if local and _rarely(draw, 3):
         return "add", _wide(machine, draw)
     if verb == "add" or not names:
         return "add", _prompt(machine, draw)
@@ -316,11 +316,12 @@ def _before_a_span(machine: EngineMachine, draw: Draw) -> Arguments:
 
 
 def _wide(machine: EngineMachine, draw: Draw) -> Arguments:
-    """A long span in the longest prompt: it may need more blocks than any token of it (B8)."""
+    """The longest prompt, or nearly: it may need most blocks for a span or before a border (B8)."""
     start = _int(draw, 0, 2)
     length = max(1, machine.most_tokens - start - _int(draw, 0, 2))
-    tokens, span = [0] * (start + length + 1), ["image", start, length, _one(draw, "ab")]
-    return {"name": f"r{machine.named}", "tokens": tokens, "new": 1, "spans": [span]}
+    spans = [["image", start, length, _one(draw, "ab")]] if machine.config["media"] else []
+    tokens = [0] * (start + length + 1)
+    return {"name": f"r{machine.named}", "tokens": tokens, "new": 1, "spans": spans}
 
 
 def _again(machine: EngineMachine, draw: Draw) -> Arguments:
