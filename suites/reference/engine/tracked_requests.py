@@ -50,7 +50,10 @@ class TrackedRequest:
     def first_wrong(
         self, answer: tuple[int, ...], groups: tuple[GroupConfig, ...], vocabulary: int
     ) -> int | None:
-        """Return the index of the first new token that differs from the direct computation."""
+        """Return the index of the first token that changed or is not the one directly computed."""
+        changed = (at for at, old in enumerate(self.answer) if answer[at : at + 1] != (old,))
+        if (first_changed := next(changed, None)) is not None:
+            return first_changed
         oracle, known = self.oracle(groups), (*self.prompt.tokens, *answer)
         first = len(self.prompt.tokens)
         for index in range(first + len(self.answer), len(known)):
