@@ -6,7 +6,9 @@ engines and the server, so that other work on the machine does not count as ours
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +29,9 @@ _SPARE = 1.5
 """Memory of the store over the objects of all engines."""
 BATCH = 1 << 25
 """Bytes of each engine in one call, or one object."""
+_COPIES_HELD = 3
+"""Of each object: two with its engine, one in the store."""
+_RESERVE = 2 << 30
 _COPY = "memcpy"
 _COPYING = ("store", "retrieve")
 _TIMEOUT_S = 300.0
@@ -87,6 +92,16 @@ def measure_tiers(
             write(event)
 
 
+def _available() -> float:
+    """Bytes of memory that processes can still get; without a limit where Linux does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return math.inf
+    found = (int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    return next(found, math.inf)
+
+
 class _Tiers:
     def __init__(
         self,
@@ -102,6 +117,8 @@ class _Tiers:
         self.started: list[_Side] = []
         """Those that died later, too."""
         self.samples = samples
+        self._held = 0
+        """Most bytes that objects of a cell took: they are not given back before the end."""
 
     def start(self, runner: JobRunner, clients: int, room: int) -> None:
         found = self._asked(runner, "names", {})
@@ -123,6 +140,14 @@ class _Tiers:
         """A first turn, which touches all memory and checks all bytes, does not count."""
         if all(self._is_done(side.name, cell) for side in self.running):
             return
+        needed = _COPIES_HELD * len(self.running) * cell.clients * cell.objects * cell.size
+        if self._held + _available() < needed + _RESERVE:
+            words = f"it takes {needed / 1e9:.1f} GB beside {_RESERVE / 1e9:.1f} GB for the rest"
+            why = f"{words}; {_available() / 1e9:.1f} GB are available"
+            part = f"bench tiers of {cell.size >> 10} KiB with {cell.clients} engines"
+            self._write(Skipped(part=part, reason=why))
+            return
+        self._held = max(self._held, needed)
         self.samples = [each for each in self.samples if not _in(each, cell)]
         for turn in range(self._repetitions + 1):
             at = f"{cell.size >> 10} KiB, {cell.clients} engines, {turn} of {self._repetitions}"

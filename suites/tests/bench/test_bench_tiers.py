@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from kvproof.harness.adapters.reference import target as reference
 from kvproof.harness.bench import tier_job
+from kvproof.harness.bench import tiers as bench_tiers
 from kvproof.harness.bench.tiers import measure_tiers
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.worker_main import load
@@ -41,7 +43,9 @@ class Here:
         return {**answer, **self._spoiled} if job.endswith(":turn") else answer
 
 
-def measured(*runners: Here, clients: tuple[int, ...] = (1, 2)) -> tuple[list[AnyEvent], list[str]]:
+def measured(
+    *runners: Here, clients: tuple[int, ...] = (1, 2), earlier: Sequence[TierSample] = ()
+) -> tuple[list[AnyEvent], list[str]]:
     events: list[AnyEvent] = []
     lost: list[str] = []
 
@@ -51,6 +55,7 @@ def measured(*runners: Here, clients: tuple[int, ...] = (1, 2)) -> tuple[list[An
     measure_tiers(
         runners, repetitions=2, peer="", reference="reference", write=events.append,
         progress=lambda text: None, lost=gone, sizes=(SIZE,), clients=clients, batch=2 * SIZE,
+        earlier=earlier,
     )  # fmt: skip
     return events, lost
 
@@ -86,6 +91,23 @@ def test_each_operation_is_measured_beside_a_plain_copy() -> None:
     assert {e.operation for e in found if e.of_memcpy} == {"store", "retrieve"}
     assert {e.operation: e.copies for e in found if e.copies} == {"store": 1, "retrieve": 1}
     assert not tier_job._RUNNING
+
+
+def test_a_cell_without_room_in_memory_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_tiers, "_available", lambda: bench_tiers._RESERVE + 8 * SIZE)
+    events, lost = measured(Here("reference", REFERENCE), clients=(1, 4))
+    assert not lost
+    (skipped,) = [e for e in events if isinstance(e, Skipped)]
+    assert skipped.part == "bench tiers of 64 KiB with 4 engines"
+    assert {e.clients for e in events if isinstance(e, TierSummary)} == {1}
+
+
+def test_cells_of_an_interrupted_run_are_not_measured_again() -> None:
+    events, _ = measured(Here("reference", REFERENCE), clients=(1,))
+    kept = [e for e in events if isinstance(e, TierSample)]
+    again, _ = measured(Here("reference", REFERENCE), clients=(1,), earlier=kept)
+    assert not any(isinstance(e, TierSample) for e in again)
+    assert again == [e for e in events if isinstance(e, TierSummary)]
 
 
 @pytest.mark.parametrize("operation", ["store", "retrieve"])
