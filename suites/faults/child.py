@@ -18,6 +18,7 @@ from kvproof.suites.faults.planting import plant
 if TYPE_CHECKING:
     from kvproof.harness.isolation.handles import Handle
     from kvproof.harness.isolation.worker_handle import WorkerHandle
+    from kvproof.harness.records.fault_events import FaultJudged
 
 _EVERY = 0.5
 """Seconds between two progress messages."""
@@ -77,14 +78,40 @@ def _reference(job: Job, fault: Fault, progress: _Progress) -> Line:
 
 
 def _engine(fault: Fault, job: Job, progress: _Progress) -> Line:
-    """Plant in the engine's process, which is kept for the next fault, and take it back."""
+    """Judge a fault in the engine's process, which is kept for the next one if it is sound.
+
+    What one fault left in the engine must not pass for a symptom of the next: a failure that the
+    engine shows without the fault too is judged again in a new process.
+    """
+    from kvproof.suites.faults.verdict import judged
+
+    for _ in range(2):
+        event = _planted(fault, job, progress)
+        if not _fails_without(fault, event, job):
+            return event
+        _worker(fault.target).close()
+    return judged(fault, None, reason="the engine fails without it, too", cases=event.cases)
+
+
+def _planted(fault: Fault, job: Job, progress: _Progress) -> FaultJudged:
+    """Plant, judge, take the fault back."""
     from kvproof.harness.whole_engine.planting import CLEAR, PLANT
 
     handle = _worker(fault.target)
     with handle.prepared(PLANT, {"module": fault.module, "old": fault.old, "new": fault.new}):
-        judged = _judged(handle, fault, job, progress)
+        event = _judged(handle, fault, job, progress)
     handle.run_job(CLEAR, {}, timeout=60)
-    return judged
+    return event
+
+
+def _fails_without(fault: Fault, event: FaultJudged, job: Job) -> bool:
+    """Whether the history that shows a fault fails on the engine as it is now, without it."""
+    from kvproof.suites.runner.replay import replay
+
+    if event.kill is None or not event.kill.op_log:
+        return False
+    again = replay(_worker(fault.target), Path(job.directory, event.kill.op_log))
+    return again.outcome == "FAILED" and not again.known
 
 
 @cache
@@ -97,7 +124,7 @@ def _worker(target: str) -> WorkerHandle:
     return handle
 
 
-def _judged(handle: Handle, fault: Fault, job: Job, progress: _Progress) -> Line:
+def _judged(handle: Handle, fault: Fault, job: Job, progress: _Progress) -> FaultJudged:
     from kvproof.suites.faults.judge import Judge
     from kvproof.suites.faults.reach import load
     from kvproof.suites.framework.budgets import BUDGETS, seeded

@@ -64,6 +64,14 @@ def windows_count_as_drafts(found: Failed) -> bool:
     return least <= hit < found.fact("expected", int)
 
 
+def decoded_behind_embeddings(found: Failed) -> bool:
+    """Of a prompt of embeddings, a block with tokens that a request like it decoded is not hit."""
+    live, hit = found.fact("live", RequestState), found.fact("hit", int)
+    rows = live.request.embedded
+    decoded = any(verb == "extend" and call.get("tokens") for verb, call in found.calls)
+    return decoded and 0 < rows < hit + found.state.layout.unit
+
+
 def _with_twins(state: OracleState) -> tuple[Group, ...]:
     drafts = [replace(each, draft=False) for each in state.layout.groups if each.draft]
     return tuple(

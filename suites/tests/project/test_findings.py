@@ -39,6 +39,7 @@ FINDINGS = {
     "sglang_selective_counts_no_full_hit": EngineVersion("sglang", "0.5.23"),
     "vllm_chunk_across_blocks": EngineVersion("vllm", "0.33.0"),
     "vllm_windows_count_as_drafts": EngineVersion("vllm", "0.33.0"),
+    "vllm_decoded_behind_embeddings_is_no_prompt": EngineVersion("vllm", "0.33.0"),
     "vllm_cleared_event_names_no_tier": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_second_reset_asserts": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_failed_load_stays_cached": EngineVersion("vllm-engine", "0.33.0"),
