@@ -175,7 +175,7 @@ class ShadowDevice:
 
     def reported(self, ended: Collection[T], before: Collection[T]) -> Collection[T]:
         """Return which of the copies that are reported as ended now are reported again later."""
-        self.findings.saw("the end of a copy is reported twice", before)
+        self.findings.repeats(happened=before)
         return ended if self.transfers.twice else ()
 
     def end_transfers(self) -> None:

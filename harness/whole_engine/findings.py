@@ -42,6 +42,8 @@ class Findings:
         self.checks: Counter[str] = Counter()
         self.situations: Counter[str] = Counter()
         self.wrong: Wrong | None = None
+        self.repeated = -1
+        """Tick at which the end of a copy was last reported a second time."""
         self.context: dict[str, object] = {}
         """Facts of the history, for every violation from now on."""
         self.tick = 0
@@ -50,6 +52,12 @@ class Findings:
         """Count a situation if `happened` is true."""
         if happened:
             self.situations[situation] += 1
+
+    def repeats(self, *, happened: object = True) -> None:
+        """Note that the end of a copy is reported a second time."""
+        if happened:
+            self.saw("the end of a copy is reported twice")
+            self.repeated = self.tick
 
     def check(
         self,

@@ -200,3 +200,15 @@ def window_of_a_loaded_prompt_is_one_short(found: Failed) -> bool:
     position, end, group = map(int, read.groups())
     window = engine.get("groups", ({}, {}))[group].get("size", 0)
     return bool(position == end - window and (position + 1) % engine["block_size"] == 0)
+
+
+_TWICE = re.compile(
+    r"the engine raised (?:KeyError: \d+ in \S*offloading/scheduler\.py:_update_connector_output|"
+    r"AssertionError: .*in \S*core/sched/scheduler\.py:_update_from_kv_xfer_finished)"
+)
+
+
+def completion_reported_twice_raises(found: Failed) -> bool:
+    """The scheduler has no entry any more for a copy whose end it was given before."""
+    repeats = any(keywords.get("twice") for _, keywords in found.calls)
+    return repeats and bool(_TWICE.match(found.violation.sentence))

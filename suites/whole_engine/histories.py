@@ -154,7 +154,7 @@ def runner_v2(choices: Choices) -> Config:
 def tiers(choices: Choices) -> Config:
     """Choose a tier in host memory through one of the connectors."""
     engine = _engine(choices, connector=choices.pick(CONNECTORS))
-    return {"engine": engine, "features": ["turns"]}
+    return {"engine": engine, "features": ["turns", *([] if choices.number(0, 5) else ["repeats"])]}
 
 
 def tier_mixes(choices: Choices) -> Config:
@@ -175,7 +175,8 @@ def failing_loads(choices: Choices) -> Config:
     """Choose a tier whose loads fail in part, within a step or between steps."""
     mode, policy = choices.pick(("sync", "async")), choices.pick(("recompute", "fail"))
     engine = _engine(choices, connector=f"failing_{mode}_{policy}")
-    return {"engine": engine, "features": ["turns", "reset", "losses"]}
+    features = ["turns", "reset", "losses", *([] if choices.number(0, 5) else ["repeats"])]
+    return {"engine": engine, "features": features}
 
 
 def prefill_decode(choices: Choices) -> Config:
@@ -257,6 +258,7 @@ def operation(machine: EngineMachine, choices: Choices) -> tuple[str, Arguments]
             "delay": choices.pick((0, 0, 1, 3, 9)),
             **({"lose": choices.pick(_LOSSES)} if "losses" in machine.features else {}),
             **(_between(machine, choices) if "linked" in machine.features else {}),
+            **({"twice": choices.pick(_TWICE)} if "repeats" in machine.features else {}),
         }
     if verb == "abort":
         return verb, {"number": choices.number(0, 5)}
@@ -307,6 +309,7 @@ def _request(machine: EngineMachine, choices: Choices) -> Arguments:
     return request
 
 
+_TWICE = (False, False, False, True)
 _LOSSES = (0, 0, 0, 1, 2, 3, 4)
 """Patterns of `harness.whole_engine.losses`."""
 _NAMESPACES: tuple[Arguments, ...] = (

@@ -25,6 +25,7 @@ LOADED = "blocks are loaded from another tier"
 HANDED = "a request goes on at the other engine"
 COPIED = "blocks go from one engine to the other"
 BROKEN = "a copy between engines fails in part"
+TWICE = "the end of a copy is reported twice"
 SPACES = "equal beginnings in two namespaces"
 PICTURES = "equal placeholders with unlike media"
 SLEPT = "the engine sleeps"
@@ -52,6 +53,8 @@ received_blocks_hold_the_requests_own_content | D1 D2 D3 | HANDED COPIED BROKEN 
 blocks_are_held_until_they_are_read | D3 | HANDED COPIED
     while another engine may read a request's blocks, until it has or their lease has ended, the
     engine that computed them holds them
+a_copy_that_ends_twice_changes_nothing | D3 D7 | TWICE
+    an engine that a copy's end is reported to a second time runs on
 namespaces_share_no_slot | W1 | SPACES | by shadow memory
     no request reads tokens computed under another salt, adapter or adapter version
 unlike_media_share_no_slot | W1 | PICTURES | by shadow memory

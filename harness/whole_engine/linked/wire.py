@@ -126,8 +126,10 @@ class Wire:
         for due, sender, message in mail:
             if due <= self.clock.tick:
                 self._note_lateness(message)
-                if (to, message) in self._behind:
-                    self._note("arrived", **{self._behind[to, message]: self.clock.tick})
+                if request := self._behind.get((to, message)):
+                    again = request in self.findings.context.get("arrived", ())  # type: ignore[operator]  # `_note` keeps a dict
+                    self.findings.repeats(happened=again)
+                    self._note("arrived", **{request: self.clock.tick})
                 found.setdefault(sender, []).append(message)
         return found
 

@@ -56,6 +56,7 @@ FINDINGS = {
     "vllm_left_out_request_loses_its_state": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_row_takes_the_count_of_another": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_preempted_in_its_own_step_stays_cached": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_completion_reported_twice_raises": EngineVersion("vllm-engine", "0.33.0"),
     "lmcache_partly_null_chunk_is_served": EngineVersion("lmcache", "0.5.6"),
     "lmcache_left_window_in_a_shared_object": EngineVersion("lmcache", "0.5.6"),
     "lmcache_retrieve_writes_the_null_block": EngineVersion("lmcache", "0.5.6"),

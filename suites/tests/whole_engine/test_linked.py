@@ -104,3 +104,15 @@ def test_messages_come_late_or_twice_or_never(ends: Ends, fate: int, times: int)
     ends.clock.tick = 2
     assert ends.wire.take("prefill").get("decode", []) == [b"r:1"] * times
     assert ends.wire.take("prefill") == {}
+
+
+def test_the_second_message_behind_a_copy_is_noted(ends: Ends) -> None:
+    ends.findings.tick = ends.clock.tick = 3
+    ends.wire.fate = TWICE
+    ends.wire.follow("prefill", "decode", b"r:1", "r")
+    ends.clock.tick = 4
+    assert ends.findings.repeated == -1
+    ends.wire.take("decode")
+    assert ends.findings.context["arrived"] == {"r": 4}
+    assert ends.findings.repeated == 3
+    assert ends.findings.situations["the end of a copy is reported twice"] == 1

@@ -120,3 +120,22 @@ def test_an_engine_that_stores_for_ever(
 def test_a_read_after_the_lease() -> None:
     assert known.blocks_are_read_after_their_lease(failed(OTHER, read_after_its_lease="r1"))
     assert not known.blocks_are_read_after_their_lease(failed(OTHER))
+
+
+@pytest.mark.parametrize(
+    ("raised", "twice", "expected"),
+    [
+        ("KeyError: 3 in v1/offloading/scheduler.py:_update_connector_output", True, True),
+        ("KeyError: 3 in v1/offloading/scheduler.py:_update_connector_output", False, False),
+        (
+            "AssertionError:  in v1/core/sched/scheduler.py:_update_from_kv_xfer_finished",
+            True,
+            True,
+        ),
+        ("KeyError: 'r0' in v1/nixl/pull_worker.py:_get_new_notifs", True, False),
+    ],
+)
+def test_a_completion_that_is_reported_twice(raised: str, *, twice: bool, expected: bool) -> None:
+    violation = Violation("p", "o", f"the engine raised {raised}")
+    found = Failed(violation, {"engine": {}}, [("step", {"twice": twice}), ("drain", {})])
+    assert known.completion_reported_twice_raises(found) == expected
