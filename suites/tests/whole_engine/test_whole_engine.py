@@ -36,12 +36,14 @@ def test_a_right_engine_breaks_nothing_and_comes_into_every_situation_it_can():
         "a request goes on at the other engine",
         "blocks go from one engine to the other",
         "a copy between engines fails in part",
+        "the end of a copy is reported twice",
     }
     assert needed - set(seen.situations) == beyond
     unseen = {
         "a_state_has_seen_exactly_the_tokens_before",
         "blocks_in_flight_are_not_reused",
         "blocks_are_held_until_they_are_read",
+        "a_copy_that_ends_twice_changes_nothing",
     }
     judged = {prop.name for prop in PROPERTIES} - unseen
     assert {name for name, count in seen.checks.items() if count} == judged
