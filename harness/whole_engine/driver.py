@@ -204,8 +204,7 @@ class Driver:
         self.device.tick = self.findings.tick = self.clock.tick
         outputs = self.engine.step()
         self.findings.check(RUNS, True, str)  # noqa: FBT003 - the condition of a check
-        if self.findings.repeated == self.clock.tick:
-            self.findings.check(ONCE, True, str)  # noqa: FBT003 - as above
+        self._survived_repeats()
         for output in outputs:
             self._take(output)
         statuses = self.engine.statuses()
@@ -213,6 +212,10 @@ class Driver:
         self._sightings.stepped(statuses, self.device)
         self._follow_events()
         return ", ".join(f"{each.id}+{len(each.tokens)}" for each in outputs if each.tokens)
+
+    def _survived_repeats(self) -> None:
+        if self.findings.repeated == self.clock.tick:
+            self.findings.check(ONCE, True, str)  # noqa: FBT003 - the condition of a check
 
     def _take(self, output: Output) -> None:
         name = output.id

@@ -106,6 +106,7 @@ class LinkedDriver(Driver):
         if self._pace != "decode":
             for output in self.prefill.step():
                 self._take_prefilled(output)
+            self._survived_repeats()
             elsewhere = sorted(self._prefilling)
             self.timeline.stepped(dict.fromkeys(elsewhere, "on the engine that prefills"))
             self._prefill_sightings.stepped(self.prefill.statuses(), self.prefill.device)
