@@ -53,7 +53,7 @@ received_blocks_hold_the_requests_own_content | D1 D2 D3 | HANDED COPIED BROKEN 
 blocks_are_held_until_they_are_read | D3 | HANDED COPIED
     while another engine may read a request's blocks, until it has or their lease has ended, the
     engine that computed them holds them
-a_copy_that_ends_twice_changes_nothing | D3 D7 | TWICE
+a_copy_that_ends_twice_changes_nothing | D3 | TWICE
     an engine that a copy's end is reported to a second time runs on
 namespaces_share_no_slot | W1 | SPACES | by shadow memory
     no request reads tokens computed under another salt, adapter or adapter version
