@@ -50,6 +50,8 @@ class Difference:
     @property
     def advice(self) -> str:
         """The next step."""
+        if not self.blocks and self.kind == "import":
+            return "none: the configurations that need it are refused"
         if not self.blocks:
             return "none: the adapter's call still fits, what is new keeps its default"
         return _ADVICE[self.kind]

@@ -69,6 +69,8 @@ class ShadowDevice:
     tick: int = 0
     submitted: int = 0
     executed: int = 0
+    failed: Exception | None = None
+    """What ended a launch; an engine that kept it in a future asks for the answers again."""
     queue: deque[Launch] = field(default_factory=deque)
     recent: list[Launch] = field(default_factory=list)
     """Submitted since it was last cleared."""
@@ -138,6 +140,8 @@ class ShadowDevice:
     def answers(self, launch: Launch) -> list[tuple[int, ...]]:
         """Return the tokens of a launch, executing all up to it."""
         self.complete(launch.number)
+        if launch.answers is None and self.failed is not None:
+            raise self.failed
         assert launch.answers is not None
         return launch.answers
 
@@ -217,6 +221,13 @@ class ShadowDevice:
         return list(self.requests[request].drafts)
 
     def _execute(self, launch: Launch) -> None:
+        try:
+            self._run(launch)
+        except Exception as error:
+            self.failed = error
+            raise
+
+    def _run(self, launch: Launch) -> None:
         self.executed, launch.ran = launch.number, self.tick
         for run in launch.before:
             run()

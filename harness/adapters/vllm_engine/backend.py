@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from vllm.v1.attention.backend import AttentionBackend, MultipleOf
 
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
+
+try:
+    from vllm.v1.attention.backend import AttentionBackend, MultipleOf
+except ImportError:  # until 0.13
+    from vllm.attention.backends.abstract import AttentionBackend, MultipleOf
 
 
 class ShadowBackend(AttentionBackend):  # type: ignore[misc] # the engine's class, untyped here

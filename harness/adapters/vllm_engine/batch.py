@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from vllm.v1.kv_cache_interface import MambaSpec
 from vllm.v1.outputs import DraftTokenIds, SamplerOutput
+from vllm.v1.sample.rejection_sampler import RejectionSampler
 from vllm.v1.utils import CpuGpuBuffer
 from vllm.v1.worker.gpu_input_batch import InputBatch
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
@@ -33,6 +34,8 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
 
     uses_xdrope_dim = 0
     routed_experts_initialized = False
+    rejection_sampler = RejectionSampler
+    """Until 0.11 it parses answers beside drafts by its instance."""
 
     def __init__(
         self, vllm_config: Any, kv_cache_config: Any, specs: Sequence[Any], sizes: Sequence[int]
@@ -46,11 +49,13 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
         self.device = _CPU
         self.max_model_len = self.model_config.max_model_len
         self.use_async_scheduling = bool(vllm_config.scheduler_config.async_scheduling)
-        self.num_spec_tokens = vllm_config.num_speculative_tokens
+        self.num_spec_tokens = releases.draft_count(vllm_config)
         self.use_async_spec_decode = self.use_async_scheduling and self.num_spec_tokens > 0
         self.is_pooling_model = self.uses_mrope = False
         self.enable_prompt_embeds = self.model_config.enable_prompt_embeds
         self.reorder_batch_threshold = None
+        self._draft_token_ids = ()
+        """Drafts are on the device; until 0.18 None means that there are none."""
         self.requests: dict[str, Any] = {}
         self.num_prompt_logprobs: dict[str, int] = {}
         self.encoder_cache: dict[str, Any] = {}
@@ -60,6 +65,7 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
         rows = scheduler.max_num_seqs
         self.prev_num_draft_tokens = _buffer(rows, torch.int32)
         self.discard_request_mask = _buffer(rows, torch.bool)
+        self.discard_request_indices = _buffer(rows, torch.int64)
         self.input_batch = _input_batch(self, specs, sizes, rows, scheduler.max_num_batched_tokens)
         self._states = [isinstance(spec, MambaSpec) for spec in specs]
         self.states: states.States | None = None
@@ -76,6 +82,8 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
 
     def _get_valid_sampled_token_count(self) -> list[int]:
         """Wait for the launch before, as the engine does where it corrects its counts."""
+        if not self.use_async_spec_decode:
+            return []
         counts = self.counts()
         order = self.input_batch.prev_req_id_to_index or {}
         found = [0] * (max(order.values(), default=-1) + 1)
@@ -84,8 +92,7 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
         return found
 
     def _to_list(self, sampled_token_ids: Any) -> list[list[int]]:
-        listed: list[list[int]] = sampled_token_ids.tolist()
-        return listed
+        return releases.sampled(sampled_token_ids.tolist())
 
     def update(self, scheduler_output: Any) -> Callable[[], None] | None:
         """Apply a scheduler output, without what the device does; return a later correction."""
@@ -181,9 +188,7 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
     def _map_slots(self, counts: Any, starts: Any) -> None:
         query = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         at = np.concatenate([np.arange(n) + s for n, s in zip(counts, starts, strict=True)])
-        self.input_batch.block_table.compute_slot_mapping(
-            len(counts), torch.from_numpy(query), torch.from_numpy(at.astype(np.int64))
-        )
+        releases.map_slots(self.input_batch.block_table, counts, query, at.astype(np.int64))
 
     def _row(
         self,
@@ -239,16 +244,21 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
             tokens[index, : max(1, len(each))] = torch.tensor(each or [0])
         self.input_batch.prev_sampled_token_ids = tokens if self.use_async_spec_decode else None
         self.valid_sampled_token_count_gpu = None
-        booked = self._bookkeeping_sync(
-            output,
-            SamplerOutput(sampled_token_ids=tokens, logprobs_tensors=None),
-            None,
-            torch.empty(0),
-            output.total_num_scheduled_tokens,
+        discarded = np.flatnonzero(self.discard_request_mask.np[: self.input_batch.num_reqs])
+        self.discard_request_indices.np[: len(discarded)] = discarded  # until 0.11
+        self.num_discarded_requests = len(discarded)
+        booked = releases.accepted(
+            self._bookkeeping_sync,
+            scheduler_output=output,
+            sampler_output=SamplerOutput(sampled_token_ids=tokens, logprobs_tensors=None),
+            logits=None,
+            hidden_states=torch.empty(0),
+            num_scheduled_tokens=output.total_num_scheduled_tokens,
+            spec_decode_metadata=None,
         )
         # its place differs between releases: it is the first list
-        valid: list[list[int]] = next(each for each in booked if isinstance(each, list))
-        return valid
+        valid = next(each for each in booked if isinstance(each, list))
+        return [list(map(int, each)) for each in valid]
 
 
 def _drafts(device: ShadowDevice, row: Row) -> list[int]:
@@ -279,6 +289,8 @@ def _input_batch(
         kernel_block_sizes=list(sizes),
         max_num_blocks_per_req=releases.widths(batch, specs),
         num_spec_tokens=batch.num_spec_tokens,
+        num_speculative_tokens=batch.num_spec_tokens,
+        is_spec_decode=batch.num_spec_tokens > 0,
         **releases.slot_mapping_modes(specs),
     )
 

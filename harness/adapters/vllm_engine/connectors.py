@@ -16,6 +16,7 @@ from vllm.distributed.kv_transfer.kv_connector.utils import copy_kv_blocks
 from vllm.forward_context import set_forward_context
 from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunnerMixin
 
+from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.nixl.connector import NixlWorker
 from kvproof.harness.whole_engine.device import Launch
 
@@ -26,7 +27,11 @@ class Connector:
     def __init__(self, vllm_config: Any, kv_cache_config: Any) -> None:
         self._config = vllm_config
         kv_transfer_state._KV_CONNECTOR_AGENT = None  # there may be another engine's
-        ensure_kv_transfer_initialized(vllm_config, kv_cache_config)
+        releases.accepted(
+            ensure_kv_transfer_initialized,
+            vllm_config=vllm_config,
+            kv_cache_config=kv_cache_config,
+        )
         self._agent = get_kv_transfer_group() if has_kv_transfer_group() else None
 
     def __bool__(self) -> bool:
@@ -51,7 +56,7 @@ class Connector:
     def before(self, output: Any) -> None:
         """Let it look at what a step preempts."""
         if self._agent is not None and output.kv_connector_metadata is not None:
-            self._agent.handle_preemptions(output.kv_connector_metadata)
+            releases.note_preemptions(self._agent, output)
 
     def without_forward(self, output: Any) -> Any:
         """Return what it says in a step that computes nothing."""

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.nixl.agent import LEASE_S
 from kvproof.harness.adapters.vllm_engine.nixl.connector import ASK
 from kvproof.harness.adapters.vllm_engine.nixl.connector import settings as nixl_settings
@@ -70,13 +71,15 @@ def start(config: EngineConfig, findings: Findings) -> VllmEngine:
     from vllm import envs
 
     RUNNING.config, RUNNING.findings, RUNNING.tier = config, findings, None
+    if lacking := releases.lacks(config):
+        raise Refused(lacking)
     if hasattr(envs, "disable_envs_cache"):
         envs.disable_envs_cache()  # the last engine's runner is remembered
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if config.runner == "v2" else "0"
     try:
         return VllmEngine(config)
     except ValueError as error:
-        raise Refused(str(error)) from error
+        raise Refused(" ".join(str(error).split())) from error
 
 
 class VllmEngine:
@@ -91,6 +94,7 @@ class VllmEngine:
         if getattr(settings, "use_v2_model_runner", False) != (config.runner == "v2"):
             message = f"this release has no model runner {config.runner}"
             raise Refused(message)
+        releases.defer_answers(self.core.model_executor)
         self.scheduler = self.core.scheduler
         self.manager = self.scheduler.kv_cache_manager
         self.worker = RUNNING.worker
@@ -112,7 +116,9 @@ class VllmEngine:
 
         [group, block, place in the table, launches until then]; a later launch may write it again.
         """
-        preempt, findings = self.scheduler._preempt_request, RUNNING.findings
+        findings, preempt = RUNNING.findings, getattr(self.scheduler, "_preempt_request", None)
+        if preempt is None:  # until 0.11
+            return
         noted: list[list[int]] = []
 
         def noting(request: Any, *more: Any, **options: Any) -> Any:
@@ -228,7 +234,9 @@ class VllmEngine:
         """
         self._use()
         try:
-            return bool(self.core.reset_prefix_cache(running, bool(self.scheduler.connector)))
+            return releases.reset(
+                self.core, running=running, connector=bool(self.scheduler.connector)
+            )
         except RuntimeError as error:
             if "not supported yet" not in str(error):
                 raise
@@ -236,8 +244,6 @@ class VllmEngine:
 
     def sleep(self, *, level: int, keep: bool) -> None:
         """Sleep as the front end asks for it."""
-        from kvproof.harness.adapters.vllm_engine import releases
-
         releases.accepted(self.core.sleep, level=level, mode="keep" if keep else "abort")
         self._slept = level
 
@@ -355,8 +361,10 @@ def _settings(config: EngineConfig) -> Any:
         enable_prefix_caching=config.caching,
         async_scheduling=config.asynchronous,
         scheduling_policy=config.policy,
-        kv_events_config=KVEventsConfig(enable_kv_cache_events=config.events, publisher="null"),
-        disable_hybrid_kv_cache_manager=False,
+        kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="null")
+        if config.events
+        else None,
+        disable_hybrid_kv_cache_manager=releases.without_hybrid(config),
         **more,
     )
     return arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)
@@ -397,11 +405,12 @@ _CONNECTORS: dict[str, dict[str, Any]] = {
 def _connector(name: str) -> Any:
     from vllm.config import KVTransferConfig
 
-    from kvproof.harness.adapters.vllm_engine.offload import stand_in_for_simple_offload
-
-    stand_in_for_simple_offload()
     if name.startswith("nixl_"):
         return KVTransferConfig(**nixl_settings(*name.split("_")[1:]))
+    if not name.startswith("failing_"):
+        from kvproof.harness.adapters.vllm_engine.offload import stand_in_for_simple_offload
+
+        stand_in_for_simple_offload()
     if name == "multi":
         parts = [{**_CONNECTORS[each], "kv_role": "kv_both"} for each in ("offload", "simple")]
         extra = {"connectors": parts}

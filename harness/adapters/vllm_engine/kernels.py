@@ -33,3 +33,15 @@ def slot_mapping(
     slots[: len(rows)] = blocks * kv_cache_block_size + at % kv_cache_block_size
     slots[len(rows) : max_num_tokens] = pad_id
     del num_tokens
+
+
+_WITH_KERNEL_BLOCKS = 15
+"""Arguments of the kernel in 0.31."""
+
+
+def launch_slot_mapping(*given: Any) -> None:
+    """Take the arguments in the kernel's order; 0.31 names sizes of blocks and kernel blocks."""
+    if len(given) == _WITH_KERNEL_BLOCKS:
+        tokens, most, starts, at, table, stride, size, slots, _, _, *rest = given
+        given = (tokens, most, starts, at, table, stride, slots, size, *rest)
+    slot_mapping(*given)

@@ -138,8 +138,11 @@ class ShadowOffloadingSpec(CPUOffloadingSpec):  # type: ignore[misc] # the engin
 
     def get_handlers(self, kv_caches: Any) -> Iterator[tuple[Any, Any, Any]]:
         """Return the worker as the handler of both directions, for older releases."""
-        from vllm.v1.kv_offload.base import GPULoadStoreSpec
-        from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
+        try:
+            from vllm.v1.kv_offload.base import GPULoadStoreSpec
+            from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
+        except ImportError:  # until 0.20
+            from vllm.v1.kv_offload.mediums import CPULoadStoreSpec, GPULoadStoreSpec
 
         worker = self.get_worker(kv_caches)
         yield GPULoadStoreSpec, CPULoadStoreSpec, worker
@@ -235,3 +238,11 @@ def stand_in_for_simple_offload() -> None:
 
     worker.torch, worker.DmaCopyBackend = _Torch(), _CopyBackend
     worker.PIN_MEMORY = False  # older releases ask the platform, which says the same
+
+
+def simple_blocks(connector: Any) -> int | None:
+    """Return how many blocks the host tier of SimpleCPUOffloadConnector has, if it is in use."""
+    from vllm.distributed.kv_transfer.kv_connector.v1 import simple_cpu_offload_connector as simple
+
+    found = simple._find_simple_cpu_offload_connector(connector)
+    return None if found is None else int(found.get_aligned_num_cpu_blocks())

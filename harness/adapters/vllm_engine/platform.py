@@ -81,10 +81,10 @@ class ShadowPlatform(Platform):  # type: ignore[misc] # the engine's class, unty
         except ImportError:
             return  # `releases.replace_kernels`
 
-        from kvproof.harness.adapters.vllm_engine.kernels import slot_mapping
+        from kvproof.harness.adapters.vllm_engine.kernels import launch_slot_mapping
 
         if not HAS_TRITON and _SLOT_MAPPING not in _registry:
-            register_kernels({_SLOT_MAPPING: slot_mapping})
+            register_kernels({_SLOT_MAPPING: launch_slot_mapping})
 
     @classmethod
     def discover_numa_topology(cls) -> list[Any]:

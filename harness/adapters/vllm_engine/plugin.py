@@ -6,10 +6,13 @@ distribution would: `vllm.platform_plugins` for the platform, `vllm.general_plug
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from kvproof.harness.adapters.vllm_engine.nixl import agent
 
@@ -41,7 +44,22 @@ def install() -> None:
     (metadata / "entry_points.txt").write_text(_ENTRY_POINTS, encoding="utf-8")
     sys.path.insert(0, str(folder))
     agent.install()
+    if importlib.util.find_spec("numba") is None:
+        sys.modules["numba"] = _Numba("numba")
     os.environ.update(_ENVIRONMENT)
+
+
+class _Numba(ModuleType):
+    """In place of numba: it compiles vLLM's n-gram proposer, which is not run here."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._decorator
+
+    @staticmethod
+    def _decorator(*given: Any, **_: Any) -> Any:
+        return given[0] if given and callable(given[0]) else lambda function: function
 
 
 def platform() -> str:

@@ -6,22 +6,41 @@ kernel blocks, and the model runner allocates the caches layer by layer.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import inspect
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from vllm.v1.kv_cache_interface import MambaSpec
+from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.worker import block_table, utils
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 from vllm.v1.worker.utils import AttentionGroup
 
 from kvproof.harness.adapters.vllm_engine.kernels import slot_mapping
+from kvproof.harness.whole_engine.contract import EngineConfig, Refused
 
 
 def accepted(function: Callable[..., Any], **arguments: Any) -> Any:
     """Call with those of the arguments that this release's signature has."""
-    known = inspect.signature(function).parameters
+    known = parameters(function)
     return function(**{name: each for name, each in arguments.items() if name in known})
+
+
+def parameters(function: Callable[..., Any]) -> frozenset[str]:
+    """Return the names of the parameters of a function, a method or a class."""
+    return _parameters(getattr(function, "__func__", function))
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
 
 
 def having(record: Any, **fields: Any) -> dict[str, Any]:
@@ -76,6 +95,155 @@ def _view(raw: Any, spec: Any, size: int, blocks: int) -> Any:
     return raw.view(spec.dtype).view(-1, spec.num_kv_heads, size, width)
 
 
+def kernel_block_sizes(config: Any, groups: Sequence[Sequence[Any]]) -> list[int]:
+    """Return the kernel block size of each group; until 0.16 the model runner chooses it."""
+    try:
+        from vllm.v1.worker.utils import prepare_kernel_block_sizes
+    except ImportError:
+        runner = SimpleNamespace(
+            attn_groups=groups, select_common_block_size=GPUModelRunner.select_common_block_size
+        )
+        return list(GPUModelRunner._prepare_kernel_block_sizes(runner, config))
+    return list(prepare_kernel_block_sizes(config, groups))
+
+
+def compilation_times() -> Any:
+    """Return what a worker answers after its warm-up: nothing until 0.19."""
+    try:
+        from vllm.v1.worker.worker_base import CompilationTimes
+    except ImportError:
+        return None
+    return CompilationTimes(0.0, 0.0)
+
+
+def draft_count(vllm_config: Any) -> int:
+    """Return drafts of a step; until 0.18 the configuration has no sum of its own."""
+    settings = vllm_config.speculative_config
+    return 0 if settings is None else int(settings.num_speculative_tokens)
+
+
+def map_slots(table: Any, counts: Any, starts: Any, positions: Any) -> None:
+    """Let the tables compute slots; until 0.18 on the host, from the rows of the tokens."""
+    if "req_indices" in parameters(table.compute_slot_mapping):
+        table.compute_slot_mapping(np.repeat(np.arange(len(counts)), counts), positions)
+        table.commit_slot_mapping(len(positions))
+    else:
+        at = torch.from_numpy(starts), torch.from_numpy(positions)
+        table.compute_slot_mapping(len(counts), *at)
+
+
+def sampled(tokens: list[list[int]]) -> list[Any]:
+    """Return sampled tokens as a runner's output has them: arrays in 0.11."""
+    if "ndarray" not in str(ModelRunnerOutput.__annotations__["sampled_token_ids"]):
+        return tokens
+    return [np.array(each, np.int64) for each in tokens]
+
+
+def note_preemptions(agent: Any, output: Any) -> None:
+    """Let a connector look at what a step preempts; from 0.14 to 0.18 it is given requests."""
+    if not hasattr(agent, "handle_preemptions"):
+        return
+    if "preempted_req_ids" not in parameters(agent.handle_preemptions):
+        agent.handle_preemptions(output.kv_connector_metadata)
+    elif output.preempted_req_ids:
+        agent.handle_preemptions(output.preempted_req_ids)
+
+
+def reset(core: Any, *, running: bool, connector: bool) -> bool:
+    """Reset the prefix cache.
+
+    Raises Refused where a release resets neither running requests nor connectors.
+    """
+    wanted = {"reset_running_requests": running, "reset_connector": connector}
+    known = parameters(core.reset_prefix_cache)
+    if missing := [name for name, each in wanted.items() if each and name not in known]:
+        message = f"reset_prefix_cache has no {missing[0]}"
+        raise Refused(message)
+    return bool(accepted(core.reset_prefix_cache, **wanted))
+
+
+_PARTS = {
+    "model runner V2": ("vllm.v1.worker.block_table", "get_block_table_width"),
+    "offload": ("vllm.v1.kv_offload.cpu.spec", "CPUOffloadingSpec"),
+    "simple": ("vllm.v1.simple_kv_offload", "worker"),
+    "failing": ("vllm.distributed.kv_transfer.kv_connector.v1.base", "SupportsHMA"),
+    "recurrent states": ("vllm.v1.worker", "mamba_utils"),
+}
+"""What a configuration may ask for -> the module and name by which a release has it."""
+
+
+def lacks(config: EngineConfig) -> str:
+    """Say what a configuration asks for and this release does not have; empty: nothing."""
+    asked = {config.connector.partition("_")[0]} - {"nixl"}
+    if "multi" in asked:
+        asked |= {"offload", "simple"}
+    asked |= {"model runner V2"} if config.runner == "v2" else set()
+    asked |= {"recurrent states" for group in config.groups if group.kind == "state"}
+    for name in sorted(asked & _PARTS.keys()):
+        module, wanted = _PARTS[name]
+        if not has(module, wanted):
+            return f"this release has no {module}.{wanted}, by which {name} is driven"
+    return ""
+
+
+def without_hybrid(config: EngineConfig) -> bool:
+    """Tell whether there is one group only: beside events until 0.19, connectors until 0.13.
+
+    Raises ValueError where a configuration asks for both.
+    """
+    events = config.events and not has("vllm.distributed.kv_events", "BlockStored", "group_idx")
+    tier = config.connector and not has("vllm.v1.attention.backend", "AttentionBackend")
+    if not events and not tier:
+        return False
+    if len({(group.kind, group.size) for group in config.groups}) > 1:
+        message = f"this release has one group only beside {'events' if events else 'connectors'}"
+        raise ValueError(message)
+    return True
+
+
+def has(module: str, name: str, field: str = "") -> bool:
+    """Tell whether a module can be imported and has a name, or a module of it, with a field."""
+    try:
+        found = importlib.import_module(module)
+        there = hasattr(found, name) or bool(importlib.util.find_spec(f"{module}.{name}"))
+    except ImportError:
+        return False
+    return there and (not field or field in getattr(found, name).__struct_fields__)
+
+
+class _OnDemand:
+    """In place of the thread that fetches answers until 0.20: they are fetched when asked for."""
+
+    @staticmethod
+    def submit(get: Callable[[], Any]) -> Future[Any]:
+        return _Deferred(get)
+
+    def shutdown(self, *_: Any, **__: Any) -> None:
+        """There is no thread."""
+
+
+class _Deferred(Future):  # type: ignore[type-arg] # the class is generic for type checkers alone
+    def __init__(self, get: Callable[[], Any]) -> None:
+        super().__init__()
+        self._get = get
+
+    def result(self, timeout: float | None = None) -> Any:
+        if not self.done():
+            try:
+                self.set_result(self._get())
+            except Exception as error:  # noqa: BLE001 - it is raised below
+                self.set_exception(error)
+        return super().result(timeout)
+
+
+def defer_answers(executor: Any) -> None:
+    """Let answers stay on the device until they are asked for, as since 0.22."""
+    thread = getattr(executor, "async_output_thread", None)
+    if thread is not None:
+        thread.shutdown()
+        executor.async_output_thread = _OnDemand()
+
+
 def copy_blocks(caches: Sequence[Any], blocks: int, copies: Sequence[Any]) -> None:
     """Copy blocks on the device; releases that schedule copies have the function."""
     utils.copy_kv_cache_blocks_inplace(caches, blocks, copies)
@@ -115,31 +283,48 @@ def slot_mapping_modes(specs: Sequence[Any]) -> dict[str, Any]:
 
 
 class _Launcher:
-    """A Triton kernel that is called by grid; the order of its first arguments is older."""
+    """A Triton kernel that is called by grid, with arguments by position or by name."""
+
+    def __init__(self, kernel: Callable[..., None]) -> None:
+        self.arg_names = tuple(inspect.signature(kernel).parameters)
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         del grid
         return self._run
 
-    @staticmethod
-    def _run(*given: Any, **more: Any) -> None:
-        tokens, most, starts, at, table, stride, size, slots = given
-        slot_mapping(
-            tokens, most, starts, at, table, stride, slots, size,
-            *(more[name] for name in _CONSTANTS),
-        )  # fmt: skip
+    def _run(self, *given: Any, **more: Any) -> None:
+        named = dict(zip(self.arg_names, given, strict=False)) | more
+        slot_mapping(*(named[each] for each in _ARGUMENTS))
 
 
-_CONSTANTS = (
+_ARGUMENTS = (
+    "num_tokens",
+    "max_num_tokens",
+    "query_start_loc_ptr",
+    "positions_ptr",
+    "block_table_ptr",
+    "block_table_stride",
+    "slot_mapping_ptr",
+    "block_size",
     "TOTAL_CP_WORLD_SIZE",
     "TOTAL_CP_RANK",
     "CP_KV_CACHE_INTERLEAVE_SIZE",
     "PAD_ID",
     "BLOCK_SIZE",
 )
+"""Of `slot_mapping`, by the names of the kernel until 0.30."""
 
 
 def replace_kernels() -> None:
     """Put the slot mapping in place where releases have no official override for it."""
-    if hasattr(block_table, "_compute_slot_mapping_kernel"):
-        block_table._compute_slot_mapping_kernel = _Launcher()
+    name = "_compute_slot_mapping_kernel"
+    if hasattr(block_table, name):
+        _replace(block_table, name)
+    elif not importlib.util.find_spec("vllm.triton_utils.dispatcher"):  # 0.29, 0.30
+        _replace(getattr(block_table, "ComputeSlotMappingKernel", None), "kernel")
+
+
+def _replace(owner: Any, name: str) -> None:
+    kernel = getattr(owner, name, None)
+    if kernel is not None and not isinstance(kernel, _Launcher):
+        setattr(owner, name, _Launcher(kernel))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.whole_engine.content import number
-from kvproof.harness.whole_engine.contract import EngineRequest, Media
+from kvproof.harness.whole_engine.contract import EngineRequest, Media, Refused
 
 EMBEDDING = 64
 """Numbers of one row of embeddings: the model's hidden size."""
@@ -74,15 +75,21 @@ def token_of(row: Any) -> int:
 
 
 def core_request(request: EngineRequest, *, arrival: float) -> Any:
-    """Return what the engine's front end would send."""
+    """Return what the engine's front end would send. Raises Refused."""
     from vllm.sampling_params import SamplingParams
     from vllm.v1.engine import EngineCoreRequest
 
     extra = {"kv_transfer_params": dict(request.handover)} if request.handover else None
-    return EngineCoreRequest(
+    skips = "skip_reading_prefix_cache"
+    if not request.reads_cache and skips not in SamplingParams.__struct_fields__:
+        message = f"this release has no {skips}"
+        raise Refused(message)
+    return releases.accepted(
+        EngineCoreRequest,
         request_id=request.id,
         prompt_token_ids=None if request.embeds else list(request.prompt),
         prompt_embeds=embeds_of(request),
+        eos_token_id=None,
         mm_features=features_of(request.media),
         sampling_params=SamplingParams(
             max_tokens=request.answers,

@@ -14,12 +14,16 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
-from vllm.v1.worker import mamba_utils
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.whole_engine.contract import Row
 from kvproof.harness.whole_engine.device import ShadowDevice
+
+try:
+    from vllm.v1.worker import mamba_utils
+except ImportError:  # until 0.14 there is no mode `align`
+    mamba_utils = None
 
 Answers = Sequence[tuple[int, ...]]
 MakeBuffer = Callable[[], Any]

@@ -14,8 +14,8 @@ from vllm.v1.outputs import (
     AsyncModelRunnerOutput,
     ModelRunnerOutput,
 )
-from vllm.v1.worker.utils import AttentionGroup, prepare_kernel_block_sizes
-from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
+from vllm.v1.worker.utils import AttentionGroup
+from vllm.v1.worker.worker_base import WorkerBase
 
 from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.backend import ShadowBackend
@@ -81,11 +81,14 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
 
     def compile_or_warm_up_model(self) -> Any:
         """Nothing to do."""
-        return CompilationTimes(0.0, 0.0)
+        return releases.compilation_times()
 
     def update_max_model_len(self, max_model_len: int) -> None:
         """Take what the engine found to fit."""
         self.model_config.max_model_len = max_model_len
+
+    def initialize_cache(self, *_: Any) -> None:
+        """Until 0.16 the numbers of blocks come by this; the caches follow."""
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         """Allocate the caches by the engine's own code, and put the device under them."""
@@ -98,7 +101,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
             [AttentionGroup(ShadowBackend, layer_names, spec, index)]
             for index, (spec, layer_names) in enumerate(zip(specs, names, strict=True))
         ]
-        sizes = prepare_kernel_block_sizes(kv_cache_config, groups)
+        sizes = releases.kernel_block_sizes(kv_cache_config, groups)
         self.caches = releases.allocate(self, kv_cache_config, specs, sizes)
         self._tables = [_KernelTables(spec, size) for spec, size in zip(specs, sizes, strict=True)]
         self.batch = self._make_batch(kv_cache_config, specs, sizes)
@@ -106,11 +109,12 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
             ShadowMemory(self._pools(specs, names, sizes), kv_cache_config.num_blocks),
             RUNNING.findings,
             seed=RUNNING.config.seed,
-            most_drafts=self.vllm_config.num_speculative_tokens,
+            most_drafts=releases.draft_count(self.vllm_config),
         )
         self.connector.register(self.caches)
         self._pending: tuple[Launch, Any, Any] | None = None
         self._last: Launch | None = None
+        self._failed: Exception | None = None
         self.batch.counts = self._counts
 
     def _make_batch(self, kv_cache_config: Any, specs: Any, sizes: Any) -> Any:
@@ -150,6 +154,13 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
 
     def execute_model(self, scheduler_output: Any) -> Any:
         """Update the batch by the engine's code, and launch it."""
+        try:
+            return self._execute(scheduler_output)
+        except Exception as error:  # a release may keep it in a future and ask for the answers
+            self._failed = error
+            raise
+
+    def _execute(self, scheduler_output: Any) -> Any:
         self.connector.use()
         self.connector.before(scheduler_output)
         correction = self.batch.update(scheduler_output)
@@ -198,6 +209,8 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Return the answers of the launch, or a promise of them."""
         del grammar_output
+        if self._pending is None and self._failed is not None:
+            raise self._failed
         assert self._pending is not None
         (launch, output, kv_output), self._pending = self._pending, None
         names = self.batch.names
@@ -218,14 +231,10 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
     def get_simple_cpu_offload_num_cpu_blocks(self) -> int | None:
         """Return how many blocks the host tier of SimpleCPUOffloadConnector has."""
         from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
-        from vllm.distributed.kv_transfer.kv_connector.v1 import simple_cpu_offload_connector
 
-        if not has_kv_transfer_group():
-            return None
-        found = simple_cpu_offload_connector._find_simple_cpu_offload_connector(
-            get_kv_transfer_group()
-        )
-        return None if found is None else int(found.get_aligned_num_cpu_blocks())
+        from kvproof.harness.adapters.vllm_engine.offload import simple_blocks
+
+        return simple_blocks(get_kv_transfer_group()) if has_kv_transfer_group() else None
 
     def get_kv_connector_handshake_metadata(self) -> Any:
         """Return what other engines need to reach this one's caches."""
@@ -314,9 +323,13 @@ def _words(cache: Any, kind: GroupKind) -> list[Any]:
 
 
 def _output(names: list[str], sampled: list[list[int]], kv_output: Any) -> Any:
-    return ModelRunnerOutput(
+    return releases.accepted(
+        ModelRunnerOutput,
+        logprobs=None,
+        prompt_logprobs_dict={},
+        pooler_output=[],
         req_ids=names,
         req_id_to_index={name: index for index, name in enumerate(names)},
-        sampled_token_ids=sampled,
+        sampled_token_ids=releases.sampled(sampled),
         kv_connector_output=kv_output,
     )
