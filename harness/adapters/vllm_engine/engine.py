@@ -109,7 +109,7 @@ class VllmEngine:
         self._note_preemptions()
         if config.connector == "simple_lazy":
             room = self.worker.get_simple_cpu_offload_num_cpu_blocks()
-            RUNNING.findings.context["tier_blocks"] = room
+            RUNNING.findings.context["tier_blocks"] = room or 0
 
     def _note_preemptions(self) -> None:
         """Note blocks that are cached and will not be computed: a fact for a known failure.

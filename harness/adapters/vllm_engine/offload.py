@@ -244,5 +244,6 @@ def simple_blocks(connector: Any) -> int | None:
     """Return how many blocks the host tier of SimpleCPUOffloadConnector has, if it is in use."""
     from vllm.distributed.kv_transfer.kv_connector.v1 import simple_cpu_offload_connector as simple
 
-    found = simple._find_simple_cpu_offload_connector(connector)
+    find = getattr(simple, "_find_simple_cpu_offload_connector", None)  # until 0.31: not there
+    found = None if find is None else find(connector)
     return None if found is None else int(found.get_aligned_num_cpu_blocks())

@@ -164,7 +164,7 @@ def reset(core: Any, *, running: bool, connector: bool) -> bool:
 
 _PARTS = {
     "model runner V2": ("vllm.v1.worker.block_table", "get_block_table_width"),
-    "offload": ("vllm.v1.kv_offload.cpu.spec", "CPUOffloadingSpec"),
+    "offload": ("vllm.v1.kv_offload.cpu", "shared_offload_region"),
     "simple": ("vllm.v1.simple_kv_offload", "worker"),
     "failing": ("vllm.distributed.kv_transfer.kv_connector.v1.base", "SupportsHMA"),
     "recurrent states": ("vllm.v1.worker", "mamba_utils"),

@@ -23,8 +23,8 @@ from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Target, TargetConfig
 
 _DRIVEN = """
-0.11.2 0.12.0 0.13.0 0.14.1 0.15.1 0.16.0 0.17.1 0.18.1 0.19.1 0.20.2 0.22.1 0.23.0 0.24.0 0.25.1
-0.26.0 0.27.1 0.28.0 0.29.0 0.30.0 0.31.0 0.32.0 0.33.0
+0.11.2 0.12.0 0.14.1 0.16.0 0.17.1 0.18.1 0.19.1 0.20.2 0.22.1 0.23.0 0.24.0 0.25.1 0.26.0
+0.27.1 0.28.0 0.29.0 0.30.0 0.31.0 0.32.0 0.33.0
 """
 VERSIONS = tuple(_DRIVEN.split())
 """Releases that were driven; `releases` has what differs between them."""
