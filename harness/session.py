@@ -33,6 +33,7 @@ from kvproof.harness.oracle.checks.host_tier import HostTierChecks
 from kvproof.harness.oracle.checks.inspection import InspectionChecks
 from kvproof.harness.oracle.checks.partial_blocks import PartialBlockChecks
 from kvproof.harness.oracle.checks.recurrent_states import StateChecks
+from kvproof.harness.oracle.checks.retained import RetainedChecks
 from kvproof.harness.oracle.checks.routed_experts import ExpertChecks
 from kvproof.harness.oracle.checks.tables import TableChecks
 from kvproof.harness.oracle.coverage import Coverage
@@ -72,6 +73,7 @@ class Session:
         self._host = HostTierChecks(state)
         self._inspection = InspectionChecks(state)
         self._order = EvictionOrderChecks(state)
+        self._retained = RetainedChecks(state)
         self._indexing = Indexing(state)
         self.ends: dict[int, list[tuple[Scheduled, Completed]]] = {}
         """Place in the history -> the steps that ended right after it, or by it."""
@@ -146,6 +148,7 @@ class Session:
         state.changes = Changes()
         state.settle(held)
         self._inspection.run(before, found, held)
+        self._retained.run(found)
 
     def forget_history(self) -> None:
         """Drop the operations and requests so far: whole workloads would not fit in memory."""

@@ -20,13 +20,19 @@ class LayerProfile:
     pools: str = "shared"
     """`shared`: groups with tables share one pool; `divided`: each has an equal part, the first
     also the remainder."""
+    least_blocks: int = 1
+    """Blocks of the smallest pool, without the null block."""
     least_window: int = 1
     """Tokens of the smallest window, the current position included."""
     behind_windows: str = "cached"
     """Blocks outside a window are released and stay `cached`, or may be `freed` at any time;
     `Inspection.dropped` then lists the freed ones."""
+    window_blocks: str = "all"
+    """Cached blocks of sliding windows: `all`, or those that some hit can `reach`."""
     mixed_block_sizes: bool = False
     """Groups of one configuration may have unequal block sizes (K6)."""
+    mixed_kinds: tuple[str, ...] = ()
+    """Kinds of groups that may have them, if no group is of a draft model; empty: all groups."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,7 @@ class InspectionProfile:
     state: bool = False
     statistics: bool = False
     events: bool = False
+    retained: bool = False
 
 
 @dataclass(frozen=True)
@@ -231,6 +238,7 @@ class Profile:
     state = _Read[bool]("inspection.state")
     statistics = _Read[bool]("inspection.statistics")
     events = _Read[bool]("inspection.events")
+    retained = _Read[bool]("inspection.retained")
     sharing = _Read[str]("policy.sharing")
     duplicates = _Read[str]("policy.duplicates")
     reset = _Read[str]("policy.reset")
@@ -243,9 +251,12 @@ class Profile:
     groups = _Read[tuple[str, ...]]("layers.groups")
     layouts = _Read[tuple[tuple[str, ...], ...]]("layers.layouts")
     pools = _Read[str]("layers.pools")
+    least_blocks = _Read[int]("layers.least_blocks")
     least_window = _Read[int]("layers.least_window")
     behind_windows = _Read[str]("layers.behind_windows")
+    window_blocks = _Read[str]("layers.window_blocks")
     mixed_block_sizes = _Read[bool]("layers.mixed_block_sizes")
+    mixed_kinds = _Read[tuple[str, ...]]("layers.mixed_kinds")
     state_pools = _Read[tuple[str, ...]]("recurrent.pools")
     state_block_sizes = _Read[tuple[int, ...]]("recurrent.block_sizes")
     most_state_blocks = _Read[int]("recurrent.most_blocks")

@@ -261,6 +261,19 @@ class CacheEvent:
 
 
 @dataclass(frozen=True)
+class Retained:
+    """What a manager keeps in memory beside the blocks themselves (T4)."""
+
+    tokens: int
+    """Tokens whose ids or keys its index keeps, for the first group of full attention. A buffer
+    counts with all its tokens, also where a part of it is needed."""
+    requests: int
+    """Requests and pins of which it keeps a record."""
+    namespaces: int | None = None
+    """Namespaces of which its index keeps a record; None: they are parts of keys."""
+
+
+@dataclass(frozen=True)
 class Inspection:
     """The engine's own counts and digests; the harness only compares them with its model."""
 
@@ -279,6 +292,8 @@ class Inspection:
     """As in `Scheduled`; these copies preceded every eviction in `dropped`."""
     backing_up: int = 0
     """Blocks and rows with a requested and pending copy to the host tier."""
+    retained: Retained | None = None
+    """None: not reported."""
 
 
 @runtime_checkable

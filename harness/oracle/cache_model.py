@@ -149,8 +149,10 @@ class Routed:
 class CacheModel:
     """Cached blocks and checkpoints of all groups."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, by_unit: bool = True) -> None:
+        """`by_unit`: blocks smaller than a unit are known by all of it, as in an index of units."""
         self._layout = layout
+        self._grain = layout.unit if by_unit else 1
         self.pool = Contents()
         """Blocks of the shared pool."""
         self._rows = Contents()
@@ -190,9 +192,9 @@ class CacheModel:
     def key(self, prints: Fingerprints, index: int, group: int) -> int:
         """Return the content of a block of a group, with the unit that contains it.
 
-        The index has units as its granule: the blocks of a shared unit are shared.
+        An index of units shares the blocks of a shared unit.
         """
-        unit, size = self._layout.unit, self._layout.groups[group].block_size
+        unit, size = self._grain, self._layout.groups[group].block_size
         last = (index + 1) * size - 1
         content = prints[last] ^ self._layout.salts[group]
         if (last + 1) % unit:
@@ -202,7 +204,7 @@ class CacheModel:
 
     def keys(self, prints: Fingerprints, group: int) -> list[int]:
         """Return `key` of every whole block of a request in a group."""
-        unit, size, count = self._layout.unit, self._layout.groups[group].block_size, len(prints)
+        unit, size, count = self._grain, self._layout.groups[group].block_size, len(prints)
         content = prints[size - 1 :: size] ^ self._layout.salts[group]
         if size < unit:
             last = np.arange(size - 1, count, size)
@@ -292,7 +294,7 @@ class CacheModel:
         """Return the cached tokens from the start without a hole, at most `limit`."""
         size = self._layout.groups[group].block_size
         pool, host = self.pool.by_content, self._hosted.by_content
-        if size < self._layout.unit:
+        if size < self._grain:
             keys = self.keys(prints, group)[: limit // size]
         else:
             keys = (prints[size - 1 : limit : size] ^ self._layout.salts[group]).tolist()
@@ -431,6 +433,15 @@ class CacheModel:
         table = self.tiers(group).pool.by_content
         contents = self.state(prints, tokens, group)
         return tuple(min(table[content]) for content in contents if content in table)
+
+    def surely_shared(self, prints: Fingerprints, length: int, taken: Collection[int]) -> set[int]:
+        """Return the blocks of a hit that others hold, whichever copy of each it takes."""
+        known, copies = self.cached, self.pool.by_content
+        return {
+            block
+            for block in self.needed(prints, length)
+            if block in taken and all(other in taken for other in copies[known[block].content])
+        }
 
     def needed(self, prints: Fingerprints, length: int) -> tuple[int, ...]:
         """Return the blocks of the shared pool that a hit of `length` needs, in whole units."""

@@ -76,6 +76,8 @@ class Coverage:
             self._saw("a reset of a filled cache", state.model.cached)
             self._leaving = [kept for old in self._past if (kept := self._cached(old)).tokens]
         elif isinstance(operation, ops.Extend):
+            counts = {len(operation.drafts), *(step.drafts for step in state.steps.values())}
+            self._saw("unequal counts of drafts are in flight", len(counts - {0}) > 1)
             partial = state.live[operation.id].computed % self._size
             self._saw("a partial last block is extended", partial)
         self._evicted = len(state.model.cached)
@@ -105,8 +107,7 @@ class Coverage:
         if request.spans:
             same = own > request.spans[0].start
             self._saw("a cached prompt comes back with the same spans", same)
-            other = self._other_span(request, own)
-            self._saw("a cached prompt comes back with another span", other)
+            self._other_span(request, own)
         if self._gone and self._earlier_epoch(request, own):
             seen["a prompt of an earlier epoch comes back"] += 1
         if state.steps and self._twin(request):
@@ -135,20 +136,25 @@ class Coverage:
         prints = moved(forecast.prints, here, (space, state.epoch))
         return state.hits.longest(prints, len(request.tokens) - 1, request.spans)
 
-    def _other_span(self, request: Request, own: int) -> bool:
-        state, count = self._state, len(request.tokens)
+    def _other_span(self, request: Request, own: int) -> None:
+        """Look for equal tokens with another first span, and with one of equal bytes."""
+        state, count, first = self._state, len(request.tokens), request.spans[0]
         spans = {
             old.spans
             for old, _, _ in self._past
             if old.spans
-            and old.spans[0] != request.spans[0]
+            and old.spans[0] != first
             and old.namespace == request.namespace
             and old.spans[-1].start + old.spans[-1].length <= count
         }
-        return any(
-            state.hits.longest(state.prints(replace(request, spans=each)), count - 1, each) > own
+        cached = [
+            each[0]
             for each in spans
-        )
+            if state.hits.longest(state.prints(replace(request, spans=each)), count - 1, each) > own
+        ]
+        self._saw("a cached prompt comes back with another span", cached)
+        equal = any(replace(other, kind=first.kind) == first for other in cached)
+        self._saw("a cached prompt comes back with equal bytes of another kind", equal)
 
     def _cached(self, past: _Past) -> Request:
         state, (request, prints, epoch) = self._state, past
@@ -186,9 +192,14 @@ class Coverage:
     def after(self, operation: ops.Operation, answer: object) -> None:
         """Count the situations that an operation made."""
         state, seen = self._state, self._seen
+        if not state.live and state.model.cached:
+            seen["blocks stay cached when no request is left"] += 1
         if len(state.steps) > 1 and isinstance(answer, (Scheduled, Refused)):
             seen["several steps are in flight"] += 1
         if isinstance(answer, Scheduled):
+            if len(state.live) == 1 and state.audited and state.inspected:
+                usage = state.inspected.usage
+                self._saw("a request fills the pool", usage.held == usage.total)
             if isinstance(operation, ops.Admit):
                 self._admitted(operation, answer)
             elif isinstance(operation, ops.Extend):

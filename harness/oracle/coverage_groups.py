@@ -30,12 +30,15 @@ class GroupCoverage:
         self._layout = layout = state.layout
         self._saw = saw
         self._kinds = {group.kind for group in layout.groups}
+        self._mixed = len({layout.groups[group].block_size for group in layout.attention}) > 1
         self._chunks_begin_inside = any(
             group.kind == "chunk" and group.size % group.block_size for group in layout.groups
         )
         own = [group for group in layout.groups if not group.draft]
         drafts = [replace(group, draft=False) for group in layout.groups if group.draft]
         self._twins = any(group in own for group in drafts)
+        windows = {group.size for group in drafts if group.kind == "window"}
+        self._unequal_windows = len(windows) > 1
         self._full_draft = any(group.draft and group.kind == "full" for group in layout.groups)
         applies = {"draft": layout.drafts, "experts": state.config.require_experts}
         self._limits = [why for why in LIMITS if why in self._kinds or applies.get(why, False)]
@@ -158,6 +161,9 @@ class GroupCoverage:
             self._saw("a window moves on while a later step is in flight", several)
             self._saw("blocks of unequal groups lie in one pool", len(self._layout.attention) > 1)
             self._saw("chunks begin inside blocks", self._chunks_begin_inside)
+            unequal = answer.hit and self._unequal_windows
+            self._saw("a hit beside unequal windows of drafts", unequal)
+            self._saw("a hit in blocks of unequal sizes", answer.hit and self._mixed)
             self._saw("a draft model has a group like one of the model's", self._twins)
 
     def _states(self, live: RequestState, answer: Scheduled) -> None:

@@ -122,6 +122,13 @@ class Layout:
         """Return the first entry of a table that computing `position` sees."""
         return self.visible(group, position) // self.groups[group].block_size
 
+    def reached(self, group: int, index: int) -> bool:
+        """Whether a hit, which ends a unit, may need block `index` of a group."""
+        if self.groups[group].kind != "window":
+            return True
+        end = (index + 1) * self.groups[group].block_size
+        return self.visible(group, -(-end // self.unit) * self.unit) < end
+
     def released(self, group: int, position: int) -> int:
         """Return how many entries of a table lie wholly before the visible positions."""
         units = self.visible(group, position) // self.unit

@@ -22,6 +22,7 @@ class Indexing:
     def __init__(self, state: OracleState) -> None:
         self._state = state
         self._layout = state.layout
+        self._all = state.profile.window_blocks == "all"
 
     def junction(self, live: RequestState, hit: int, forecast: Forecast) -> int:
         """Return where the attention groups matched further than the state; 0: nowhere (S8)."""
@@ -122,7 +123,8 @@ class Indexing:
         for group in layout.attention:
             ratio = layout.unit // layout.groups[group].block_size
             for block in range(index * ratio, (index + 1) * ratio):
-                self._store_block(live, block, group, before)
+                if self._all or layout.reached(group, block):
+                    self._store_block(live, block, group, before)
 
     def _store_block(
         self, live: RequestState, index: int, group: int, before: tuple[Table, ...]

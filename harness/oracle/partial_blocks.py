@@ -67,6 +67,11 @@ class PartialBlocks:
         ]
         return [each for each in self._known if each.start == start]
 
+    def tokens(self) -> int:
+        """Return the tokens of all partial blocks."""
+        self._here(0)
+        return sum(len(each.prints) for each in self._known)
+
     def around(self, blocks: frozenset[int]) -> frozenset[int]:
         """Return these blocks with all others of the same partial blocks: they are held as one."""
         known = (each.entries.keys() for each in self._known if blocks & each.entries.keys())

@@ -170,7 +170,7 @@ class OracleState:
             host_blocks=config.host_blocks,
         )
         self.recurrent = RecurrentStates(layout, config, profile, self.shadow)
-        self.model = CacheModel(layout)
+        self.model = CacheModel(layout, by_unit=profile.index == "tree")
         self.partial = PartialBlocks(self.model, layout) if config.partial_blocks else None
         self.hits = HitOracle(self.model, layout, config, profile, self.partial)
         self.epoch = 0
@@ -232,6 +232,11 @@ class OracleState:
     def taken(self) -> set[int]:
         """Return the blocks that may be held."""
         return self.holders().keys() | self.unsettled()
+
+    def cached_tokens(self) -> int:
+        """Return the tokens that an index of whole units keeps, and those of partial blocks."""
+        partial = self.partial.tokens() if self.partial else 0
+        return len(self.model.contents()) * self.layout.unit + partial
 
     def settle(self, holders: Counter[int]) -> None:
         """Update which cached blocks are idle, and since when."""

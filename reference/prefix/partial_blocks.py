@@ -226,6 +226,11 @@ class PartialBlockIndex:
                 freed += self._drop(tail)
         return freed
 
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all tails in the index."""
+        return sum(tail.content.length for tails in self._tails.values() for tail in tails)
+
     def summary(self) -> list[tuple[object, ...]]:
         """Return every tail in the index, those without hold last, first victim first."""
         held = (tail for tails in self._tails.values() for tail in tails if tail.locks)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import lcm
 from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.profile import DraftProfile, Profile
 from kvproof.harness.contract.target import Group, TargetConfig
 from kvproof.harness.oracle.group_layout import Layout
 from kvproof.suites.framework.draws import integers
@@ -30,12 +31,17 @@ class LayoutConstraint(NamedTuple):
     """Where states live; empty: it is drawn."""
     strict_often: bool = False
     """Expert rows are required more often than not."""
+    least_units: int = 2
     most_units: int = 6
     least_size: int = 1
     """Tokens of the smallest block, if the target takes larger ones."""
     across: bool = False
     """Half of the time: local attention whose chunks begin inside blocks, with full attention."""
     host: bool = False
+    unequal: bool = False
+    """A draft model has two windows of unequal size."""
+    mixed: bool = False
+    """The groups have blocks of unequal sizes, if the target allows it."""
     inside: bool = False
     """Partial blocks are kept, also with states, and blocks have several tokens."""
 
@@ -54,18 +60,19 @@ def one_group(
     profile: Profile,
     *,
     least_size: int = 1,
+    least_units: int = 2,
     most_units: int = MAX_BLOCKS,
     partial_blocks: bool = False,
     host: bool = False,
 ) -> TargetConfig:
-    """Draw 2 to `most_units` blocks of at least `least_size` tokens, perhaps with a `host` tier."""
+    """Draw some blocks of at least `least_size` tokens, perhaps with a `host` tier below them."""
     sizes = sorted(profile.block_sizes)
     sizes = [size for size in sizes if size >= least_size] or sizes
     size = draw(st.sampled_from(sizes[:4] if draw(integers(0, 7)) < 7 else sizes))
     ratios = [r for r in range(1, profile.max_kernel_ratio + 1) if size % r == 0]
     ratio = draw(st.sampled_from(ratios))
     return TargetConfig(
-        num_blocks=draw(integers(2, most_units)) + 1,  # and the null block
+        num_blocks=draw(integers(_least(profile, least_units), most_units)) + 1,  # and the null
         block_size=size,
         kernel_block_size=size // ratio if ratio > 1 else 0,
         prefix_caching=host or draw(integers(0, 15)) != 15,
@@ -82,7 +89,8 @@ def any_layout(
     """Draw one group half of the time, and where the target has no other kinds; else several."""
     if len(profile.groups) > 1 and draw(st.booleans()):
         return draw(several(profile, constraint=constraint))
-    config = draw(one_group(profile, most_units=min(MAX_BLOCKS, constraint.most_units)))
+    least, most = constraint.least_units, min(MAX_BLOCKS, constraint.most_units)
+    config = draw(one_group(profile, least_units=least, most_units=most))
     return replace(config, require_experts=_strict(draw, profile, constraint))
 
 
@@ -129,7 +137,8 @@ def several(
     separate = states and bool(pools) and draw(st.sampled_from(pools)) == "separate"
     rows = _rows(draw, profile) if separate else 0
     roomy = constraint.pool == "separate" and draw(st.booleans())  # rows run out before blocks do
-    units = rows + 1 if roomy else draw(integers(2, constraint.most_units))
+    least = _least(profile, constraint.least_units)
+    units = rows + 1 if roomy else draw(integers(least, constraint.most_units))
     blocks = units * Layout(groups, separate=separate).unit_blocks
     strict = bool(layout.full) and _strict(draw, profile, constraint)
     return TargetConfig(
@@ -149,6 +158,10 @@ def several(
         host_rows=draw(integers(1, rows)) if constraint.host and separate else 0,
         host_policy=draw(st.sampled_from(profile.host_policies)) if constraint.host else "",
     )
+
+
+def _least(profile: Profile, units: int) -> int:
+    return max(profile.least_blocks, units)
 
 
 def _rows(draw: st.DrawFn, profile: Profile) -> int:
@@ -171,6 +184,8 @@ def _may_be_partial(profile: Profile, groups: tuple[Group, ...]) -> bool:
 
 def _groups(draw: st.DrawFn, profile: Profile, constraint: LayoutConstraint) -> tuple[Group, ...]:
     anything = not profile.layouts
+    if constraint.unequal:
+        return _unequal_windows(draw, profile)
     if constraint.across and draw(st.booleans()) and _beside_full(profile):
         return _across(draw, profile)
     if constraint.draft and anything and "full" in profile.groups and draw(st.booleans()):
@@ -179,6 +194,8 @@ def _groups(draw: st.DrawFn, profile: Profile, constraint: LayoutConstraint) -> 
     kinds = _kinds(draw, profile, constraint)
     if profile.layouts:
         fitting = [kinds for kinds in profile.layouts if constraint.kind in (*kinds, "")]
+        if constraint.mixed:
+            fitting = [each for each in fitting if len(each) > 1 and _may_mix(profile, each)]
         kinds = list(draw(st.sampled_from(fitting)))
     if "state" in kinds and profile.state_block_sizes:
         profile = replace(profile, block_sizes=profile.state_block_sizes)
@@ -187,8 +204,10 @@ def _groups(draw: st.DrawFn, profile: Profile, constraint: LayoutConstraint) -> 
         profile = replace(profile, block_sizes=large or profile.block_sizes)
     larger = tuple(size for size in profile.block_sizes if size >= constraint.least_size)
     profile = replace(profile, block_sizes=larger or profile.block_sizes)
-    sizes = _sizes(draw, profile, len(kinds))
+    sizes = _sizes(draw, profile, kinds, constraint)
     unit = lcm(*sizes)
+    if profile.mixed_kinds and len({*sizes}) > 1:
+        profile = replace(profile, speculative=DraftProfile())
     groups = [
         _group(draw, profile, kind, size, unit) for kind, size in zip(kinds, sizes, strict=True)
     ]
@@ -212,7 +231,8 @@ def _across(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
 
 
 def _kinds(draw: st.DrawFn, profile: Profile, constraint: LayoutConstraint) -> list[str]:
-    count = draw(integers(2 if constraint.draft else 1, MOST_GROUPS))
+    least = 2 if constraint.draft or constraint.mixed else 1
+    count = draw(integers(least, MOST_GROUPS))
     first = constraint.kind or draw(st.sampled_from(("full", *profile.groups)))
     usual = (*profile.groups, *(("full",) if "full" in profile.groups else ()))
     kinds = [first, *(draw(st.sampled_from(usual)) for _ in range(count - 1))]
@@ -226,14 +246,37 @@ def _make_draft(draw: st.DrawFn, profile: Profile, groups: list[Group]) -> None:
         groups[index] = replace(groups[index], draft=True)
 
 
-def _sizes(draw: st.DrawFn, profile: Profile, count: int) -> list[int]:
+def may_be_unequal(profile: Profile) -> bool:
+    """Whether a draft model may have two windows, beside full attention of the model."""
+    kinds = ("full", "window", "window")
+    able = profile.draft_groups and "window" in profile.draft_kinds
+    return able and {*kinds} <= {*profile.groups} and kinds in (profile.layouts or (kinds,))
+
+
+def _unequal_windows(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
+    size = draw(st.sampled_from(sorted(profile.block_sizes)[:3]))
+    one = draw(st.integers(profile.least_window, profile.least_window + 2 * size))
+    other = one + draw(st.integers(1, 2 * size))
+    windows = [Group("window", size, window, draft=True) for window in (one, other)]
+    return (Group("full", size), *(windows if draw(st.booleans()) else windows[::-1]))
+
+
+def _may_mix(profile: Profile, kinds: Iterable[str]) -> bool:
+    only = profile.mixed_kinds
+    return profile.mixed_block_sizes and (not only or {*kinds} <= {*only})
+
+
+def _sizes(
+    draw: st.DrawFn, profile: Profile, kinds: list[str], constraint: LayoutConstraint
+) -> list[int]:
     """Equal block sizes, or unequal ones with a small common multiple."""
     small = [size for size in sorted(profile.block_sizes) if size <= 4] or [
         min(profile.block_sizes)
     ]
-    sizes = [draw(st.sampled_from(small))] * count
-    if profile.mixed_block_sizes and draw(st.booleans()):
-        for index in range(1, count):
+    sizes = [draw(st.sampled_from(small))] * len(kinds)
+    may = _may_mix(profile, kinds) and not (profile.mixed_kinds and constraint.draft)
+    if may and (constraint.mixed or draw(st.booleans())):
+        for index in range(1, len(kinds)):
             other = draw(st.sampled_from(small))
             if lcm(other, *sizes[:index]) <= LARGEST_UNIT:
                 sizes[index] = other

@@ -33,10 +33,12 @@ hits_are_valid_in_every_group | X1 X2 | by brute force | needs windows
     - a hit is limited by a window
     - a hit is limited by a chunk
     - a window hit with holes
+    - a hit in blocks of unequal sizes
 draft_groups_cost_one_unit | X3 | by brute force | needs draft_groups
     a group of a draft model has one unit more than is hit
     - a draft group costs a unit
     - a hit in a model with a full draft group
+    - a hit beside unequal windows of drafts
 backups_copy_what_is_cached | G10 C8 | by shadow memory | needs host_policies
     blocks copied to the host tier are in the cache when the copy is made, however late
     - a block is backed up to the host
@@ -61,6 +63,7 @@ blocks_behind_a_window_outlive_running_steps | X4 B6 | needs windows
 rejected_drafts_are_never_indexed | X5 | by brute force | needs drafts
     nothing that was computed from a rejected draft is ever hit
     - a rejected draft across a block border
+    - unequal counts of drafts are in flight
 hits_never_end_inside_a_span | M2 M4 | needs span_clamp
     a hit never ends inside a media span
     - two spans in a block

@@ -20,6 +20,7 @@ from kvproof.suites.conformance.configs import (
     any_layout,
     configurations,
     hosted,
+    may_be_unequal,
     one_group,
     several,
     unfilled,
@@ -49,6 +50,7 @@ _CORE_SCENARIOS = (
     scenarios.change_tenant,
     scenarios.media_reuse,
     scenarios.read_batch,
+    scenarios.fill_the_pool,
 )
 CORE = WorkloadProfile("core", configurations, _CORE_SCENARIOS)
 """One group of full attention, without drafts; more than two spans only in their scenarios."""
@@ -103,7 +105,9 @@ def _keeps_a_grid(profile: Profile) -> bool:
 FULL = (
     _full("plain", configurations, _EVERYWHERE),
     _full(
-        "tiny pools", partial(any_layout, constraint=LayoutConstraint(most_units=3)), _EVERYWHERE
+        "tiny pools",
+        partial(any_layout, constraint=LayoutConstraint(least_units=1, most_units=3)),
+        _EVERYWHERE,
     ),
     _full(
         "media",
@@ -154,7 +158,13 @@ FULL = (
     _full(
         "drafts",
         any_layout,
-        (scenarios.reject_drafts, scenarios.generate, scenarios.repeat),
+        (
+            scenarios.reject_drafts,
+            scenarios.unequal_drafts,
+            scenarios.unequal_drafts,
+            scenarios.generate,
+            scenarios.repeat,
+        ),
         lambda profile: profile.drafts,
         drafts=5,
     ),
@@ -176,6 +186,19 @@ FULL = (
         partial(several, constraint=LayoutConstraint(kind="chunk", across=True)),
         (scenarios.slide_windows, scenarios.overlap, scenarios.cut_back, scenarios.cut_back),
         lambda profile: "chunk" in profile.groups,
+    ),
+    _full(
+        "unequal drafts",
+        partial(several, constraint=LayoutConstraint(unequal=True)),
+        (scenarios.slide_windows, scenarios.unequal_drafts, scenarios.repeat),
+        may_be_unequal,
+        drafts=3,
+    ),
+    _full(
+        "unequal blocks",
+        partial(several, constraint=LayoutConstraint(mixed=True)),
+        (scenarios.slide_windows, scenarios.overlap, scenarios.repeat),
+        lambda profile: profile.mixed_block_sizes,
     ),
     _states("shared"),
     _states("separate"),

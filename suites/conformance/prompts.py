@@ -15,6 +15,8 @@ from kvproof.suites.framework.draws import integers, sampled_from
 
 TINY_ALPHABET = 2
 LARGE_ALPHABET = 50_000
+KINDS = ("image", "audio", "video")
+"""Of spans."""
 CONTENTS = ("7f3c00000000a91e", "7f3c10000000a91e")
 """Of spans; equal to an engine that keeps only the beginning or the end of a hash."""
 SHORT_CONTENTS = ("7f3c000000000000", "7f3c100000000000")
@@ -31,6 +33,7 @@ class Prompts:
         self._profile = profile
         self._weights = weights
         self._draw = draw
+        self._kinds = KINDS if "kind" in profile.span_identity else KINDS[:1]
         self._unit = layout.unit
         self._room = config.num_blocks
         if not layout.single:
@@ -98,9 +101,7 @@ class Prompts:
                 length = 1 + int(content, 16) % (2 * self._unit)
             if start + length > len(tokens):
                 break
-            kind = "image"
-            if "kind" in self._profile.span_identity:
-                kind = self._draw(sampled_from(("image", "audio")))
+            kind = self._draw(sampled_from(self._kinds))
             spans.append(Span(kind, start, length, content))
             position = start + length
         return tuple(spans)
@@ -118,8 +119,7 @@ class Prompts:
                 long = 1 + int(content, 16) % (2 * unit)
             if long < 1 or position + long > count:
                 break
-            kinds = ("image", "audio") if "kind" in identity else ("image",)
-            kind = self._draw(sampled_from(kinds))
+            kind = self._draw(sampled_from(self._kinds))
             spans.append(Span(kind, position, long, content))
             position += long + self._draw(sampled_from((0, 0, 0, 1, unit)))
         return tuple(spans)
@@ -185,12 +185,17 @@ class Prompts:
         return Request(self.name(), self.tokens(start + 2), spans=spans)
 
     def other_span(self, old: Request, index: int = 0) -> Request:
-        """Return a request that differs from an earlier one in the content of one span."""
-        if not old.spans or "length" not in self._profile.span_identity:
+        """Return a request with one other span: other bytes, or equal ones of another kind."""
+        if not old.spans:
+            return old
+        spans, one = list(old.spans), old.spans[index]
+        if len(self._kinds) > 1 and self._draw(st.booleans()):
+            kinds = tuple(kind for kind in self._kinds if kind != one.kind)
+            spans[index] = replace(one, kind=self._draw(sampled_from(kinds)))
+        elif "length" not in self._profile.span_identity:
             return replace(old, spans=())
-        spans = list(old.spans)
-        other = CONTENTS[spans[index].content == CONTENTS[0]]
-        spans[index] = replace(spans[index], content=other)
+        else:
+            spans[index] = replace(one, content=CONTENTS[one.content == CONTENTS[0]])
         return replace(old, spans=tuple(spans))
 
     def _may_overlapping_clamps(self) -> bool:

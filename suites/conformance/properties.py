@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvproof.harness.contract.profile import Profile
+from kvproof.suites.conformance.configs import may_be_unequal
 from kvproof.suites.conformance.group_properties import FULL
 from kvproof.suites.conformance.provenance import done_by_adapter
 from kvproof.suites.framework.property import Property, table
@@ -61,6 +62,7 @@ cached_blocks_are_those_stored | B7 T2
 what_fits_is_admitted | B8 B4
     a request is refused only if there are not enough blocks for it
     - a refusal: no_space
+    - a request fills the pool
 what_can_never_fit_is_refused_at_arrival | B8
     a request larger than the pool, and no other, is refused for good when it arrives
 kernel_tables_address_their_blocks | K2 K3
@@ -79,6 +81,7 @@ namespaces_are_separate | H1 H2 | by shadow memory | needs namespaces
 spans_are_separate | H1 | by shadow memory | needs spans
     equal placeholder tokens with other media never share a block the span has begun in
     - a cached prompt comes back with another span
+    - a cached prompt comes back with equal bytes of another kind
     - a cached prompt comes back with the same spans
 no_hit_across_epochs | H6 | by shadow memory
     nothing computed before a reset is reused after it
@@ -128,6 +131,10 @@ hits_are_counted_once | V1 | needs statistics
     - a hit of one block
     - a preempted request comes back
     - a preempted request resumes on its own blocks
+only_what_is_cached_is_kept | T4 | needs retained
+    tokens stay in memory as long as they are cached, records as long as their requests run
+    - cached blocks are evicted to make room
+    - blocks stay cached when no request is left
 events_replay_to_the_index | V4 | needs events
     replaying the cache events gives exactly the stored blocks
     - cached blocks are evicted to make room
@@ -184,9 +191,16 @@ def supported(prop: Property, profile: Profile) -> bool:
 
 
 _POSSIBLE: dict[str, Callable[[Profile], bool]] = {
+    "a request fills the pool": lambda profile: profile.least_blocks == 1,
+    "unequal counts of drafts are in flight": lambda profile: profile.in_flight_steps > 1,
+    "a hit beside unequal windows of drafts": may_be_unequal,
+    "a cached prompt comes back with equal bytes of another kind": lambda profile: (
+        "kind" in profile.span_identity
+    ),
     "a hit is limited by a window": lambda profile: "window" in profile.groups,
     "a window hit with holes": lambda profile: "window" in profile.groups,
     "a hit is limited by a chunk": lambda profile: "chunk" in profile.groups,
+    "a hit in blocks of unequal sizes": lambda profile: profile.mixed_block_sizes,
     "a window moves on while a later step is in flight": lambda profile: (
         profile.in_flight_steps > 1
     ),

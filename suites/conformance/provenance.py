@@ -34,6 +34,7 @@ def done_by_adapter(prop: str, profile: Profile) -> str:
 _WIDEST = {
     "layouts": (),
     "pools": "shared",
+    "least_blocks": 1,
     "least_window": 1,
     "behind_windows": "cached",
     "state_block_sizes": (),

@@ -149,6 +149,22 @@ def crowded_rows(driver: Driver) -> None:
     driver.admit(Request(driver.prompts.name(), known[-1].tokens + rest))
 
 
+def fill_the_pool(driver: Driver) -> None:
+    """Run a request that fills the pool to its last block; neither it nor another has room then."""
+    driver.drain()
+    for name in tuple(driver.session.live):
+        driver.finish(name)
+    units = (driver.config.num_blocks - 1) // max(1, driver.session.layout.unit_blocks)
+    request = driver.prompts.unique(max(1, units))
+    if not driver.run(request):
+        return
+    driver.admit(driver.prompts.plain(1))
+    driver.extend(request.id, driver.prompts.tokens(1))
+    driver.compute_rest(request.id)
+    driver.finish(request.id)
+    driver.serve_again(request)
+
+
 def overlap(driver: Driver) -> None:
     """Schedule step after step of a prompt before the first of them has run."""
     request = driver.prompts.plain(4)
@@ -228,6 +244,24 @@ def reject_drafts(driver: Driver) -> None:
         driver.complete(accepted=driver.draw(st.sampled_from((0, 0, 1))))
     driver.finish(request.id)
     driver.serve_again(as_if)
+
+
+def unequal_drafts(driver: Driver) -> None:
+    """Let two requests have unequal counts of drafts in flight, and serve their continuations."""
+    if not driver.profile.drafts:
+        return
+    running = [one for one in (driver.prompts.plain(1), driver.prompts.plain(1)) if driver.run(one)]
+    driver.drain()
+    longer: list[Request] = []
+    for request, count in zip(running, (1, driver.unit + 1), strict=False):
+        if request.id in driver.session.live:
+            drafts = driver.prompts.tokens(count)
+            driver.extend(request.id, driver.prompts.tokens(1), None, drafts)
+            longer.append(driver.session.live[request.id].request)
+    driver.drain()
+    for request in longer:
+        driver.finish(request.id)
+        driver.serve_again(request)
 
 
 def media_reuse(driver: Driver) -> None:

@@ -27,6 +27,7 @@ UNSUPPORTED = {
     "pins": "no verb holds a cached prefix without a request",
     "statistics": "requests that come back after an eviction are left out, not counted apart",
     "events": "the trie sends no events",
+    "retained": "tokens of the trie are not counted",
     "duplicates": "what a hit that would end inside a span loses is computed into private blocks",
     "eviction_order": "the access time of a block is kept in whole seconds, ties go by address",
     "validates": "placeholder ranges come checked from the preprocessor",
@@ -103,6 +104,7 @@ def profile() -> Profile:
             busy="the adapter asks for an idle engine, which evicting everything needs",
         ),
         narrowed={
+            "least_blocks": "a pool of one block was not tried",
             "layouts": "layers of a model share one table, beside them only states",
             "most_state_blocks": "a state is one row",
         },
@@ -113,6 +115,7 @@ def profile() -> Profile:
         layers=LayerProfile(
             groups=("full", "state") if states else ("full",),
             layouts=(("full", "state"),) if states else (),
+            least_blocks=2,
         ),
         recurrent=StateProfile(
             decode_intervals=chunked,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvproof.harness.adapters.reference.cycle import make_cycle, native_groups
-from kvproof.harness.adapters.reference.view import holders, state_digest
+from kvproof.harness.adapters.reference.view import holders, retained, state_digest
 from kvproof.harness.contract.profile import (
     DraftProfile,
     ExpertProfile,
@@ -69,7 +69,9 @@ def _profile() -> Profile:
         lookup=True,
         batch=True,
         in_flight_steps=3,
-        inspection=InspectionProfile(holders=True, state=True, statistics=True, events=True),
+        inspection=InspectionProfile(
+            holders=True, state=True, statistics=True, events=True, retained=True
+        ),
         policy=PolicyProfile(keys=True, eviction_order="lru_in_all_groups", partial_blocks=True),
         layers=LayerProfile(groups=("full", "window", "chunk", "state"), mixed_block_sizes=True),
         recurrent=StateProfile(
@@ -300,6 +302,7 @@ class ReferenceTarget:
             statistics=HitStatistics(counts.queries, counts.hits, resumed.queries, resumed.hits),
             events=tuple(_event(event) for event in manager.drain_events()),
             dropped=dropped,
+            retained=retained(manager),
         )
 
     def close(self) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 
+from kvproof.harness.contract.target import Retained
 from kvproof.reference.cache.cache_manager import CacheManager
 from kvproof.reference.cache.request_state import RequestState
 from kvproof.reference.core.block_pool import NULL_BLOCK
+from kvproof.reference.core.identity import TOKEN_BYTES
 from kvproof.reference.prefix.trie import Node
 
 
@@ -32,6 +34,21 @@ def holders(manager: CacheManager) -> dict[int, int]:
         counts.update(manager.eviction.states.holders())
     counts.pop(NULL_BLOCK, None)
     return dict(counts)
+
+
+def retained(manager: CacheManager) -> Retained:
+    """Tokens in the index and in pins, records of requests, and roots (T4)."""
+    size = sum(_kept(node.tokens) for node in manager.trie.nodes())
+    size += sum(_kept(pin.tokens) for pin in manager.pins.values())
+    beyond = manager.eviction.partial.num_tokens if manager.eviction.partial else 0
+    requests = len(manager.live) + len(manager.pins) + len(manager.allocator.releasing)
+    roots = sum(not node.units for node in manager.trie.nodes())
+    return Retained(size // TOKEN_BYTES + beyond, requests, roots)
+
+
+def _kept(buffer: bytes | bytearray | memoryview) -> int:
+    """Bytes that a buffer keeps alive: of a view, those of the whole object."""
+    return memoryview(buffer.obj).nbytes if isinstance(buffer, memoryview) else len(buffer)
 
 
 def _held_nodes(manager: CacheManager, requests: list[RequestState]) -> set[Node]:

@@ -28,6 +28,7 @@ UNSUPPORTED = {
     "holders": "locks are counted per node, inside the tree core",
     "statistics": "cached tokens are counted by ScheduleBatch.prepare_for_extend",
     "events": "hashes of events are compiled with a C++ compiler when the first is sent",
+    "retained": "keys of the tree are in its core, which is not walked",
     "eviction_order": "leaves leave by last match or insert, not by last release",
     "validates": "placeholder ranges come checked from the multimodal processor",
     "in_flight_steps": "the scheduler fences frees (free_group), the cache does not",
@@ -77,6 +78,7 @@ def profile() -> Profile:
         ),
         narrowed={
             "layouts": "the pairs of kinds that its hybrid caches have",
+            "least_blocks": "a pool of one page was not tried",
             "least_window": "a window of one token has no page before it to keep",
             "pools": "each kind of layer has a pool of its own",
             "request_rows": "rows that SGLang plans for each running request",
@@ -90,6 +92,7 @@ def profile() -> Profile:
         layers=LayerProfile(
             groups=("full", "window", "state"),
             layouts=(("full", "window"), ("window", "full"), ("full", "state"), ("state", "full")),
+            least_blocks=2,
             pools="divided",
             least_window=2,
             behind_windows="freed",

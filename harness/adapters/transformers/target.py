@@ -73,6 +73,7 @@ PROFILE = Profile(
         "batch": "rows of the table are written into the step's own tensors",
         "statistics": "hits are not counted",
         "events": "no events",
+        "retained": "keys of the index are not counted",
         "drafts": "no speculative decoding",
         "experts": "experts are not returned",
         "in_flight_steps": "the processor fences, not the cache",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import inspect
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -240,6 +241,46 @@ def spec(group: Group) -> Any:
     if group.kind == "chunk":
         return names.ChunkedLocalAttentionSpec(**layer, attention_chunk_size=group.size)
     return names.FullAttentionSpec(**layer)
+
+
+_HASHED_FROM = "self model_id hash_algorithm"
+
+
+@cache
+def _media() -> Any:
+    """Return vLLM's types of a prompt's media; None where its release hashes them elsewhere."""
+    try:
+        from vllm.multimodal.parse import MultiModalDataItems
+        from vllm.multimodal.processing.inputs import ProcessorInputs
+    except ImportError:
+        return None
+    names = SimpleNamespace(Items=MultiModalDataItems, Inputs=ProcessorInputs)
+    found = " ".join(inspect.signature(ProcessorInputs.get_mm_hashes).parameters)
+    return names if found == _HASHED_FROM else None
+
+
+def hashes_media() -> bool:
+    """Whether the identifiers of media are computed by vLLM itself."""
+    return _media() is not None
+
+
+class _Bytes(tuple[bytes, ...]):
+    """Items of one modality, as its parser makes them."""
+
+    def get_all_items_for_hash(self) -> list[bytes]:
+        """Return what is hashed of each item."""
+        return list(self)
+
+
+@cache
+def media_identifier(kind: str, content: str) -> str:
+    """Return vLLM's own identifier of an item with these bytes, or `content` itself."""
+    names = _media()
+    if names is None:
+        return content
+    items = names.Items({kind: _Bytes((content.encode(),))})
+    (found,) = names.Inputs([], items).get_mm_hashes("model", "sha256")[kind]
+    return str(found)
 
 
 def hasher(block_size: int, algorithm: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kvproof.harness.adapters.vllm.api import engine, has, new_manager, release
-from kvproof.harness.contract.target import HitStatistics, Table, TargetConfig
+from kvproof.harness.contract.target import HitStatistics, Retained, Table, TargetConfig
 
 
 class Match(NamedTuple):
@@ -21,8 +21,8 @@ class Match(NamedTuple):
 class Manager:
     """The calls and reads of vLLM's scheduler; blocks are ids, null is 0."""
 
-    def __init__(self, config: TargetConfig) -> None:
-        self._manager = new_manager(config)
+    def __init__(self, config: TargetConfig, grain: int) -> None:
+        self._manager = new_manager(config, hash_block_size=grain)
         self.pool = self._manager.block_pool
         self._statistics = HitStatistics(0, 0)
 
@@ -108,6 +108,16 @@ class Manager:
         """Return the cached hashes with the blocks under each, as a lookup prefers them."""
         found = self.pool.cached_block_hash_to_block._cache
         return sorted((key, _block_ids(blocks)) for key, blocks in found.items())
+
+    def retained(self, group: int, size: int) -> Retained:
+        """Tokens under the keys of a group with blocks of `size`, and the ids in its records."""
+        keys = self.pool.cached_block_hash_to_block._cache
+        blocks = sum(group_of(key) == group for key in keys)
+        coordinator = self._manager.coordinator
+        owners = (self._manager, coordinator, *coordinator.single_type_managers)
+        records = [table for owner in owners for table in vars(owner).values()]
+        ids = [name for table in records if isinstance(table, (dict, set)) for name in table]
+        return Retained(blocks * size, len({name for name in ids if isinstance(name, str)}))
 
 
 def group_of(block_hash: Any) -> int:

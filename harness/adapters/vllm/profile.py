@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from kvproof.harness.adapters.vllm.api import has, release, version
+from kvproof.harness.adapters.vllm.api import has, hashes_media, release, version
 from kvproof.harness.contract.profile import (
     DraftProfile,
     InspectionProfile,
@@ -40,7 +40,6 @@ UNSUPPORTED = {
 }
 """Capability -> why it is off, in every release."""
 
-_SPANS = ("start", "content")
 _HITS = {"hits": "kvproof.harness.adapters.vllm.hits:hits"}
 
 
@@ -69,18 +68,19 @@ def profile() -> Profile:
             unknown_ids="an id that no request has is not passed on",
             evict="victims are chosen by the adapter, in the order of the free queue",
             kernel_tables="blocks are reported as their pages: the worker's table is not there",
-            media_hashes="content hashes are handed in",
+            media_hashes="" if hashes_media() else "content hashes are handed in",
         ),
         narrowed={
             "least_window": "a window of one token needs no block before it, so no hit needs any",
             "layouts": "the kinds of groups that vLLM's models mix, as its coordinators take them",
-            "mixed_block_sizes": "all groups get one block size: the adapter hashes at one",
-            "span_identity": "the key has an identifier and a place, neither kind nor length",
+            "mixed_block_sizes": "all groups get one block size (until 0.31)",
+            "mixed_kinds": "chunks are refused with unequal blocks; with states, hits end inside",
+            "span_identity": "the key has an identifier and a place; bytes determine the length",
             "most_state_blocks": "a state is one block",
             "draft_kinds": "the drafts' groups that its models have",
         },
         unsupported=UNSUPPORTED,
-        inspection=InspectionProfile(holders=True, state=True, statistics=True),
+        inspection=InspectionProfile(holders=True, state=True, statistics=True, retained=True),
         policy=PolicyProfile(
             sharing="when_scheduled",
             duplicates="kept",
@@ -88,7 +88,14 @@ def profile() -> Profile:
             index="flat",
             evict_keeps_place=True,
         ),
-        layers=LayerProfile(groups=known.kinds, layouts=known.layouts, least_window=2),
+        layers=LayerProfile(
+            groups=known.kinds,
+            layouts=known.layouts,
+            least_window=2,
+            window_blocks="reach",
+            mixed_block_sizes=_recent(),
+            mixed_kinds=("full", "window"),
+        ),
         recurrent=StateProfile(
             pools=("shared",) if states else (),
             most_blocks=1,
@@ -98,7 +105,11 @@ def profile() -> Profile:
         speculative=DraftProfile(
             groups=known.draft_groups, kinds=("full", "window"), reach="cached"
         ),
-        media=SpanProfile(supported=True, identity=_SPANS, embeddings=_recent()),
+        media=SpanProfile(
+            supported=True,
+            identity=(*(("kind",) if hashes_media() else ()), "start", "content"),
+            embeddings=_recent(),
+        ),
     )
     missing = {
         **({} if newest.evict else _NO_EVICT),

@@ -1,4 +1,4 @@
-"""vLLM: `KVCacheManager` with groups of one block size, driven as its scheduler does.
+"""vLLM: `KVCacheManager`, driven as its scheduler does.
 
 A step follows `Scheduler.schedule`: `new_step_starts`, `get_computed_blocks`, `allocate_slots`,
 statistics at admission, then `num_computed_tokens` advances; blocks are registered when scheduled.
@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from functools import cache
+from math import gcd
 from typing import Any, NamedTuple
 
 from kvproof.harness.adapters.refusals import (
@@ -34,6 +35,7 @@ from kvproof.harness.adapters.vllm.api import (
     drift,
     engine,
     hasher,
+    media_identifier,
     release,
     request_needs,
 )
@@ -50,6 +52,7 @@ from kvproof.harness.contract.target import (
     Refused,
     Released,
     Request,
+    Retained,
     Scheduled,
     Table,
     Target,
@@ -75,8 +78,10 @@ class VllmTarget:
     def __init__(self, config: TargetConfig) -> None:
         self.profile = profile()
         self._config = config
-        self._hasher = hasher(config.block_size, "sha256")
-        self._manager = Manager(config)
+        self._grain = gcd(*(group.block_size for group in config.layout))
+        """Tokens of a hash; the groups' blocks may be larger."""
+        self._hasher = hasher(self._grain, "sha256")
+        self._manager = Manager(config, self._grain)
         self._states = States(config)
         self._running: dict[str, Any] = {}
         self._steps: dict[int, _Step] = {}
@@ -204,7 +209,7 @@ class VllmTarget:
         if surplus:
             del native._output_token_ids[-surplus:]
             del native._all_token_ids[-surplus:]
-            del native.block_hashes[length // self._config.block_size :]
+            del native.block_hashes[length // self._grain :]
 
     def complete(
         self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
@@ -270,7 +275,16 @@ class VllmTarget:
         state = self._digest([block.block_id for block in queue], held, statistics)
         free = self._manager.pool.get_num_free_blocks() - cached
         usage = Usage(total, free, len(held), cached)
-        return Inspection(usage, state, held, statistics, dropped=self._dropped(blocks))
+        dropped, retained = self._dropped(blocks), self._retained()
+        return Inspection(usage, state, held, statistics, dropped=dropped, retained=retained)
+
+    def _retained(self) -> Retained | None:
+        """None with unequal blocks: a block of full attention then has further keys."""
+        groups = self._config.layout
+        if any(group.block_size != self._grain for group in groups):
+            return None
+        full = next((index for index, group in enumerate(groups) if group.kind == "full"), -1)
+        return self._manager.retained(full, self._grain)
 
     def _dropped(self, blocks: list[Any]) -> tuple[Table, ...]:
         lost: list[list[int]] = [[] for _ in self._config.layout]
@@ -320,7 +334,7 @@ def _features(request: Request) -> list[Any] | None:
         names.MultiModalFeatureSpec(
             data=None,
             modality=span.kind,
-            identifier=span.content,
+            identifier=media_identifier(span.kind, span.content),
             mm_position=names.PlaceholderRange(span.start, span.length),
         )
         for span in sorted(request.spans, key=lambda span: span.start)

@@ -55,7 +55,7 @@ class AnswerChecks:
             counts[_FITS] += 1
         else:
             taken = state.taken() - set(held)
-            shared = set(state.model.needed(state.prints(request), hit)) & taken if hit else ()
+            shared = state.model.surely_shared(state.prints(request), hit, taken) if hit else ()
             self._fits(request, answer, whole - len(shared), capacity - len(taken))
 
     def _malformed(self, request: Request, answer: Refused, problem: str) -> None:

@@ -1,0 +1,54 @@
+"""Checks of what a manager keeps in memory when requests have ended (T4)."""
+
+from __future__ import annotations
+
+from kvproof.harness.contract.target import Inspection, Retained
+from kvproof.harness.oracle.state import OracleState, Step
+from kvproof.harness.oracle.violation import INVARIANT, fail
+
+_KEPT = "only_what_is_cached_is_kept"
+
+
+class RetainedChecks:
+    """Compares what an index keeps with the cached blocks, and records with running requests."""
+
+    def __init__(self, state: OracleState) -> None:
+        self._state = state
+        self._full = bool(state.layout.full)
+
+    def run(self, found: Inspection) -> None:
+        """Nothing is kept for longer than it is of use, and nothing is forgotten before."""
+        if found.retained is None:
+            return
+        state, kept = self._state, found.retained
+        if self._full:
+            tokens = state.cached_tokens()
+            self._within(kept.tokens, (tokens, tokens), "tokens", "tokens of cached blocks")
+        least = len(state.live) + len(state.pins)
+        most = least + len({id(step.live) for step in state.steps.values() if self._left(step)})
+        self._within(kept.requests, (least, most), "records of requests", "requests and pins")
+        if self._full and kept.namespaces is not None:
+            self._namespaces(kept)
+
+    def _left(self, step: Step) -> bool:
+        """Whether the request of a step was released while the step was in flight."""
+        return self._state.live.get(step.live.request.id) is not step.live
+
+    def _namespaces(self, kept: Retained) -> None:
+        """A namespace stays as long as something of it is cached or running, and no longer."""
+        state = self._state
+        idle = not (state.live or state.pins or state.steps)
+        if idle or state.model.cached:
+            full, known = state.layout.full, state.model.cached.values()
+            least = int(any(entry.group in full and not entry.tail for entry in known))
+            most = kept.namespaces or 0 if state.model.cached or state.model.rows else 0
+            found = kept.namespaces or 0
+            self._within(found, (least, most), "namespaces", "namespaces with cached blocks")
+
+    def _within(self, found: int, allowed: tuple[int, int], what: str, of_use: str) -> None:
+        least, most = allowed
+        self._state.checks[_KEPT] += 1
+        if not least <= found <= most:
+            expected = least if least == most else f"{least} to {most}"
+            sentence = f"{found} {what} are kept in memory, there are {expected} {of_use}"
+            fail(self._state, _KEPT, INVARIANT, sentence, facts={"kept": found, "least": least})
