@@ -268,7 +268,8 @@ class Retained:
     """Tokens whose ids or keys its index keeps, for the first group of full attention. A buffer
     counts with all its tokens, also where a part of it is needed."""
     requests: int
-    """Requests and pins of which it keeps a record."""
+    """Requests and pins of which it keeps a record; it may keep one of a refused one, which waits.
+    """
     namespaces: int | None = None
     """Namespaces of which its index keeps a record; None: they are parts of keys."""
 

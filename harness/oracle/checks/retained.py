@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvproof.harness.contract.target import Inspection, Retained
+from kvproof.harness.contract import operations as ops
+from kvproof.harness.contract.target import Inspection, Refused, Retained
 from kvproof.harness.oracle.state import OracleState, Step
 from kvproof.harness.oracle.violation import INVARIANT, fail
 
@@ -15,6 +16,8 @@ class RetainedChecks:
     def __init__(self, state: OracleState) -> None:
         self._state = state
         self._full = bool(state.layout.full)
+        self._refused: set[str] = set()
+        """Requests that were refused and have not come back: they wait."""
 
     def run(self, found: Inspection) -> None:
         """Nothing is kept for longer than it is of use, and nothing is forgotten before."""
@@ -24,11 +27,22 @@ class RetainedChecks:
         if self._full:
             tokens = state.cached_tokens()
             self._within(kept.tokens, (tokens, tokens), "tokens", "tokens of cached blocks")
+        self._wait()
         least = len(state.live) + len(state.pins)
-        most = least + len({id(step.live) for step in state.steps.values() if self._left(step)})
+        most = (
+            least
+            + len(self._refused)
+            + len({id(step.live) for step in state.steps.values() if self._left(step)})
+        )
         self._within(kept.requests, (least, most), "records of requests", "requests and pins")
         if self._full and kept.namespaces is not None:
             self._namespaces(kept)
+
+    def _wait(self) -> None:
+        operation, answer = self._state.history[-1]
+        if isinstance(operation, ops.Admit):
+            name = operation.request.id
+            (self._refused.add if isinstance(answer, Refused) else self._refused.discard)(name)
 
     def _left(self, step: Step) -> bool:
         """Whether the request of a step was released while the step was in flight."""
