@@ -118,7 +118,9 @@ class Driver:
         ours = _HARNESS in Path(frames[-1].filename).parents
         if ours and not isinstance(error, IllegalAccess):
             raise error  # a fault of the harness is no finding
-        place = f"{frames[-1].filename.rpartition('site-packages/')[2]}:{frames[-1].name}"
+        last = Path(frames[-1].filename)
+        file = str(last.relative_to(_HARNESS) if ours else last).rpartition("site-packages/")[2]
+        place = f"{file}:{frames[-1].name}"
         self.findings.check(
             ONCE if self.findings.repeated == self.findings.tick else RUNS,
             False,  # noqa: FBT003 - the condition of a check

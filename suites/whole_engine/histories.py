@@ -179,6 +179,26 @@ def failing_loads(choices: Choices) -> Config:
     return {"engine": engine, "features": features}
 
 
+def example_tier(choices: Choices) -> Config:
+    """Choose ExampleConnector, which keeps whole prompts in files, within what it can do.
+
+    Prompts are computed in one step and never preempted, and no token is alone in its block.
+    """
+    engine = _engine(choices, connector="example", caching=choices.pick((False, False, True)))
+    engine |= {"token_budget": 1200, "settings": {}, "blocks": 80}
+    features = choices.pick((("losses",), ("losses",), ("media",), ("media",), ()))
+    return {"engine": engine, "features": ["findable", *features]}
+
+
+def lmcache_tier(choices: Choices) -> Config:
+    """Choose LMCacheConnectorV1 and a real LMCache, where the engine's environment has it."""
+    engine = _engine(choices, connector="lmcache")
+    engine["caching"] = choices.pick((False, True, True))
+    engine["heads"] = choices.pick((1, 2))
+    features = choices.pick((("media",), ("turns",), ("turns", "losses")))
+    return {"engine": engine, "features": [*features]}
+
+
 def prefill_decode(choices: Choices) -> Config:
     """Choose an engine that prefills and one that decodes, which reads the other's blocks."""
     return _linked(choices, "pull")
@@ -232,7 +252,7 @@ PROFILES = {
             sleeps,
             runner_v2,
         ),
-        *(tiers, tier_mixes, tier_resets, failing_loads),
+        *(tiers, tier_mixes, tier_resets, failing_loads, example_tier, lmcache_tier),
         *(prefill_decode, prefill_push),
     )
 }
@@ -287,6 +307,8 @@ def _request(machine: EngineMachine, choices: Choices) -> Arguments:
         near = choices.pick((-1, 0, 0, 1, 7))
         request["shared"] = max(0, BLOCK * choices.number(0, 5) + near)
         request["own"] = choices.pick((0, 1, 1, 5, 15, 16, 17))
+        if "findable" in machine.features and (request["shared"] + request["own"]) % BLOCK == 1:
+            request["own"] += 1
     request["answers"] = choices.pick((1, 2, 9, 17, 30, 50, 200))
     if not choices.number(0, 5):
         request["stop"] = choices.pick((0, 1, 4, 15, 16))

@@ -25,6 +25,7 @@ from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.whole_engine.content import FIRST_TOKEN
 from kvproof.harness.whole_engine.contract import OWN, Reads, Row
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
+from kvproof.harness.whole_engine.findings import IllegalAccess
 
 _CPU = torch.device("cpu")
 
@@ -201,6 +202,8 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
     ) -> Row:
         batch, state = self.input_batch, self.requests[name]
         count = output.num_scheduled_tokens[name]
+        if start < 0:
+            raise IllegalAccess(f"{name} computes from position {start} on")
         drafts = len(output.scheduled_spec_decode_tokens.get(name, ()))
         tokens = batch.token_ids_cpu[index, start : start + count].tolist()
         for offset in np.flatnonzero(~batch.is_token_ids[index, start : start + count]).tolist():

@@ -18,7 +18,8 @@ from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunne
 
 from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.nixl.connector import NixlWorker
-from kvproof.harness.whole_engine.device import Launch
+from kvproof.harness.adapters.vllm_engine.running import RUNNING
+from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 
 
 class Connector:
@@ -27,36 +28,40 @@ class Connector:
     def __init__(self, vllm_config: Any, kv_cache_config: Any) -> None:
         self._config = vllm_config
         kv_transfer_state._KV_CONNECTOR_AGENT = None  # there may be another engine's
+        getattr(RUNNING.tier, "install", lambda: None)()
         releases.accepted(
             ensure_kv_transfer_initialized,
             vllm_config=vllm_config,
             kv_cache_config=kv_cache_config,
         )
-        self._agent = get_kv_transfer_group() if has_kv_transfer_group() else None
+        self.agent = get_kv_transfer_group() if has_kv_transfer_group() else None
 
     def __bool__(self) -> bool:
-        return self._agent is not None
+        return self.agent is not None
 
-    def register(self, caches: dict[str, Any]) -> None:
+    def register(self, caches: dict[str, Any], device: ShadowDevice) -> None:
         """Give it the caches, as layers of a model would hold them."""
-        if self._agent is None:
+        if self.agent is None:
             return
-        self._layers = dict(caches)
-        worker = getattr(self._agent, "connector_worker", None)
+        seen = getattr(RUNNING.tier, "seen", lambda cache, _: cache)
+        self._layers = {name: seen(each, device) for name, each in caches.items()}
+        worker = getattr(self.agent, "connector_worker", None)
         self.nixl = NixlWorker(worker) if hasattr(worker, "nixl_wrapper") else None
-        self._agent.register_kv_caches(caches)
+        self.agent.register_kv_caches(caches)
         context = self._config.compilation_config.static_forward_context
-        context.update({name: SimpleNamespace(kv_cache=each) for name, each in caches.items()})
-        self._agent.set_host_xfer_buffer_ops(copy_kv_blocks)
+        context.update(
+            {name: SimpleNamespace(kv_cache=each) for name, each in self._layers.items()}
+        )
+        self.agent.set_host_xfer_buffer_ops(copy_kv_blocks)
 
     def use(self) -> None:
         """Make it the process' connector."""
-        kv_transfer_state._KV_CONNECTOR_AGENT = self._agent
+        kv_transfer_state._KV_CONNECTOR_AGENT = self.agent
 
     def before(self, output: Any) -> None:
         """Let it look at what a step preempts."""
-        if self._agent is not None and output.kv_connector_metadata is not None:
-            releases.note_preemptions(self._agent, output)
+        if self.agent is not None and output.kv_connector_metadata is not None:
+            releases.note_preemptions(self.agent, output)
 
     def without_forward(self, output: Any) -> Any:
         """Return what it says in a step that computes nothing."""
@@ -64,7 +69,7 @@ class Connector:
 
     def around(self, output: Any, launch: Callable[[], Launch]) -> tuple[Launch, Any]:
         """Launch a step with loads before it and stores behind it."""
-        if self._agent is None:
+        if self.agent is None:
             return launch(), None
         mixin = KVConnectorModelRunnerMixin
         with (
@@ -72,8 +77,8 @@ class Connector:
             mixin.maybe_get_kv_connector_output(output) as kv_output,
         ):
             for name in self._layers:
-                self._agent.wait_for_layer_load(name)
+                self.agent.wait_for_layer_load(name)
             launched = launch()
             for name, cache in self._layers.items():
-                self._agent.save_kv_layer(name, cache, None)
+                self.agent.save_kv_layer(name, cache, None)
         return launched, kv_output

@@ -16,6 +16,8 @@ from kvproof.harness.adapters.vllm_engine.nixl.connector import ASK
 from kvproof.harness.adapters.vllm_engine.nixl.connector import settings as nixl_settings
 from kvproof.harness.adapters.vllm_engine.requests import core_request
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
+from kvproof.harness.adapters.vllm_engine.stores.files import FileStore
+from kvproof.harness.adapters.vllm_engine.stores.lmcache import LMCacheStore
 from kvproof.harness.whole_engine.content import VOCABULARY
 from kvproof.harness.whole_engine.contract import (
     CacheEvent,
@@ -50,7 +52,7 @@ _ENCODER_TOKENS = 64
 
 
 @cache
-def model_folder(architecture: str, layers: int, longest: int = 4096) -> str:
+def model_folder(architecture: str, layers: int, longest: int = 4096, **more: int) -> str:
     """Write the configuration of a model that nobody loads; returns its folder."""
     folder = Path(tempfile.mkdtemp(prefix="kvproof-shadow-model-"))
     config = {
@@ -59,6 +61,7 @@ def model_folder(architecture: str, layers: int, longest: int = 4096) -> str:
         "num_hidden_layers": layers,
         "max_position_embeddings": longest,
         **({"num_nextn_predict_layers": layers} if architecture == _DRAFT_MODELS["mtp"] else {}),
+        **more,
     }
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return str(folder)
@@ -102,6 +105,7 @@ class VllmEngine:
         RUNNING.owned = self._owned
         self._running = replace(RUNNING)
         self._wire: Wire | None = None
+        self._store = RUNNING.tier if config.connector in _STORES else None
         self._published: list[Any] = []
         self._slept = 0
         self.scheduler.kv_event_publisher = _Publisher(self._published)
@@ -194,6 +198,8 @@ class VllmEngine:
         self._use()
         if self._wire is not None:
             self.worker.connector.nixl.between_steps(self.scheduler.requests)
+        if self._store is not None:
+            self._store.before_step(self.device)
         outputs, executed = self.core.step_fn()
         self.core.post_step(executed)
         if self._wire is not None and self._wire.coin():
@@ -301,6 +307,8 @@ class VllmEngine:
         stop = getattr(side, "_stop_event", None)
         if stop is not None:
             stop.set()
+        if self._store is not None:
+            self._store.close(self.worker.connector.agent, self.scheduler.connector)
 
 
 class _Publisher:
@@ -348,7 +356,7 @@ def _settings(config: EngineConfig) -> Any:
         more["kv_transfer_config"] = _connector(config.connector)
     architecture = "ShadowHybridForCausalLM" if states else "ShadowForCausalLM"
     arguments = EngineArgs(
-        model=model_folder(architecture, 2),
+        model=model_folder(architecture, 2, **_heads(config)),
         skip_tokenizer_init=True,
         enforce_eager=True,
         load_format="dummy",
@@ -364,12 +372,24 @@ def _settings(config: EngineConfig) -> Any:
         kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="null")
         if config.events
         else None,
-        disable_hybrid_kv_cache_manager=releases.without_hybrid(config),
+        disable_hybrid_kv_cache_manager=config.connector in _STORES
+        or releases.without_hybrid(config),
         **more,
     )
     return arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)
 
 
+def _heads(config: EngineConfig) -> dict[str, int]:
+    """Return the model's sizes where a connector takes them from there, not from the caches."""
+    if config.connector != "lmcache":
+        return {}
+    from kvproof.harness.adapters.vllm_engine.specs import HEAD
+
+    return {"num_key_value_heads": config.heads, "head_dim": HEAD}
+
+
+_STORES = {"example": FileStore, "lmcache": LMCacheStore}
+"""Connectors that copy by themselves; they refuse to run beside several groups."""
 _TIER = "kvproof.harness.adapters.vllm_engine.offload"
 _CONNECTORS: dict[str, dict[str, Any]] = {
     "offload": {
@@ -405,6 +425,9 @@ _CONNECTORS: dict[str, dict[str, Any]] = {
 def _connector(name: str) -> Any:
     from vllm.config import KVTransferConfig
 
+    if name in _STORES:
+        RUNNING.tier = _STORES[name](RUNNING)
+        return KVTransferConfig(kv_role="kv_both", **RUNNING.tier.settings())
     if name.startswith("nixl_"):
         return KVTransferConfig(**nixl_settings(*name.split("_")[1:]))
     if not name.startswith("failing_"):

@@ -16,7 +16,7 @@ from vllm.v1.kv_cache_interface import (
 from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.whole_engine.contract import EngineConfig, GroupKind
 
-_HEAD = 4
+HEAD = 4
 """K and V of one head of four bfloat16 numbers: the two words of a slot."""
 
 
@@ -54,7 +54,7 @@ def _attention(config: EngineConfig, kind: Any, **more: Any) -> Any:
     return kind(
         block_size=config.block_size,
         num_kv_heads=config.heads,
-        head_size=_HEAD,
+        head_size=HEAD,
         dtype=torch.bfloat16,
         **more,
     )

@@ -9,6 +9,8 @@ would have computed there.
 
 What is not vLLM's: the kernels, the sampler, the proposers of drafts (which drafts are right is
 drawn), the copies of recurrent states, the encoder (its budget is set by hand) and the clock.
+LMCacheConnectorV1 is driven where LMCache is installed beside vLLM (`harness/locks/more`); LMCache
+moves no pages on a CPU, so its copying kernel is ours, too.
 """
 
 from __future__ import annotations

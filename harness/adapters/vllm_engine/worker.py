@@ -111,7 +111,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
             seed=RUNNING.config.seed,
             most_drafts=releases.draft_count(self.vllm_config),
         )
-        self.connector.register(self.caches)
+        self.connector.register(self.caches, self.device_of)
         self._pending: tuple[Launch, Any, Any] | None = None
         self._last: Launch | None = None
         self._failed: Exception | None = None

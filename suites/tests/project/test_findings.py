@@ -57,6 +57,10 @@ FINDINGS = {
     "vllm_row_takes_the_count_of_another": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_preempted_in_its_own_step_stays_cached": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_completion_reported_twice_raises": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_example_connector_loads_what_it_has_not_kept": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_store_serves_other_salts_and_weights": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_lmcache_table_grows_twice": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_lmcache_unread_hit_ends_the_engine": EngineVersion("vllm-engine", "0.33.0"),
     "lmcache_partly_null_chunk_is_served": EngineVersion("lmcache", "0.5.6"),
     "lmcache_left_window_in_a_shared_object": EngineVersion("lmcache", "0.5.6"),
     "lmcache_retrieve_writes_the_null_block": EngineVersion("lmcache", "0.5.6"),
@@ -75,6 +79,11 @@ FINDINGS = {
 def skip_without(engine: EngineVersion) -> None:
     if environments.state(engine) != "installed":
         pytest.skip(f"{engine} is not installed: kvproof targets install {engine}")
+
+
+def skip_without_lmcache(name: str, engine: EngineVersion) -> None:
+    if "_lmcache_" in name and not list(engine.directory.glob("lib/python*/site-packages/lmcache")):
+        pytest.skip("LMCache is not there beside vLLM: harness/locks/more")
 
 
 def test_the_list_is_complete() -> None:
@@ -116,6 +125,7 @@ def test_a_history_breaks_the_property_of_its_page(
     assert f"`{log.property}`" in page
     assert "`history.json`" in page
     skip_without(FINDINGS[history.parent.name])
+    skip_without_lmcache(history.parent.name, FINDINGS[history.parent.name])
     again = replay(opened(FINDINGS[history.parent.name]), history)
     assert (again.outcome, property_of(again)) == ("FAILED", log.property), again.message
 
@@ -138,6 +148,7 @@ KERNELS = "lmdeploy_decode_reads_behind_the_last_token"
 def test_its_script_shows_it(name: str, engine: EngineVersion, tmp_path: Path) -> None:
     script = FOLDER / name / "script.py"
     skip_without(engine)
+    skip_without_lmcache(name, engine)
     if name == KERNELS:
         pytest.importorskip("triton", reason="the script runs a Triton kernel")
         python, more = with_packages(engine, tmp_path), {"PYTHONPATH": str(tmp_path)}
