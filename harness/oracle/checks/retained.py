@@ -25,8 +25,10 @@ class RetainedChecks:
             return
         state, kept = self._state, found.retained
         if self._full:
-            tokens = state.cached_tokens()
-            self._within(kept.tokens, (tokens, tokens), "tokens", "tokens of cached blocks")
+            least = state.cached_tokens()
+            self._within(
+                kept.tokens, (least, self._most(least)), "tokens", "tokens of cached blocks"
+            )
         self._wait()
         least = len(state.live) + len(state.pins)
         most = (
@@ -37,6 +39,14 @@ class RetainedChecks:
         self._within(kept.requests, (least, most), "records of requests", "requests and pins")
         if self._full and kept.namespaces is not None:
             self._namespaces(kept)
+
+    def _most(self, least: int) -> int:
+        """Where duplicates are kept, each may have a key of its own."""
+        state, first = self._state, self._state.layout.full[0]
+        if state.profile.duplicates == "shared":
+            return least
+        size = state.layout.groups[first].block_size
+        return max(least, size * sum(e.group == first for e in state.model.cached.values()))
 
     def _wait(self) -> None:
         operation, answer = self._state.history[-1]
