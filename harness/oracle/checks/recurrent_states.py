@@ -187,7 +187,9 @@ class StateChecks:
         if answer.start < at <= answer.stop and self._saves_there(answer, at):
             self._counts[_PROMPTS] += 1
             last = state.profile.checkpoints == "running"  # each end of a block is one
-            left_out = at not in saved if last else not saved
+            # appended before the prompt was computed: the last place is that of all tokens
+            behind = any(place > live.prompt for place in saved)
+            left_out = at not in saved and not behind if last else not saved
             if left_out and self._could_save(step, at, len(saved) if last else 0):
                 sentence = (
                     f"a step of request {live.request.id} computes [{answer.start}, {answer.stop})"
