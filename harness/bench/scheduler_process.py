@@ -4,7 +4,7 @@
 has are always under way: one that ends is followed by the next. What the control plane does is
 timed by CPU time of the thread; the step time of the model is added to a simulated clock and not
 waited for. The garbage collector stays on, with what exists after the first turn frozen, as
-engines do; its pauses are told apart. Prints the JSON of the measured figures.
+engines do; its pauses are counted apart. Prints the JSON of the measured figures.
 """
 
 from __future__ import annotations
