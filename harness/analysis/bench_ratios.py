@@ -7,7 +7,12 @@ from itertools import groupby
 from typing import NamedTuple
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records.bench_events import BenchPair, SchedulerPoint, TierSummary
+from kvproof.harness.records.bench_events import (
+    TIER_COPIES,
+    BenchPair,
+    SchedulerPoint,
+    TierSummary,
+)
 from kvproof.harness.records.resume import once
 from kvproof.harness.records.run_directory import Run
 
@@ -64,7 +69,7 @@ def _ratios(run: Run) -> Iterator[tuple[RatioKey, float]]:
             case BenchPair():
                 at = f"{event.groups or 'full'}, block {event.block_size}"
                 yield RatioKey(event.case, at, event.target, event.peer), event.ratio
-            case TierSummary(ratio=float(ratio)) if event.operation != "memcpy":
+            case TierSummary(ratio=float(ratio)) if event.operation not in TIER_COPIES:
                 yield RatioKey(*_tier(event), event.target, event.peer), ratio
             case SchedulerPoint():
                 points.append(event)

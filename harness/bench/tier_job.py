@@ -20,7 +20,7 @@ from typing import Any
 
 from kvproof.harness.isolation.process import WorkerProcess
 
-OPERATIONS = ("memcpy", "store", "lookup", "retrieve")
+OPERATIONS = ("memcpy", "copy_in", "copy_out", "store", "lookup", "retrieve")
 _CPU_CLOCK = 2
 """CPUCLOCK_SCHED: nanoseconds that all threads of a process ran."""
 _PATIENCE = 10.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import mmap
 import os
 import sys
 import threading
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 if not __package__:  # started as a file, because an engine's environment has no kvproof
     _namespace = types.ModuleType("kvproof")
@@ -67,6 +69,8 @@ class _Engine:
         self.copies = client.copies
         self._turn = 0
         self._pages: Pages
+        self._shared: NDArray[np.uint8]
+        """As much memory as the objects take, of the kind that processes can share."""
 
     def register(self, size: int, objects: int) -> dict[str, Any]:
         """Make pages of random bytes."""
@@ -75,12 +79,22 @@ class _Engine:
         source = source.reshape(objects, size)
         tokens = rng.integers(1 << 30, size=objects * TOKENS).tolist()
         self._pages = Pages(source, np.zeros_like(source), tuple(tokens))
+        self._shared = np.frombuffer(mmap.mmap(-1, source.nbytes), np.uint8).reshape(source.shape)
+        self._shared[:] = 0
         self._client.register(self._pages)
         return {}
 
     def memcpy(self) -> dict[str, Any]:
         """Copy all objects, one after the other: what nothing that copies once can beat."""
-        return self._timed(self._copy)
+        return self._timed(lambda: _copied(self._pages.source, self._pages.target))
+
+    def copy_in(self) -> dict[str, Any]:
+        """Copy all objects to memory that processes can share, as a store has to."""
+        return self._timed(lambda: _copied(self._pages.source, self._shared))
+
+    def copy_out(self) -> dict[str, Any]:
+        """Copy them back."""
+        return self._timed(lambda: _copied(self._shared, self._pages.target))
 
     def store(self) -> dict[str, Any]:
         """Time `store`."""
@@ -111,11 +125,6 @@ class _Engine:
         self._client.close()
         return {}
 
-    def _copy(self) -> int:
-        for row, data in zip(self._pages.target, self._pages.source, strict=True):
-            memoryview(row)[:] = memoryview(data)
-        return len(self._pages.source)
-
     def _timed(self, work: Callable[[], int]) -> dict[str, Any]:
         self._turn += 1
         began, began_wall = time.process_time(), time.perf_counter()
@@ -125,6 +134,12 @@ class _Engine:
             "wall_seconds": time.perf_counter() - began_wall,
             "objects": count,
         }
+
+
+def _copied(source: NDArray[np.uint8], target: NDArray[np.uint8]) -> int:
+    for row, data in zip(target, source, strict=True):
+        memoryview(row)[:] = memoryview(data)
+    return len(source)
 
 
 if __name__ == "__main__":

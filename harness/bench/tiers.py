@@ -29,11 +29,12 @@ _SPARE = 1.5
 """Memory of the store over the objects of all engines."""
 BATCH = 1 << 25
 """Bytes of each engine in one call, or one object."""
-_COPIES_HELD = 3
-"""Of each object: two with its engine, one in the store."""
+_COPIES_HELD = 4
+"""Of each object: two with its engine, one in memory for plain copies, one in the store."""
 _RESERVE = 2 << 30
 _COPY = "memcpy"
-_COPYING = ("store", "retrieve")
+_SHARED_COPY = {"store": "copy_in", "retrieve": "copy_out"}
+"""Operation -> the plain copy to or from memory that processes can share."""
 _TIMEOUT_S = 300.0
 
 
@@ -212,7 +213,9 @@ def summaries(
             rates = [each.objects / each.cpu_seconds for each in own]
             low, median, high = np.percentile(rates, [10, 50, 90]).tolist()
             beside = _of(samples, cell, peer, operation) if name != peer else []
-            of_copy = _of(samples, cell, name, _COPY) if operation in _COPYING else []
+            shared = _SHARED_COPY.get(operation, "")
+            of_copy = _of(samples, cell, name, _COPY) if shared else []
+            of_shared = _of(samples, cell, name, shared)
             summary = TierSummary(
                 target=name,
                 operation=operation,
@@ -227,7 +230,10 @@ def summaries(
                 peer=peer if beside else "",
             )
             yield replace(
-                summary, **_ratio("ratio", beside, own), **_ratio("of_memcpy", of_copy, own)
+                summary,
+                **_ratio("ratio", beside, own),
+                **_ratio("of_memcpy", of_copy, own),
+                **_ratio("of_shared_memcpy", of_shared, own),
             )
 
 

@@ -49,12 +49,17 @@ class GrowthPoint(Event, tag="growth", frozen=True, kw_only=True):
     high: float
 
 
+TIER_COPIES = ("memcpy", "copy_in", "copy_out")
+"""Operations of tiers that are plain copies: the yardsticks of the others."""
+
+
 class TierSample(Event, tag="tier_sample", frozen=True, kw_only=True):
     """One turn of one operation on a store that several engines share."""
 
     target: str
     operation: str
-    """`memcpy` is a plain copy of the same objects by the same engines in the same turn."""
+    """`memcpy` is a plain copy of the same objects by the same engines in the same turn, `copy_in`
+    one to memory that processes can share, `copy_out` one from there."""
     object_bytes: int
     clients: int
     repetition: int
@@ -86,6 +91,10 @@ class TierSummary(Event, tag="tier_summary", frozen=True, kw_only=True):
     """CPU time of the plain copy over the operation's, paired by turn; None: nothing is copied."""
     of_memcpy_low: float | None = None
     of_memcpy_high: float | None = None
+    of_shared_memcpy: float | None = None
+    """Beside the plain copy to (store) or from (retrieve) memory that processes can share."""
+    of_shared_memcpy_low: float | None = None
+    of_shared_memcpy_high: float | None = None
     peer: str = ""
     ratio: float | None = None
     """objects_per_second over the peer's, median of the paired turns."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvproof.harness.records.bench_events import TierSummary
+from kvproof.harness.records.bench_events import TIER_COPIES, TierSummary
 from kvproof.reports.values.svg import Table
 from kvproof.reports.values.text import scaled, significant
 
 TITLE = "Shared stores of objects, by CPU time of all engines and the server"
 HEADS = (
     "target", "operation", "objects", "engines", "rate", "p10 to p90", "by the clock", "copies",
-    "of memcpy, 95 % interval", "against the peer, 95 % interval", "n",
+    "of memcpy, 95 % interval", "of memcpy, shared memory", "against the peer, 95 % interval", "n",
 )  # fmt: skip
-NARROW = (0, 1, 2, 3, 4, 8, 9)
+NARROW = (0, 1, 2, 3, 4, 8, 10)
 """Columns that a terminal has room for."""
 
 
@@ -24,7 +24,7 @@ def table(found: Sequence[TierSummary]) -> Table:
 
 def measured(found: Sequence[TierSummary]) -> list[TierSummary]:
     """Without the plain copies, which are the yardstick of the others."""
-    return [each for each in found if each.operation != "memcpy"]
+    return [each for each in found if each.operation not in TIER_COPIES]
 
 
 def row(found: TierSummary) -> tuple[str, ...]:
@@ -39,6 +39,7 @@ def row(found: TierSummary) -> tuple[str, ...]:
         found.target, found.operation, _size(found.object_bytes), str(found.clients), shown,
         f"{low} to {high}", wall, "" if found.copies is None else str(found.copies),
         _ratio(found.of_memcpy, found.of_memcpy_low, found.of_memcpy_high),
+        _ratio(found.of_shared_memcpy, found.of_shared_memcpy_low, found.of_shared_memcpy_high),
         _ratio(found.ratio, found.ratio_low, found.ratio_high, f" times {found.peer}"),
         str(found.repetitions),
     )  # fmt: skip

@@ -23,6 +23,8 @@ HEAD = 12
 """Random words that make a prompt unique."""
 _SIDE = 224
 """Width and height of an image, pixels."""
+_DATA = 2048
+"""Bytes of an image's pixels (about 1,130) and of the comment that fills up its file."""
 
 
 def fresh(count: int) -> Words:
@@ -86,7 +88,7 @@ def _url(data: bytes) -> str:
 
 
 def image() -> bytes:
-    """Return a PNG file with tiles of random colours; all have the same size."""
+    """Return a PNG file with tiles of random colours; all have the same size, in bytes too."""
     tiles = [secrets.token_bytes(3 * 8) for _ in range(8)]
     wide = _SIDE // 8
     rows = [
@@ -94,7 +96,9 @@ def image() -> bytes:
         for y in range(_SIDE)
     ]
     head = struct.pack(">IIBBBBB", _SIDE, _SIDE, 8, 2, 0, 0, 0)
-    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(b"".join(rows))), (b"IEND", b""))
+    data = zlib.compress(b"".join(rows))
+    comment = b"Comment\0".ljust(_DATA - len(data), b".")
+    parts = ((b"IHDR", head), (b"tEXt", comment), (b"IDAT", data), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts)
 
 

@@ -14,7 +14,7 @@ from kvproof.harness.bench import tiers as bench_tiers
 from kvproof.harness.bench.tiers import measure_tiers
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.worker_main import load
-from kvproof.harness.records.bench_events import TierSample, TierSummary
+from kvproof.harness.records.bench_events import TIER_COPIES, TierSample, TierSummary
 from kvproof.harness.records.events import AnyEvent, Skipped
 from kvproof.reports.charts import tiers
 from kvproof.reports.render.html import render_html
@@ -26,8 +26,9 @@ SIZE = 1 << 16
 SUMMARY = TierSummary(
     target="a", operation="store", object_bytes=1 << 20, clients=4, repetitions=5,
     copies=1, objects_per_second=1000, low=900, high=1100, wall_objects_per_second=800,
-    of_memcpy=0.8, of_memcpy_low=0.7, of_memcpy_high=0.9, peer="b", ratio=2.0, ratio_low=1.5,
-    ratio_high=2.5,
+    of_memcpy=0.8, of_memcpy_low=0.7, of_memcpy_high=0.9,
+    of_shared_memcpy=0.95, of_shared_memcpy_low=0.9, of_shared_memcpy_high=0.99,
+    peer="b", ratio=2.0, ratio_low=1.5, ratio_high=2.5,
 )  # fmt: skip
 
 
@@ -89,12 +90,23 @@ def test_each_operation_is_measured_beside_a_plain_copy() -> None:
     found = [e for e in events if isinstance(e, TierSummary)]
     assert len(found) == 2 * len(tier_job.OPERATIONS)
     assert {e.operation for e in found if e.of_memcpy} == {"store", "retrieve"}
+    _its_copy_is_paired(samples, found)
     assert {e.operation: e.copies for e in found if e.copies} == {"store": 1, "retrieve": 1}
     assert not tier_job._RUNNING
 
 
+def _its_copy_is_paired(samples: Sequence[TierSample], found: Sequence[TierSummary]) -> None:
+    seconds = {(e.operation, e.clients, e.repetition): e.cpu_seconds for e in samples}
+    shown = {(e.operation, e.clients): e.of_shared_memcpy for e in found if e.of_shared_memcpy}
+    assert shown.keys() == {(name, n) for name in ("store", "retrieve") for n in (1, 2)}
+    for (name, count), ratio in shown.items():
+        copy = {"store": "copy_in", "retrieve": "copy_out"}[name]
+        of_turn = [seconds[copy, count, i] / seconds[name, count, i] for i in range(2)]
+        assert min(of_turn) <= ratio <= max(of_turn)
+
+
 def test_a_cell_without_room_in_memory_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_tiers, "_available", lambda: bench_tiers._RESERVE + 8 * SIZE)
+    monkeypatch.setattr(bench_tiers, "_available", lambda: bench_tiers._RESERVE + 10 * SIZE)
     events, lost = measured(Here("reference", REFERENCE), clients=(1, 4))
     assert not lost
     (skipped,) = [e for e in events if isinstance(e, Skipped)]
@@ -130,10 +142,13 @@ def test_a_row_states_bytes_of_copies_and_objects_of_lookups() -> None:
     cells = tiers.row(SUMMARY)
     assert cells[2:5] == ("1 MiB", "4", "1.05 GB/s")
     assert cells[7] == "1"
-    assert cells[8:10] == ("0.800 (0.700 to 0.900)", "2.00 times b (1.50 to 2.50)")
+    assert cells[8:10] == ("0.800 (0.700 to 0.900)", "0.950 (0.900 to 0.990)")
+    assert cells[10] == "2.00 times b (1.50 to 2.50)"
     lookup = replace(SUMMARY, operation="lookup", of_memcpy=None)
     assert tiers.row(lookup)[4] == "1.00 k objects/s"
-    assert tiers.measured([SUMMARY, replace(SUMMARY, operation="memcpy")]) == [SUMMARY]
+    assert tiers.measured([SUMMARY, *(replace(SUMMARY, operation=e) for e in TIER_COPIES)]) == [
+        SUMMARY
+    ]
 
 
 def test_all_reports_show_the_figures() -> None:
