@@ -352,30 +352,37 @@ class _Bench:
             reason = "it runs with one group only; suites judge groups (kvproof run --level full)"
             self.write(Skipped(part=f"checked pass at block size {block_size}", reason=reason))
             return
-        pool = eviction_pool(self.workload, block_size)
         for runner in list(self.runners):
-            self.progress(f"bench: block {block_size}, checked pass: {runner.name}")
-            result = self._ask(
-                runner,
-                "the checked pass",
-                "checked_job:run",
-                {"tokens": _TRACED * self.options.checked_tokens, "blocks": pool},
-                workload=self.workload.spec,
-                block_size=block_size,
-                num_blocks=pool,
-                max_tokens=self.options.checked_tokens,
-                explained=EXPLAINED.get(runner.factory, ""),
-            )
-            if result:
-                checked = Checked(
-                    target=runner.name,
-                    workload=self.workload.name,
-                    block_size=block_size,
-                    num_blocks=pool,
-                    **{name: result[name] for name in _CHECKED_FIELDS},
-                )
-                self.write(checked)
-                self._explained(checked, result.get("explained", ()))
+            if why := runner.profile.unsupported.get("blocks"):
+                part = f"checked pass of {runner.name} at block size {block_size}"
+                self.write(Skipped(part=part, reason=why))
+            else:
+                self.progress(f"bench: block {block_size}, checked pass: {runner.name}")
+                self._check(runner, block_size, eviction_pool(self.workload, block_size))
+
+    def _check(self, runner: Runner, block_size: int, pool: int) -> None:
+        result = self._ask(
+            runner,
+            "the checked pass",
+            "checked_job:run",
+            {"tokens": _TRACED * self.options.checked_tokens, "blocks": pool},
+            workload=self.workload.spec,
+            block_size=block_size,
+            num_blocks=pool,
+            max_tokens=self.options.checked_tokens,
+            explained=EXPLAINED.get(runner.factory, ""),
+        )
+        if not result:
+            return
+        checked = Checked(
+            target=runner.name,
+            workload=self.workload.name,
+            block_size=block_size,
+            num_blocks=pool,
+            **{name: result[name] for name in _CHECKED_FIELDS},
+        )
+        self.write(checked)
+        self._explained(checked, result.get("explained", ()))
 
     def _explained(self, checked: Checked, explanations: Sequence[dict[str, Any]]) -> None:
         """Limits of each hit in a checked pass, of targets that report them."""

@@ -163,6 +163,19 @@ def test_a_target_that_dies_is_left_out_of_that_case(moment: str, where: str) ->
 
 
 @pytest.mark.usefixtures("toys")
+def test_a_target_without_blocks_has_no_checked_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = replace(FakeRunner("any").profile, unsupported={"blocks": "they belong to another"})
+    monkeypatch.setattr(FakeRunner, "profile", profile)
+    options = replace(QUICK, cases=("no_eviction",), checked_tokens=1000)
+    events = events_of(FakeRunner("without"), options=options)
+    assert only(BenchSummary, events)
+    assert not only(TargetFailed, events)
+    (skipped,) = [each for each in only(Skipped, events) if "checked" in each.part]
+    assert skipped.part == "checked pass of without at block size 16"
+    assert skipped.reason == "they belong to another"
+
+
+@pytest.mark.usefixtures("toys")
 def test_repetitions_before_a_death_are_in_the_report() -> None:
     class Dying(FakeRunner):
         def run_job(self, job: str, arguments: dict[str, Any], *, timeout: float) -> dict[str, Any]:
