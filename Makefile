@@ -40,7 +40,7 @@ bench: $(VENV)/.core engines  ## cache managers side by side
 bench-all: RUN ?= runs/bench-all-$(shell date +%Y%m%d-%H%M%S)
 bench-all: TARGETS := $(or $(TARGETS),reference $(shell ls harness/locks | \
   sed -n 's/-\([0-9][0-9.]*\)\.txt$$/==\1/p' | sort -V | awk -F== '{last[$$1]=$$0} END {for (e in last) print last[e]}'))
-bench-all: $(VENV)/.core  ## every engine, every case, shared stores, an hour of steps; one report, 20 minutes
+bench-all: $(VENV)/.core  ## every engine, every case, shared stores, an hour of steps; one report, 25 minutes
 	@for target in $(filter-out reference,$(TARGETS)); do \
 	  $(BIN)/kvproof targets install $$target || echo "$$target: left out"; done
 	OMP_NUM_THREADS=1 $(BIN)/kvproof bench --targets "$(TARGETS)" --skip-absent --output $(RUN) \

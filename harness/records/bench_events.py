@@ -122,6 +122,11 @@ class SchedulerPoint(Event, tag="scheduler_point", frozen=True, kw_only=True):
     """Of the control plane in a step of both, one after the other."""
     p50_us: float
     """Of one step: arrivals, decisions, results."""
+    p50_low_us: float | None = None
+    """The least median step of all turns; the figures are those of the turn in the middle."""
+    p50_high_us: float | None = None
+    repetitions: int = 1
+    """Turns."""
     p99_us: float
     p9999_us: float | None = None
     """None: too few steps."""

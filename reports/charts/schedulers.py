@@ -13,6 +13,7 @@ HEADS = (
     "requests, prompt", "target", "share of step time", "a step, p50", "p99", "p99.99", "longest",
     "last tenth over first", "a waiting request", "steps", "simulated", "longest call",
     "p99.99 without the collector", "longest pause of the collector", "its share", "cut short",
+    "p50 of all turns", "turns",
 )  # fmt: skip
 NARROW = (0, 1, 2, 3, 4, 6, 8)
 """Columns that a terminal has room for."""
@@ -42,7 +43,15 @@ def row(found: SchedulerPoint) -> tuple[str, ...]:
         _or_not(found.collector_us, microseconds),
         _or_not(found.collector_share, percent),
         found.cut,
+        _spread(found),
+        str(found.repetitions),
     )
+
+
+def _spread(found: SchedulerPoint) -> str:
+    if found.p50_low_us is None or found.p50_high_us is None:
+        return ""
+    return f"{microseconds(found.p50_low_us)} to {microseconds(found.p50_high_us)}"
 
 
 def _or_not(value: float | None, shown: Callable[[float], str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from msgspec.structs import replace
@@ -64,6 +64,27 @@ def test_a_cell_runs_in_a_process_and_others_are_skipped_or_lost() -> None:
     assert all(0 < e.p50_us <= e.p99_us <= e.longest_us for e in points)
     assert all(0 < (e.longest_call_us or 0) < e.longest_us and not e.cut for e in points)
     assert all(e.p9999_us is None and e.bytes_per_waiting > 64 * 8 for e in points)
+
+
+def test_the_turn_in_the_middle_is_kept() -> None:
+    class Turns(Here):
+        steps: ClassVar = iter([(30.0, 7), (10.0, 8), (20.0, 9), (5.0, 10)])
+
+        def run_job(self, job: str, arguments: dict[str, Any], *, timeout: float) -> dict[str, Any]:
+            p50, finished = next(self.steps)
+            answer = super().run_job(job, arguments, timeout=timeout)
+            return {**answer, "p50_us": p50, "finished": finished}
+
+    events: list[AnyEvent] = []
+    measure_schedulers(
+        [Turns("reference", REFERENCE)], write=events.append, progress=len, lost=lambda *_: None,
+        cells=(CELL, CELL._replace(requests=2, seconds=0.5)),
+    )  # fmt: skip
+    one, hour = [e for e in events if isinstance(e, SchedulerPoint)]
+    assert (one.p50_us, one.finished, one.repetitions) == (20.0, 9, 3)
+    assert (one.p50_low_us, one.p50_high_us) == (10.0, 30.0)
+    assert schedulers.row(one)[-2:] == ("10.0 µs to 30.0 µs", "3")
+    assert (hour.p50_us, hour.p50_high_us, hour.repetitions) == (5.0, 5.0, 1)
 
 
 def test_requests_share_prefixes_and_the_pool_evicts() -> None:
