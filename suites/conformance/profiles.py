@@ -214,6 +214,7 @@ FULL = (
         (
             scenarios.continue_inside,
             scenarios.continue_inside,
+            scenarios.change_an_early_span,
             scenarios.generate,
             scenarios.repeat,
         ),

@@ -174,6 +174,12 @@ class Prompts:
         tokens = self.tokens(self._draw(integers(2, 4)) * self._unit + 1)
         return Request(self.name(), tokens, spans=self._run_of_spans(len(tokens)))
 
+    def early_spans(self) -> Request:
+        """Draw a prompt of two blocks with two spans in the first; units have two tokens."""
+        spans = tuple(Span("image", place, 1, SHORT_CONTENTS[0]) for place in (0, 1))
+        length = self._unit + self._draw(integers(1, self._unit))
+        return Request(self.name(), self.tokens(length), spans=spans)
+
     def spans_in_last_block(self) -> Request:
         """Draw a prompt that ends in a block with two spans and room; units have three tokens."""
         before = self._draw(integers(0, 2)) * self._unit

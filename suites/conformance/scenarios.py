@@ -313,6 +313,17 @@ def continue_inside(driver: Driver) -> None:
         driver.serve(Request(driver.prompts.name(), request.tokens + rest))
 
 
+def change_an_early_span(driver: Driver) -> None:
+    """Go on behind a prompt with two spans in its first block, with another last or first one."""
+    if not driver.profile.spans:
+        return
+    request = driver.prompts.early_spans()
+    driver.serve(request)
+    for index in (-1, 0):
+        other = driver.prompts.other_span(request, index)
+        driver.serve_again(replace(other, tokens=other.tokens + driver.prompts.tokens(1)))
+
+
 ALL: tuple[Scenario, ...] = (
     repeat,
     resume,

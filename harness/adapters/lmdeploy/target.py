@@ -127,11 +127,17 @@ class LmdeployTarget:
         self._last_step += 1
         self._steps[self._last_step] = _Step(name, native, stop)
         blocks, tables = self._tables(native)
-        self._private.setdefault(name, set()).update(self._view.copies(blocks[0], path(native)))
+        self._private[name] = self._private_blocks(name, native, blocks[0])
         if hit % self._size:
             self._inside.add(name)
         moves = self._states.moves(native, start, stop, self._prompts[name])
         return Scheduled(self._last_step, hit, start, stop, blocks, tables, *moves)
+
+    def _private_blocks(self, name: str, native: Any, table: Table) -> set[int]:
+        """Blocks without a place in the trie; a step may give some up for equal blocks of it."""
+        private = self._private.get(name, set())
+        self._view.ended(private.difference(table))
+        return private.intersection(table) | self._view.copies(table, path(native))
 
     def _tables(self, native: Any) -> tuple[tuple[Table, ...], tuple[Table, ...]]:
         rows = self._states.rows(native)

@@ -192,6 +192,23 @@ def test_spans_are_told_apart_and_never_split(
     assert grown.stop == (20 if minor(handle) > 14 else 40)
 
 
+def test_a_copy_that_gives_way_while_its_request_runs_is_dropped(
+    handle: Handle, create: Callable[..., Target]
+) -> None:
+    """Room for a decoded block is made of the trie's own block that a private one stands for."""
+    since(handle, 16, "a hit that is cut back is recomputed into blocks of the trie")
+    target = create(6)
+    span = Span("image", 1, 8, "7f3c")
+    serve(target, prompt("a", 17, spans=(span,)))
+    first = admit(target, prompt("b", 11, spans=(span,)))
+    grown = extend(target, "b", 1, 2, 3, 4)
+    (copy, *_), (shared, *_) = *first.blocks, *grown.blocks
+    seen = target.inspect()
+    assert copy != shared
+    assert seen.usage == Usage(total=5, free=1, held=4, cached=0)
+    assert copy in (seen.dropped or ((),))[0]
+
+
 def test_an_image_is_taken_for_another_one_before_spans_count(
     handle: Handle, create: Callable[..., Target]
 ) -> None:
