@@ -7,7 +7,7 @@ and positions count tokens, slots count tokens inside a pool: block id * block s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -209,6 +209,8 @@ class WholeEngine(Protocol):
 
     device: Any
     """The ShadowDevice under it."""
+    takes_ends: Collection[str]
+    """Its functions that handle reports of copies that have ended."""
 
     def submit(self, request: EngineRequest) -> None:
         """Add a request. Raises Refused."""

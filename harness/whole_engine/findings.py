@@ -59,6 +59,10 @@ class Findings:
             self.saw("the end of a copy is reported twice")
             self.repeated = self.tick
 
+    def just_repeated(self) -> bool:
+        """Tell whether an end was repeated in this step or, asynchronous, in the one before."""
+        return self.repeated >= 0 and self.tick - self.repeated <= 1
+
     def check(
         self,
         prop: str,

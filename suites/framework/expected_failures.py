@@ -41,6 +41,8 @@ class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Op log that shows it, below `suites`; empty: `history.json` of the finding."""
     goes_on: bool = True
     """A history goes on after it; False: the target cannot be followed any further."""
+    needs: str = ""
+    """Capability of the target without which nothing shows it; empty: none."""
     rate: float | None = None
     """Histories that show it, of 1,000 operations of its suite at level full; None: too rare."""
 
@@ -64,12 +66,18 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(
-    engine: str, version: str, *, names: Collection[str], folder: Path = FOLDER
+    engine: str,
+    version: str,
+    *,
+    names: Collection[str],
+    folder: Path = FOLDER,
+    unsupported: Collection[str] = (),
 ) -> list[Expected]:
     """Return the entries of `<folder>/<engine>-<version>.toml`; no file, no entries.
 
-    `names` are those of all properties. Raises UsageError for an unreadable file, an unknown
-    property or mechanism, or a second entry for both.
+    `names` are those of all properties; entries that need what is `unsupported` are left out.
+    Raises UsageError for an unreadable file, an unknown property or mechanism, or a second entry
+    for both.
     """
     path = folder / f"{engine}-{version}.toml"
     if not path.exists():
@@ -92,7 +100,7 @@ def load(
                 "keep one of them",
             )
         found[key] = entry
-    return list(found.values())
+    return [each for each in found.values() if each.needs not in unsupported]
 
 
 def _check(path: Path, name: str, names: Collection[str], kind: str, hint: str) -> None:

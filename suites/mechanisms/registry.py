@@ -15,6 +15,7 @@ from kvproof.suites.mechanisms import (
     vllm,
     vllm_earlier,
     vllm_engine,
+    vllm_engine_stores,
 )
 from kvproof.suites.mechanisms.failed import Adopt, Predicate
 
@@ -24,7 +25,7 @@ _MODULES: dict[str, tuple[ModuleType, ...]] = {
     "sglang": (sglang, sglang_earlier),
     "transformers": (transformers,),
     "vllm": (vllm, vllm_earlier),
-    "vllm-engine": (vllm_engine,),
+    "vllm-engine": (vllm_engine, vllm_engine_stores),
 }
 
 

@@ -54,7 +54,12 @@ def replay(
 def known_failures(handle: Handle) -> tuple[Known, ...]:
     """Return the known failures of a target. Raises UsageError, TargetDied."""
     profile = handle.profile
-    entries = expected_failures.load(profile.engine, profile.version, names=property_names())
+    entries = expected_failures.load(
+        profile.engine,
+        profile.version,
+        names=property_names(),
+        unsupported=profile.unsupported,
+    )
     return expected_failures.known(profile.engine, entries)
 
 

@@ -139,7 +139,9 @@ class SuiteRun:
         """Start the target, report it, and read the expected failures."""
         handle, profile = self._handle, self._handle.profile
         names = levels.property_names()
-        self._expected = expected_failures.load(profile.engine, profile.version, names=names)
+        self._expected = expected_failures.load(
+            profile.engine, profile.version, names=names, unsupported=profile.unsupported
+        )
         known = expected_failures.known(profile.engine, self._expected)
         self.suites = tuple(suite.knowing(known) for suite in self.suites)
         self._write(

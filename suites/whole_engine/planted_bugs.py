@@ -161,7 +161,12 @@ def hunt(
 def known_failures(handle: Handle, *, version: str = "") -> tuple[Known, ...]:
     """Return the known failures of the engine, or of another release of it."""
     profile, names = handle.profile, [prop.name for prop in SUITE.properties]
-    entries = expected_failures.load(profile.engine, version or profile.version, names=names)
+    entries = expected_failures.load(
+        profile.engine,
+        version or profile.version,
+        names=names,
+        unsupported=profile.unsupported,
+    )
     return expected_failures.known(profile.engine, entries)
 
 

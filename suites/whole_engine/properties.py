@@ -54,7 +54,7 @@ blocks_are_held_until_they_are_read | D3 | HANDED COPIED
     while another engine may read a request's blocks, until it has or their lease has ended, the
     engine that computed them holds them
 a_copy_that_ends_twice_changes_nothing | D3 | TWICE
-    an engine that a copy's end is reported to a second time runs on
+    the engine's handling of ended copies does not raise where an end is reported a second time
 namespaces_share_no_slot | W1 | SPACES | by shadow memory
     no request reads tokens computed under another salt, adapter or adapter version
 unlike_media_share_no_slot | W1 | PICTURES | by shadow memory

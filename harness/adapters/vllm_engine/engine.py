@@ -168,6 +168,8 @@ class VllmEngine:
         return {block for group in self._owned(request) for block in group}
 
     lease = float(LEASE_S)
+    takes_ends = ("_update_from_kv_xfer_finished", "_get_new_notifs")
+    """See WholeEngine: of the scheduler, and of Nixl's workers."""
 
     @staticmethod
     def ask_for_handover() -> dict[str, Any]:

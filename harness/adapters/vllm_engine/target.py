@@ -16,6 +16,7 @@ moves no pages on a CPU, so its copying kernel is ours, too.
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
 
 from kvproof.harness.adapters.drift import refuse
 from kvproof.harness.adapters.refusals import WithoutBlocks
@@ -42,8 +43,14 @@ def profile() -> Profile:
         block_sizes=(16,),
         blocks=False,
         component_suites={"engine": "kvproof.harness.adapters.vllm_engine.jobs:engine"},
-        unsupported={"blocks": _NO_BLOCKS},
+        unsupported={"blocks": _NO_BLOCKS, **_absent()},
     )
+
+
+def _absent() -> dict[str, str]:
+    from kvproof.harness.adapters.vllm_engine.stores.lmcache import MISSING
+
+    return {} if find_spec("lmcache") else {"lmcache": MISSING}
 
 
 def _version() -> str:

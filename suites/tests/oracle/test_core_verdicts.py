@@ -337,6 +337,16 @@ def test_entries_are_read_by_engine_and_version(tmp_path):
     assert expected_failures.load("vllm", "2", folder=tmp_path, names=property_names()) == []
 
 
+@pytest.mark.parametrize(("unsupported", "left"), [((), 1), (("blocks",), 1), (("lmcache",), 0)])
+def test_an_entry_needs_what_shows_it(tmp_path, unsupported, left):
+    entry = ENTRY.format("usage_adds_up") + 'needs = "lmcache"\n'
+    (tmp_path / "vllm-1.toml").write_text(entry)
+    found = expected_failures.load(
+        "vllm", "1", folder=tmp_path, names=property_names(), unsupported=unsupported
+    )
+    assert len(found) == left
+
+
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [

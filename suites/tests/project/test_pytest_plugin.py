@@ -217,7 +217,7 @@ def test_a_broken_list_of_expected_failures_is_named_without_a_traceback(
         from pathlib import Path
         from kvproof.suites.framework import expected_failures
         load = expected_failures.load
-        expected_failures.load = lambda *_, names: load(
+        expected_failures.load = lambda *_, names, **_more: load(
             "reference", "9", names=names, folder=Path.cwd()
         )
         """

@@ -93,3 +93,33 @@ def test_an_error_of_the_harness_behind_a_violation_follows_from_it(wrong):
     else:
         with pytest.raises(IndexError):
             made.apply("step", {})
+
+
+@pytest.mark.parametrize(
+    ("handler", "repeated_in", "expected"),
+    [
+        ("take_ends", 3, "a_copy_that_ends_twice_changes_nothing"),
+        ("take_ends", 2, "a_copy_that_ends_twice_changes_nothing"),
+        ("take_ends", 1, "the_engine_keeps_running"),
+        ("take_ends", None, "the_engine_keeps_running"),
+        ("schedule", 3, "the_engine_keeps_running"),
+    ],
+)
+def test_only_the_handling_of_a_repeated_end_is_charged_to_it(handler, repeated_in, expected):
+    made = driver(EngineConfig(blocks=8, block_size=4))
+
+    def take_ends():
+        raise KeyError(3)
+
+    def schedule():
+        raise KeyError(3)
+
+    def step():
+        made.findings.repeats(happened=made.clock.tick == repeated_in)
+        if made.clock.tick == 3:
+            {"take_ends": take_ends, "schedule": schedule}[handler]()
+        return []
+
+    made.engine.step, made.engine.idle = step, lambda: False
+    made.apply("step", {"count": 3})
+    assert made.findings.wrong.property == expected

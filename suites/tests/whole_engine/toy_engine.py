@@ -56,6 +56,8 @@ class Running:
 
 
 class ToyEngine:
+    takes_ends = ("take_ends",)
+
     def __init__(self, config: EngineConfig, findings: Findings, fault: str) -> None:
         self.config, self.fault, self.size = config, fault, config.block_size
         pools = [

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from kvproof.harness.adapters.vllm_engine.stores.noted import note_filled
 from kvproof.harness.whole_engine.contract import Refused
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import IllegalAccess
@@ -68,3 +69,4 @@ class OnStream:
         if source.shape != place:
             raise IllegalAccess(f"a copy of {list(source.shape)} into {list(place)}")
         self._of.launch((), [lambda: self._cache.__setitem__(at, source)])
+        note_filled(self._of, at[0])

@@ -18,10 +18,12 @@ from typing import Any
 
 import torch
 
+from kvproof.harness.adapters.vllm_engine.stores.noted import note_filled
 from kvproof.harness.whole_engine.contract import Refused
 from kvproof.harness.whole_engine.device import ShadowDevice
 
 _LOCK = Path(__file__).parents[3] / "locks" / "more" / "lmcache-0.5.6.txt"
+MISSING = "LMCache is not installed beside vLLM"
 CHUNK = 16
 """Tokens of an object, as many as a block has."""
 _GIGABYTES = 0.0001
@@ -40,9 +42,7 @@ class LMCacheStore:
     def __init__(self, running: Any) -> None:
         """Raise Refused where the engine's environment has no LMCache."""
         if find_spec("lmcache") is None:
-            raise Refused(
-                f"LMCache is not there: {sys.executable} -m pip install --no-deps -r {_LOCK}"
-            )
+            raise Refused(f"{MISSING}: {sys.executable} -m pip install --no-deps -r {_LOCK}")
         _Running.now = running
         os.environ |= {"LMCACHE_LOG_LEVEL": "CRITICAL", "LMCACHE_DISABLE_BANNER": "1"}
         os.environ["LMCACHE_TRACK_USAGE"] = "false"
@@ -184,6 +184,8 @@ class _Ops:
         caches = {each.data_ptr(): each for each in _Running.now.worker.caches.values()}
         kind = "loaded from" if loads else "stored in"
         _Running.now.findings.saw(f"blocks are {kind} another tier", len(at))
+        if loads:
+            note_filled(_Running.now.worker.device_of, place[0])
         for layer, pointer in enumerate(map(int, pointers)):
             cache = caches[pointer]
             heads, both = cache.shape[1::2]
