@@ -57,12 +57,12 @@ _TABLES = re.compile(
 
 
 def lmcache_table_grows_twice(found: Failed) -> bool:
-    """From some place on, the worker's table has the blocks of each step twice."""
+    """Behind its first blocks the worker's table has those of each step twice."""
     tables = _TABLES.match(found.violation.sentence)
     if tables is None or not _behind(found, "lmcache"):
         return False
     table, held = ([int(each) for each in numbers.split(", ")] for numbers in tables.groups())
-    places = range(len(table))
+    places = range(1, len(table))
     return any(table[:at] == held[:at] and _twice(table[at:], held[at:]) for at in places)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections.abc import Collection
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -168,8 +169,7 @@ class VllmEngine:
         return {block for group in self._owned(request) for block in group}
 
     lease = float(LEASE_S)
-    takes_ends = ("_update_from_kv_xfer_finished", "_get_new_notifs")
-    """See WholeEngine: of the scheduler, and of Nixl's workers."""
+    takes_ends: Collection[str] = ("_update_from_kv_xfer_finished", "_get_new_notifs")
 
     @staticmethod
     def ask_for_handover() -> dict[str, Any]:

@@ -62,6 +62,7 @@ def test_a_block_that_a_store_filled(block: int, written: int, *, expected: bool
         ([12, 15, 5, 5, 2, 2], [12, 15, 5, 2, 10, 9], True),
         ([1, 2, 3, 2, 3], [1, 2, 3, 4, 5], True),
         ([1, 2, 2, 4], [1, 2, 3, 4], False),
+        ([9, 10, 11, 9], [9, 10, 11, 12], False),
         ([2, 1], [1, 2], False),
         ([1, 2, 4], [1, 2, 3], False),
     ],
