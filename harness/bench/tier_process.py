@@ -70,7 +70,8 @@ class _Engine:
         self._turn = 0
         self._pages: Pages
         self._shared: NDArray[np.uint8]
-        """As much memory as the objects take, of the kind that processes can share."""
+        """As much memory as the objects take, of the kind that processes can share; only beside a
+        store that copies each byte once."""
 
     def register(self, size: int, objects: int) -> dict[str, Any]:
         """Make pages of random bytes."""
@@ -79,8 +80,10 @@ class _Engine:
         source = source.reshape(objects, size)
         tokens = rng.integers(1 << 30, size=objects * TOKENS).tolist()
         self._pages = Pages(source, np.zeros_like(source), tuple(tokens))
-        self._shared = np.frombuffer(mmap.mmap(-1, source.nbytes), np.uint8).reshape(source.shape)
-        self._shared[:] = 0
+        if self.copies["store"] == 1:
+            shared = np.frombuffer(mmap.mmap(-1, source.nbytes), np.uint8)
+            self._shared = shared.reshape(source.shape)
+            self._shared[:] = 0
         self._client.register(self._pages)
         return {}
 

@@ -29,8 +29,9 @@ _SPARE = 1.5
 """Memory of the store over the objects of all engines."""
 BATCH = 1 << 25
 """Bytes of each engine in one call, or one object."""
-_COPIES_HELD = 4
-"""Of each object: two with its engine, one in memory for plain copies, one in the store."""
+_COPIES_HELD = 3
+"""Of each object: two with its engine, one in the store; one more for plain copies to and from
+shared memory, if the store is there."""
 _RESERVE = 2 << 30
 _COPY = "memcpy"
 _SHARED_COPY = {"store": "copy_in", "retrieve": "copy_out"}
@@ -141,7 +142,8 @@ class _Tiers:
         """A first turn, which touches all memory and checks all bytes, does not count."""
         if all(self._is_done(side.name, cell) for side in self.running):
             return
-        needed = _COPIES_HELD * len(self.running) * cell.clients * cell.objects * cell.size
+        copies = sum(_COPIES_HELD + (side.copies["store"] == 1) for side in self.running)
+        needed = copies * cell.clients * cell.objects * cell.size
         if self._held + _available() < needed + _RESERVE:
             words = f"it takes {needed / 1e9:.1f} GB beside {_RESERVE / 1e9:.1f} GB for the rest"
             why = f"{words}; {_available() / 1e9:.1f} GB are available"
@@ -174,7 +176,7 @@ class _Tiers:
             self._ask(side, "stop")
 
     def _keep(self, target: str, cell: _Cell, turn: int, answer: dict[str, Any]) -> None:
-        for operation in OPERATIONS:
+        for operation in filter(answer.__contains__, OPERATIONS):
             sample = TierSample(
                 target=target,
                 operation=operation,

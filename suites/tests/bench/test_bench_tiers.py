@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,6 +104,15 @@ def _its_copy_is_paired(samples: Sequence[TierSample], found: Sequence[TierSumma
         copy = {"store": "copy_in", "retrieve": "copy_out"}[name]
         of_turn = [seconds[copy, count, i] / seconds[name, count, i] for i in range(2)]
         assert min(of_turn) <= ratio <= max(of_turn)
+
+
+def test_shared_memory_is_the_yardstick_of_stores_that_lie_there() -> None:
+    through_a_socket = SimpleNamespace(copies={"store": 3, "retrieve": 5})
+    in_memory = SimpleNamespace(copies={"store": 1, "retrieve": 1})
+    operations = tier_job._Tier.operations.fget
+    assert operations is not None
+    assert operations(through_a_socket) == ["memcpy", "store", "lookup", "retrieve"]
+    assert operations(in_memory) == list(tier_job.OPERATIONS)
 
 
 def test_a_cell_without_room_in_memory_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
