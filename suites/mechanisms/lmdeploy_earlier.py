@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvproof.harness.contract import operations as ops
+from kvproof.harness.contract.target import Inspection, Refused
 from kvproof.harness.oracle.state import RequestState
 from kvproof.suites.mechanisms.failed import Failed
 
@@ -29,5 +30,20 @@ def chunked_turns_give_blocks_up(found: Failed) -> bool:
 
 def hits_before_chunks_are_given_up(found: Failed) -> bool:
     """A hit is given up where what is left still needs chunks."""
-    operation = found.state.history[-1][0]
+    operation, answer = found.state.history[-1]
+    if isinstance(answer, Refused):  # it needs more room than what is left of it
+        return isinstance(operation, ops.Admit) and operation.compute is not None
     return isinstance(operation, ops.Admit) and not found.fact("hit", int)
+
+
+def waiting_counts_as_query(found: Failed) -> bool:
+    """A request, or a turn, that waits counts in the statistics whenever it is matched."""
+    operation, answer = found.state.history[-1]
+    before, after = found.fact("before", Inspection), found.fact("found", Inspection)
+    return (
+        isinstance(operation, (ops.Admit, ops.Extend))
+        and isinstance(answer, Refused)
+        and before.usage == after.usage
+        and before.holders == after.holders
+        and before.dropped == after.dropped
+    )

@@ -18,6 +18,16 @@ def chunks_make_room_for_states(found: Failed) -> bool:
     )
 
 
+def a_state_that_is_there_makes_room(found: Failed) -> bool:
+    """A step whose state is cached takes a slot for it, evicts for that, and gives it back."""
+    operation = found.state.history[-1][0]
+    return (
+        isinstance(operation, ops.Complete)
+        and found.fact("dropped", int) == 1
+        and found.fact("free_rows", int) == 1
+    )
+
+
 def unstored_chunks_begin_again(found: Failed) -> bool:
     """A chunk of a request that may not store does not count as done."""
     live, answer = found.fact("live", RequestState), found.fact("answer", Scheduled)

@@ -21,13 +21,25 @@ from kvproof.suites.mechanisms.failed import Failed
 def waiting_counts_as_hit(found: Failed) -> bool:
     """Matching counts in the statistics: a request that waits is counted whenever it is tried."""
     operation, answer = found.state.history[-1]
+    if not (isinstance(operation, ops.Admit) and isinstance(answer, Refused)):
+        return False
+    if found.has("counted"):
+        counted, total = found.fact("counted", tuple), found.fact("total", list)
+        first = 2 if operation.request.resumed else 0
+        more = [had - wanted for had, wanted in zip(counted, total, strict=True)]
+        queries, hits = more[first : first + 2]
+        return 0 <= hits < queries == len(operation.request.tokens) == sum(more) - hits
     before, after = found.fact("before", Inspection), found.fact("found", Inspection)
-    return (
-        isinstance(operation, ops.Admit)
-        and isinstance(answer, Refused)
-        and before.usage == after.usage
-        and before.holders == after.holders
-    )
+    return before.usage == after.usage and before.holders == after.holders
+
+
+def _count_as_the_engine(found: Failed) -> None:
+    if found.has("counted"):
+        found.fact("total", list)[:] = found.fact("counted", tuple)
+
+
+ADOPT = {"waiting_counts_as_hit": _count_as_the_engine}
+"""What a history does after a known failure before it goes on."""
 
 
 def resumed_hits_count_as_hits(found: Failed) -> bool:
@@ -49,6 +61,8 @@ def namespaces_share_names(found: Failed) -> bool:
         writer = found.fact("mismatch", Mismatch).writer
         own = found.fact("live", RequestState).request.namespace
         return writer is not None and _alike(writer.request.namespace, own)
+    if found.has("kept"):
+        return found.fact("kept", int) < found.fact("least", int) and _twins(found.state)
     request, hit = _hit(found)
     return any(
         _alike(other.namespace, request.namespace) and other.tokens[:hit] == request.tokens[:hit]
@@ -81,7 +95,8 @@ def decoded_blocks_lose_images(found: Failed) -> bool:
 
 def draft_groups_give_up_more(found: Failed) -> bool:
     """Beside a draft model a hit loses more than one unit."""
-    return found.state.layout.drafts and found.fact("hit", int) < found.fact("expected", int)
+    hit = found.fact("hit" if found.has("hit") else "found", int)
+    return found.state.layout.drafts and hit < found.fact("expected", int)
 
 
 def states_lengthen_draft_hits(found: Failed) -> bool:
@@ -123,6 +138,16 @@ def _requests(state: OracleState) -> Iterator[Request]:
     for operation, _ in state.history:
         if isinstance(operation, ops.Admit):
             yield operation.request
+
+
+def _twins(state: OracleState) -> bool:
+    """Whether two namespaces of the history have one name and begin with equal tokens."""
+    requests = list(_requests(state))
+    return any(
+        _alike(one.namespace, other.namespace) and one.tokens[:1] == other.tokens[:1]
+        for one in requests
+        for other in requests
+    )
 
 
 def _alike(one: Namespace, other: Namespace) -> bool:

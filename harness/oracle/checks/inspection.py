@@ -301,6 +301,7 @@ class InspectionChecks:
                 f"statistics say (queries, hits, resumed queries, resumed hits) {found_counts}, "
                 f"admissions add up to {expected}",
                 assertion=f"target.inspect().statistics == HitStatistics{expected}",
+                facts={"counted": found_counts, "total": total},
             )
 
     # --- the index ---
