@@ -9,23 +9,15 @@ from kvproof.suites.mechanisms.failed import Failed
 
 
 def chunks_make_room_for_states(found: Failed) -> bool:
-    """Each chunk of a prompt makes room for three slots of states, which its request has."""
+    """A prompt makes room for three slots of states, of which its request has one or all.
+
+    It has all after its first chunk, and one after a hit, which took it for the copy.
+    """
     operation, answer = found.state.history[-1]
-    return (
-        isinstance(operation, ops.Extend)
-        and isinstance(answer, Scheduled)
-        and bool(found.state.layout.states)
-    )
-
-
-def a_state_that_is_there_makes_room(found: Failed) -> bool:
-    """A step whose state is cached takes a slot for it, evicts for that, and gives it back."""
-    operation = found.state.history[-1][0]
-    return (
-        isinstance(operation, ops.Complete)
-        and found.fact("dropped", int) == 1
-        and found.fact("free_rows", int) == 1
-    )
+    if not isinstance(answer, Scheduled) or not found.state.layout.states:
+        return False
+    copied = isinstance(operation, ops.Admit) and answer.hit > 0
+    return isinstance(operation, ops.Extend) or (copied and found.fact("dropped", int) == 1)
 
 
 def unstored_chunks_begin_again(found: Failed) -> bool:
