@@ -32,7 +32,8 @@ def hits_before_chunks_are_given_up(found: Failed) -> bool:
     """A hit is given up where what is left still needs chunks."""
     operation, answer = found.state.history[-1]
     if isinstance(answer, Refused):  # it needs more room than what is left of it
-        return isinstance(operation, ops.Admit) and operation.compute is not None
+        chunked = isinstance(operation, ops.Admit) and operation.compute is not None
+        return chunked and answer.needed > found.fact("needed", int)
     return isinstance(operation, ops.Admit) and not found.fact("hit", int)
 
 

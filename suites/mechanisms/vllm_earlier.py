@@ -94,7 +94,10 @@ def decoded_blocks_lose_images(found: Failed) -> bool:
 
 
 def draft_groups_give_up_more(found: Failed) -> bool:
-    """Beside a draft model a hit loses more than one unit."""
+    """Beside a draft model a hit loses more than one unit, a refused request all that it hits."""
+    answer = found.state.history[-1][1]
+    if isinstance(answer, Refused):
+        return found.state.layout.drafts and answer.needed > found.fact("needed", int)
     hit = found.fact("hit" if found.has("hit") else "found", int)
     return found.state.layout.drafts and hit < found.fact("expected", int)
 
