@@ -24,7 +24,8 @@ def waiting_counts_as_hit(found: Failed) -> bool:
     if not (isinstance(operation, ops.Admit) and isinstance(answer, Refused)):
         return False
     if found.has("counted"):
-        counted, total = found.fact("counted", tuple), found.fact("total", list)
+        counted: tuple[int, ...] = found.fact("counted", tuple)
+        total: list[int] = found.fact("total", list)
         first = 2 if operation.request.resumed else 0
         more = [had - wanted for had, wanted in zip(counted, total, strict=True)]
         queries, hits = more[first : first + 2]
