@@ -226,7 +226,7 @@ class Attention:
         at = int(np.argmax(found != expected))
         pool = self._memory.pools[group]
         block = self._block(work, group, int(positions[at]))
-        why = self._causes(work, int(found[at]), block, epoch, launch)
+        why = self._causes(work, layer, int(found[at]), block, epoch, launch)
         # only rejected drafts make the device read so far back: the host freed by what it scheduled
         early = positions[at] < first_read(pool.kind, work.row.start)
 
@@ -267,7 +267,7 @@ class Attention:
         holds = ""
         if wrong[page].any():
             first = int(page[np.argmax(wrong[page])])
-            holds = self._causes(work, int(found[first]), block, epoch, launch).sentence
+            holds = self._causes(work, layer, int(found[first]), block, epoch, launch).sentence
             holds = f"position {positions[first]}: {holds}"
         return {
             "launch": launch,
@@ -299,7 +299,7 @@ class Attention:
                 if right:
                     self._findings.check(STATES, right, str)
                     continue
-                why = self._causes(work, found, block, epoch, launch)
+                why = self._causes(work, layer, found, block, epoch, launch)
                 sentence = (
                     f"{work.row.request} goes on from the state of {work.start} tokens in block "
                     f"{block} of group {group}: it is one of {length} tokens, {why.sentence}"
@@ -326,10 +326,13 @@ class Attention:
             )  # fmt: skip
         return wrong
 
-    def _causes(self, work: Work, found: int, block: int, epoch: int, launch: int) -> Cause:
+    def _causes(
+        self, work: Work, layer: Layer, found: int, block: int, epoch: int, launch: int
+    ) -> Cause:
         return cause(
-            found, work, self._memory, self.requests, block=block, launch=launch, epoch=epoch
-        )
+            found, work, self._memory, self.requests,
+            layer=layer, block=block, launch=launch, epoch=epoch,
+        )  # fmt: skip
 
 
 class WrongRead(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvproof.harness.whole_engine.contract import EngineRequest
 from kvproof.harness.whole_engine.losses import LOST, SPOILED
-from kvproof.harness.whole_engine.memory import ShadowMemory, epoch_key
+from kvproof.harness.whole_engine.memory import Layer, ShadowMemory, epoch_key
 from kvproof.harness.whole_engine.states import DeviceRequest, Work
 
 READS = "every_slot_read_holds_the_requests_own_content"
@@ -39,12 +39,15 @@ def cause(
     memory: ShadowMemory,
     requests: Mapping[str, DeviceRequest],
     *,
+    layer: Layer,
     block: int,
     launch: int,
     epoch: int,
 ) -> Cause:
     """Return why a slot of a row holds a fingerprint that is not its own."""
-    why = _cause(found, work, memory, requests, block=block, launch=launch, epoch=epoch)
+    why = _cause(
+        found, work, memory, requests, layer=layer, block=block, launch=launch, epoch=epoch
+    )
     if block and memory.received[block] and why.property in (READS, DRAFTS):
         return Cause(RECEIVED, f"the block came from another engine; {why.sentence}")
     return why
@@ -56,6 +59,7 @@ def _cause(
     memory: ShadowMemory,
     requests: Mapping[str, DeviceRequest],
     *,
+    layer: Layer,
     block: int,
     launch: int,
     epoch: int,
@@ -73,6 +77,9 @@ def _cause(
     now = epoch_key(epoch)
     if any(_holds(found ^ now ^ epoch_key(other), requests) for other in range(_EPOCHS)):
         return Cause(EPOCHS, "it was computed with other weights")
+    for other in (each for pool in memory.pools for each in pool.layers):
+        if other.salt != layer.salt and _holds(found ^ layer.salt ^ other.salt, requests):
+            return Cause(READS, f"it is content of {other.content or other.name}")
     if memory.written[block] > launch:
         return Cause(REUSED, f"launch {memory.written[block]} wrote it before launch {launch} ran")
     return Cause(DRAFTS, "what was computed there was a draft, or follows one")

@@ -57,6 +57,10 @@ class EngineConfig:
     groups: tuple[GroupKind, ...] = (GroupKind(layers=2),)
     heads: int = 1
     """Of keys and values, in each layer."""
+    tensor_parallel: int = 1
+    """Workers that share the heads of a layer; those beyond the heads hold copies of them."""
+    layout: str = ""
+    """Of caches: `HND`, `NHD`; empty: as the engine chooses."""
     asynchronous: bool = False
     """The next step is scheduled before the last one's answer is known."""
     policy: str = "fcfs"

@@ -82,6 +82,8 @@ class ShadowDevice:
         """Start with nothing under way."""
         self.transfers = Transfers(self.seed)
         self.losses = Losses(self.memory.pools[0].block_size)
+        self._parts: dict[int, tuple[str, int]] = {}
+        """Block -> the transfer in parts that wrote it last, and the launches until then."""
         self._attention = Attention(self.memory, self.findings, self.requests)
         self._unjudged = Attention(self.memory, Findings(), self.requests)
 
@@ -158,8 +160,13 @@ class ShadowDevice:
         ordered: bool = True,
         reads: Sequence[int] = (),
         writes: Sequence[int] = (),
+        part_of: str = "",
+        late: int = 0,
     ) -> Transfer:
-        """Put a copy under way; `ordered`: its stream waits for all launches until now."""
+        """Put a copy under way; `ordered`: its stream waits for all launches until now.
+
+        It ends `late` ticks after those that are submitted with it.
+        """
         return self.transfers.add(
             run,
             tick=self.tick,
@@ -168,6 +175,8 @@ class ShadowDevice:
             stream=stream,
             reads=reads,
             writes=writes,
+            part_of=part_of,
+            late=late,
         )
 
     def due_transfers(self) -> list[Transfer]:
@@ -198,10 +207,18 @@ class ShadowDevice:
         self.findings.saw("a transfer ends later than it was submitted", self.tick > transfer.due)
         self.transfers.end(transfer, tick=self.tick)
         self.memory.written[list(transfer.writes)] = self.submitted
+        if transfer.part_of:
+            ended = (transfer.part_of, self.submitted)
+            self._parts.update(dict.fromkeys(transfer.writes, ended))
 
     def _check_undisturbed(self, transfer: Transfer) -> None:
         touched = [*transfer.reads, *transfer.writes]
-        late = [block for block in touched if self.memory.written[block] > transfer.submitted]
+        written = {block: int(self.memory.written[block]) for block in touched}
+        late = [
+            block
+            for block, launch in written.items()
+            if launch > transfer.submitted and self._parts.get(block) != (transfer.part_of, launch)
+        ]
         self.findings.check(
             "blocks_in_flight_are_not_reused",
             not late,

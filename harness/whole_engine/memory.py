@@ -26,11 +26,15 @@ class Layer:
     name: str
     words: npt.NDArray[np.uint64]
     """[kernel blocks, kernel block size, 2]; of a state layer [blocks, 2]."""
+    rank: int = 0
+    """The worker that holds it."""
+    content: str = ""
+    """The name of what it holds, where several layers hold the same; empty: its own name."""
 
     @property
     def salt(self) -> int:
         """What tells its content from that of other layers."""
-        return number(self.name)
+        return number(self.content or self.name)
 
 
 @dataclass(frozen=True)
@@ -92,11 +96,11 @@ class ShadowMemory:
             for layer in pool.layers:
                 layer.words[:] = np.uint64(SLEPT)
 
-    def lose(self, block: int, print_: int, *, epoch: int) -> None:
-        """Put one fingerprint into all slots of a block of the first group."""
+    def lose(self, block: int, print_: int, *, epoch: int, rank: int = 0) -> None:
+        """Put one fingerprint into all slots that a worker has of a block of the first group."""
         ratio = self.pools[0].block_size // self.pools[0].kernel_block_size
         kernel = slice(block * ratio, (block + 1) * ratio)
-        for layer in self.pools[0].layers:
+        for layer in (each for each in self.pools[0].layers if each.rank == rank):
             word = np.uint64(print_ ^ layer.salt ^ epoch_key(epoch))
             layer.words[kernel, :, 0] = word
             layer.words[kernel, :, 1] = ~word

@@ -26,6 +26,8 @@ class Transfer:
     """Device blocks that it reads."""
     writes: Sequence[int]
     """Device blocks that it writes."""
+    part_of: str = ""
+    """Name of several transfers that write parts of the same blocks, in any order."""
     tick: int = 0
     """When it was submitted."""
     ended: int = -1
@@ -63,13 +65,17 @@ class Transfers:
         stream: str,
         reads: Sequence[int] = (),
         writes: Sequence[int] = (),
+        part_of: str = "",
+        late: int = 0,
     ) -> Transfer:
         """Put a transfer under way."""
         self.count += 1
         before = [each.due for each in self.pending if each.stream == stream]
-        due = max([tick + self.delay, *before])
+        due = max([tick + self.delay + late, *before])
         self.stored.update(reads)
-        transfer = Transfer(self.count, due, submitted, after, stream, run, reads, writes, tick)
+        transfer = Transfer(
+            self.count, due, submitted, after, stream, run, reads, writes, part_of, tick
+        )
         self.pending.append(transfer)
         self.recent.append(transfer)
         return transfer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from kvproof.harness.whole_engine.causes import FROM_LOST, LOST_BLOCK
 from kvproof.suites.mechanisms.failed import Failed
@@ -123,35 +124,81 @@ def blocks_are_read_after_their_lease(found: Failed) -> bool:
     return bool(found.violation.facts.get("read_after_its_lease"))
 
 
+_NAMED = (
+    re.compile(r"(?P<blocks>\[.*\]) of (?P<name>\w+) are read by the other engine"),
+    re.compile(r"(?P<name>\w+) reads position \d+ of \d+ in block (?P<blocks>\d+) of group"),
+)
+_KEPT = re.compile(r"(\d+) of \1 blocks can be handed out and \{(.*)\} is left")
+_COUNTED = "'consumer notification counts by req of the connector'"
+_RECEIVED = "'recving metadata of the connector'"
+
+
+def _facts(found: Failed, name: str) -> dict[str, Any]:
+    """Return a fact that maps requests or blocks; empty where it is missing."""
+    known = found.violation.facts.get(name)
+    return known if isinstance(known, dict) else {}
+
+
+def _left(found: Failed) -> set[str]:
+    """Return which tables are not empty at rest, all blocks being free; empty otherwise."""
+    kept = _KEPT.match(found.violation.sentence)
+    return set(re.findall(r"'[^']+'", kept[2])) if kept else set()
+
+
+def _pushes(found: Failed) -> bool:
+    return str(found.config["engine"].get("connector")).startswith("nixl_push")
+
+
+def _unloaded(found: Failed) -> bool:
+    """Tell whether requests may have ended without a load: aborted early, or not wanted."""
+    return any(
+        verb == "abort" or keywords.get("reads_cache") is False for verb, keywords in found.calls
+    )
+
+
+def repeated_message_counts_for_another_worker(found: Failed) -> bool:
+    """Of several workers whose messages are counted, one's came twice, for this request.
+
+    What is wrong is that request's, lies in a block that it was loaded into, or is the count.
+    """
+    engine = found.config["engine"]
+    workers = [each.get("tensor_parallel", 1) for each in (engine, engine.get("peer") or engine)]
+    several = workers[0] < workers[1] if _pushes(found) else workers[0] > workers[1]
+    repeated, loads = _facts(found, "repeated"), _facts(found, "loaded_by")
+    if not repeated or not several:
+        return False
+    if left := _left(found):
+        return _COUNTED in left <= {_COUNTED, *([_RECEIVED] if _unloaded(found) else [])}
+    named = next(filter(None, (each.search(found.violation.sentence) for each in _NAMED)), None)
+    if named is None:
+        return False
+    blocks = re.findall(r"\d+", named["blocks"])
+    return not repeated.keys().isdisjoint({named.groupdict().get("name"), *map(loads.get, blocks)})
+
+
 _UNWRITTEN = {"waiting_for_remote_kvs", "finished_aborted"}
 _BEHIND = {"waiting", "preempted"}
+_STARVED = re.compile(r"after 3000 more steps, 0 of them without progress")
+"""The last of those that wait for room is computed, preempted, and computed again."""
 
 
 def pushed_blocks_never_come(found: Failed) -> bool:
     """Requests wait for blocks that will not be written: something of each has gone wrong.
 
-    The message behind a complete write has come for none of them. Others may wait behind, for room.
+    The message behind a complete write has come for none of them. Others may wait behind, for room,
+    or run again and again until they are preempted for want of it.
     """
-    pushes = str(found.config["engine"].get("connector")).startswith("nixl_push")
     left = dict(re.findall(r"'(\w+)': '(\w+)'", found.violation.sentence))
     waiting = {name for name, status in left.items() if status in _UNWRITTEN}
     others = {left[name] for name in left.keys() - waiting}
-    broken = found.violation.facts.get("broken")
-    arrived = found.violation.facts.get("arrived")
-    gone = set(broken) if isinstance(broken, dict) else set()
-    gone -= set(arrived) if isinstance(arrived, dict) else set()
-    return pushes and bool(waiting) and waiting <= gone and others <= _BEHIND
+    behind = _BEHIND | ({"running"} if _STARVED.match(found.violation.sentence) else set())
+    gone = _facts(found, "broken").keys() - _facts(found, "arrived").keys()
+    return _pushes(found) and bool(waiting) and waiting <= gone and others <= behind
 
 
 def aborted_push_is_remembered(found: Failed) -> bool:
     """The push connector keeps requests that end without a load: aborted early, or not wanted."""
-    left = re.search(r"(\d+) of (\d+) blocks .* and \{(.*)\} is left", found.violation.sentence)
-    pushes = str(found.config["engine"].get("connector")).startswith("nixl_push")
-    unloaded = any(
-        verb == "abort" or keywords.get("reads_cache") is False for verb, keywords in found.calls
-    )
-    only = left and re.fullmatch(r"'recving metadata of the connector': \d+", left[3])
-    return pushes and unloaded and bool(only) and left is not None and left[1] == left[2]
+    return _pushes(found) and _unloaded(found) and _left(found) == {_RECEIVED}
 
 
 _SHIFTED = re.compile(
@@ -168,8 +215,8 @@ def unequal_blocks_shift_a_hit(found: Failed) -> bool:
     engine = found.config["engine"]
     own, other = engine["block_size"], (engine.get("peer") or engine)["block_size"]
     read = _SHIFTED.match(found.violation.sentence)
-    loads = found.violation.facts.get("loaded_for")
-    if read is None or not isinstance(loads, dict) or read[2] not in loads:
+    loads = _facts(found, "loaded_for")
+    if read is None or read[2] not in loads:
         return False
     prompt, blocks = loads[read[2]]
     lacking = -prompt % own // other * other
@@ -185,8 +232,7 @@ _UNDIVIDED = re.compile(
 def push_into_smaller_blocks_ends_the_engine(found: Failed) -> bool:
     """The engine that decodes has smaller blocks than the one that writes into them."""
     raised = _UNDIVIDED.match(found.violation.sentence)
-    pushes = str(found.config["engine"].get("connector")).startswith("nixl_push")
-    return pushes and raised is not None and int(raised[1]) < int(raised[2])
+    return _pushes(found) and raised is not None and int(raised[1]) < int(raised[2])
 
 
 _NULL_READ = re.compile(r"\w+ reads position (\d+) of (\d+) in block 0 of group (\d+) ")

@@ -6,6 +6,7 @@ text up to lengths around block borders; pools are so small that some requests a
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from kvproof.suites.framework.component_suite import Arguments, Config
@@ -216,7 +217,7 @@ def _linked(choices: Choices, mode: str) -> Config:
         _engine(choices, connector=f"nixl_{mode}_{role}_{policy}", tick_s=1.0) for role in roles
     )
     prefill["policy"] = decode["policy"]
-    decode["heads"] = prefill["heads"] = choices.pick((1, 2))
+    decode["heads"] = prefill["heads"] = choices.pick((1, 2, 2, 4))
     if not choices.number(0, 3):
         for each in (decode, prefill):
             each |= {"groups": [{"layers": 1}, {**_LOCAL[0], "layers": 1}]}
@@ -225,10 +226,45 @@ def _linked(choices: Choices, mode: str) -> Config:
     elif not choices.number(0, 4):
         size = {"pull": BLOCK // 2, "push": 2 * BLOCK}[mode]
         prefill |= {"block_size": size, "blocks": prefill["blocks"] * max(1, BLOCK // size)}
+    _share_heads(choices, mode, decode, prefill)
+    notified, others = (prefill, decode) if mode == "pull" else (decode, prefill)
+    several = notified["tensor_parallel"] < others["tensor_parallel"]
+    once = ["once"] if several and choices.number(0, 5) else []
     return {
         "engine": {**decode, "peer": prefill},
-        "features": ["turns", "reset", "linked", *choices.pick(_BREAKS[mode])],
+        "features": ["turns", "reset", "linked", *once, *choices.pick(_BREAKS[mode])],
     }
+
+
+def _share_heads(choices: Choices, mode: str, decode: Arguments, prefill: Arguments) -> None:
+    """Choose numbers of workers and layouts that vLLM takes, of each engine its own."""
+    heads, equal = decode["heads"], decode["block_size"] == prefill["block_size"]
+    taken = [
+        (one, other)
+        for one, other in product((1, 2, 4), repeat=2)
+        if max(one, other) <= 2 * heads and _taken(mode, one, other, heads=heads, equal=equal)
+    ]
+    workers = choices.pick(taken) if choices.pick((False, True)) else (1, 1)
+    prefill["tensor_parallel"], decode["tensor_parallel"] = workers
+    layouts = [("", "")] * 3
+    if workers[0] == workers[1]:
+        layouts.append(("NHD", "NHD"))
+    if mode == "pull" and "groups" not in decode:
+        layouts.append(("HND", "NHD"))
+    prefill["layout"], decode["layout"] = choices.pick(layouts)
+
+
+def _taken(mode: str, prefill: int, decode: int, *, heads: int, equal: bool) -> bool:
+    """Tell whether vLLM takes these numbers of workers.
+
+    The engine that copies may have fewer workers than the other one if each head is in one worker
+    and blocks are equal. By push, repeated heads are for equal numbers.
+    """
+    copies, other = (decode, prefill) if mode == "pull" else (prefill, decode)
+    repeated = max(prefill, decode) > heads
+    if copies >= other:
+        return copies == other or mode == "pull" or not repeated
+    return equal and not repeated
 
 
 _BREAKS = {
@@ -291,8 +327,9 @@ def operation(machine: EngineMachine, choices: Choices) -> tuple[str, Arguments]
 
 def _between(machine: EngineMachine, choices: Choices) -> Arguments:
     """Choose what becomes of messages, and which of two engines stands still."""
+    lost, twice = "losses" in machine.features, "once" not in machine.features
     return {
-        "messages": choices.pick((0, 0, 0, 0, 1 if "losses" in machine.features else 0, 2)),
+        "messages": choices.pick((0, 0, 0, 0, 1 if lost else 0, 2 if twice else 0)),
         "pace": choices.pick(("both", "both", "both", "prefill", "decode")),
     }
 

@@ -25,6 +25,7 @@ LOADED = "blocks are loaded from another tier"
 HANDED = "a request goes on at the other engine"
 COPIED = "blocks go from one engine to the other"
 BROKEN = "a copy between engines fails in part"
+UNEQUAL = "blocks go to an engine with another number of workers"
 TWICE = "the end of a copy is reported twice"
 SPACES = "equal beginnings in two namespaces"
 PICTURES = "equal placeholders with unlike media"
@@ -47,9 +48,9 @@ freed_blocks_wait_for_launches_in_flight | W3 | LATE ABORTED | by shadow memory
 blocks_in_flight_are_not_reused | W3 D3 | STORED LOADED | by shadow memory
     no launch writes a block while a copy that was submitted before it still reads or writes
     it
-received_blocks_hold_the_requests_own_content | D1 D2 D3 | HANDED COPIED BROKEN | by shadow memory
+received_blocks_hold_the_requests_own_content | D1 D2 D3 | HANDED UNEQUAL BROKEN | by shadow memory
     what a launch reads in a block that came from another engine is what that request would have
-    computed there, in every layer and head
+    computed there, in every layer and head of every worker
 blocks_are_held_until_they_are_read | D3 | HANDED COPIED
     while another engine may read a request's blocks, until it has or their lease has ended, the
     engine that computed them holds them

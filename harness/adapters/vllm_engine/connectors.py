@@ -1,11 +1,19 @@
-"""The worker's half of connectors: what vLLM's model runner does with them around a step."""
+"""The worker's half of connectors: what vLLM's model runner does with them around a step.
+
+An engine has one for each of its tensor-parallel workers, with tensors and an agent of its own.
+What all workers do alike, the batch and the launches, is done once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
+from vllm.distributed import parallel_state
 from vllm.distributed.kv_transfer import (
     ensure_kv_transfer_initialized,
     get_kv_transfer_group,
@@ -19,7 +27,10 @@ from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunne
 from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.nixl.connector import NixlWorker
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
+from kvproof.harness.whole_engine.contract import EngineConfig
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
+
+Launched = TypeVar("Launched")
 
 
 class Connector:
@@ -67,7 +78,7 @@ class Connector:
         """Return what it says in a step that computes nothing."""
         return KVConnectorModelRunnerMixin.kv_connector_no_forward(output, self._config)
 
-    def around(self, output: Any, launch: Callable[[], Launch]) -> tuple[Launch, Any]:
+    def around(self, output: Any, launch: Callable[[], Launched]) -> tuple[Launched, Any]:
         """Launch a step with loads before it and stores behind it."""
         if self.agent is None:
             return launch(), None
@@ -82,3 +93,102 @@ class Connector:
             for name, cache in self._layers.items():
                 self.agent.save_kv_layer(name, cache, None)
         return launched, kv_output
+
+
+@dataclass(frozen=True)
+class _Group:
+    """What connectors ask of a tensor-parallel group."""
+
+    rank_in_group: int
+    world_size: int
+
+    @staticmethod
+    def broadcast_object(value: Any, src: int = 0) -> Any:
+        """All workers have the same configuration here."""
+        del src
+        return value
+
+
+@cache
+def process_group() -> Any:
+    """Return the group of this process, which has one member."""
+    return parallel_state.get_tp_group()
+
+
+@dataclass
+class Rank:
+    """One worker of an engine."""
+
+    number: int
+    connector: Connector
+    caches: dict[str, Any]
+    group: Any
+
+    @classmethod
+    def start(cls, number: int, size: int, vllm_config: Any, kv_cache_config: Any) -> Rank:
+        """Construct the worker's half of the connector."""
+        group = process_group() if size == 1 else _Group(number, size)
+        parallel_state._TP = group
+        return cls(number, Connector(vllm_config, kv_cache_config), {}, group)
+
+    def use(self) -> None:
+        """Make it the worker that runs: group and connector are process globals."""
+        parallel_state._TP = self.group
+        self.connector.use()
+
+    def heads(self, config: EngineConfig) -> range:
+        """Return which heads of a layer it has."""
+        size = config.tensor_parallel
+        first = self.number * config.heads // size
+        return range(first, first + max(1, config.heads // size))
+
+
+def around(
+    ranks: Sequence[Rank], outputs: Sequence[Any], launch: Callable[[], Launch]
+) -> tuple[Launch, list[Any]]:
+    """Launch a step between what the connector of each worker does before and behind it."""
+    if not ranks:
+        return launch(), []
+    first, *others = ranks
+
+    def launch_with_others() -> tuple[Launch, list[Any]]:
+        launched = around(others, outputs[1:], launch)
+        first.use()
+        return launched
+
+    first.use()
+    (launched, rest), own = first.connector.around(outputs[0], launch_with_others)
+    return launched, [own, *rest]
+
+
+def outputs_of(output: Any, ranks: Sequence[Rank]) -> list[Any]:
+    """Return what the scheduler sends to each worker: each changes its own copy of the metadata."""
+    return [
+        output,
+        *(
+            replace(output, kv_connector_metadata=copy.deepcopy(output.kv_connector_metadata))
+            for _ in ranks[1:]
+        ),
+    ]
+
+
+def in_turn(ranks: Sequence[Rank]) -> Iterator[Rank]:
+    """Yield each worker while it is the one that runs; the first one stays it."""
+    for rank in (*ranks[1:], ranks[0]):
+        rank.use()
+        yield rank
+
+
+def nixl_in_turn(ranks: Sequence[Rank]) -> Iterator[NixlWorker]:
+    """Yield the Nixl connector of each worker while it is the one that runs."""
+    for rank in in_turn(ranks):
+        assert rank.connector.nixl is not None, "an engine with a wire has Nixl's connector"
+        yield rank.connector.nixl
+
+
+def report_of_all(aggregator: Any, reports: Sequence[Any]) -> Any:
+    """Return one report of all workers' connectors, put together by vLLM's own aggregator."""
+    if len(reports) == 1:
+        return reports[0]
+    outputs = [SimpleNamespace(kv_connector_output=each) for each in reports]
+    return aggregator.aggregate(outputs).kv_connector_output

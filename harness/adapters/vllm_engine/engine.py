@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.harness.adapters.vllm_engine import releases
+from kvproof.harness.adapters.vllm_engine.connectors import nixl_in_turn
 from kvproof.harness.adapters.vllm_engine.nixl.agent import LEASE_S
 from kvproof.harness.adapters.vllm_engine.nixl.connector import ASK
 from kvproof.harness.adapters.vllm_engine.nixl.connector import settings as nixl_settings
@@ -80,6 +81,9 @@ def start(config: EngineConfig, findings: Findings) -> VllmEngine:
     if hasattr(envs, "disable_envs_cache"):
         envs.disable_envs_cache()  # the last engine's runner is remembered
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if config.runner == "v2" else "0"
+    os.environ.pop("VLLM_KV_CACHE_LAYOUT", None)
+    if config.layout:
+        os.environ["VLLM_KV_CACHE_LAYOUT"] = config.layout
     try:
         return VllmEngine(config)
     except ValueError as error:
@@ -102,6 +106,7 @@ class VllmEngine:
         self.scheduler = self.core.scheduler
         self.manager = self.scheduler.kv_cache_manager
         self.worker = RUNNING.worker
+        self.worker.aggregator = getattr(self.core.model_executor, "kv_output_aggregator", None)
         self.device = self.worker.device_of
         RUNNING.owned = self._owned
         self._running = replace(RUNNING)
@@ -160,8 +165,10 @@ class VllmEngine:
         self._wire = wire
         pools = self.device.memory.pools
         ratio = {each.block_size // each.kernel_block_size for each in pools}.pop()
-        caches = [(cache, ratio) for cache in self.worker.caches.values()]
-        self.worker.connector.nixl.join(wire, Endpoint(self.device, self._held), caches)
+        for rank in self.worker.ranks:
+            caches = [(cache, ratio) for cache in rank.caches.values()]
+            end = Endpoint(self.device, self._held, rank.number)
+            rank.connector.nixl.join(wire, end, caches)
 
     def _held(self, request: str) -> set[int]:
         if request not in self.scheduler.requests:
@@ -179,7 +186,7 @@ class VllmEngine:
     def _use(self) -> None:
         """Make this engine the one that runs: plugin and connector are process globals."""
         RUNNING.use(self._running)
-        self.worker.connector.use()
+        self.worker.ranks[0].use()
 
     def submit(self, request: EngineRequest) -> None:
         """Add a request as the front end does. Raises Refused."""
@@ -199,13 +206,16 @@ class VllmEngine:
         """Run the engine's own step function and what follows it."""
         self._use()
         if self._wire is not None:
-            self.worker.connector.nixl.between_steps(self.scheduler.requests)
+            for nixl in nixl_in_turn(self.worker.ranks):
+                nixl.between_steps(self.scheduler.requests)
         if self._store is not None:
             self._store.before_step(self.device)
         outputs, executed = self.core.step_fn()
         self.core.post_step(executed)
-        if self._wire is not None and self._wire.coin():
-            self.worker.connector.nixl.write()
+        if self._wire is not None:
+            for nixl in nixl_in_turn(self.worker.ranks):
+                if self._wire.coin():
+                    nixl.write()
         return [
             Output(
                 each.request_id,
@@ -226,7 +236,8 @@ class VllmEngine:
             return False
         self.device.end_transfers()
         if self._wire is not None:
-            self.worker.connector.nixl.write()
+            for nixl in nixl_in_turn(self.worker.ranks):
+                nixl.write()
         return True
 
     def statuses(self) -> dict[str, str]:
@@ -300,7 +311,9 @@ class VllmEngine:
             ),
         }
         if self._wire is not None:
-            counts |= self.worker.connector.nixl.left()
+            tables = [rank.connector.nixl.left() for rank in self.worker.ranks]
+            counts |= {name: sum(each[name] for each in tables) for name in tables[0]}
+            counts["requests that some workers have reported"] = self.worker.reported()
         return Holdings(pool.get_num_free_blocks(), pool.num_gpu_blocks - 1, counts)
 
     def close(self) -> None:
@@ -363,6 +376,7 @@ def _settings(config: EngineConfig) -> Any:
         enforce_eager=True,
         load_format="dummy",
         distributed_executor_backend="uni",
+        tensor_parallel_size=config.tensor_parallel,
         max_model_len=config.max_length,
         block_size=config.block_size,
         num_gpu_blocks_override=config.blocks,
@@ -383,7 +397,7 @@ def _settings(config: EngineConfig) -> Any:
 
 def _heads(config: EngineConfig) -> dict[str, int]:
     """Return the model's sizes where a connector takes them from there, not from the caches."""
-    if config.connector != "lmcache":
+    if not config.connector.startswith(("lmcache", "nixl_")):
         return {}
     from kvproof.harness.adapters.vllm_engine.specs import HEAD
 
@@ -431,7 +445,7 @@ def _connector(name: str) -> Any:
         RUNNING.tier = _STORES[name](RUNNING)
         return KVTransferConfig(kv_role="kv_both", **RUNNING.tier.settings())
     if name.startswith("nixl_"):
-        return KVTransferConfig(**nixl_settings(*name.split("_")[1:]))
+        return KVTransferConfig(**nixl_settings(*name.split("_")[1:], layout=RUNNING.config.layout))
     if not name.startswith("failing_"):
         from kvproof.harness.adapters.vllm_engine.offload import stand_in_for_simple_offload
 

@@ -53,7 +53,7 @@ def _spec(config: EngineConfig, group: GroupKind) -> Any:
 def _attention(config: EngineConfig, kind: Any, **more: Any) -> Any:
     return kind(
         block_size=config.block_size,
-        num_kv_heads=config.heads,
+        num_kv_heads=max(1, config.heads // config.tensor_parallel),
         head_size=HEAD,
         dtype=torch.bfloat16,
         **more,

@@ -17,10 +17,9 @@ from vllm.v1.outputs import (
 from vllm.v1.worker.utils import AttentionGroup
 from vllm.v1.worker.worker_base import WorkerBase
 
-from kvproof.harness.adapters.vllm_engine import releases
+from kvproof.harness.adapters.vllm_engine import connectors, releases
 from kvproof.harness.adapters.vllm_engine.backend import ShadowBackend
 from kvproof.harness.adapters.vllm_engine.batch import Batch
-from kvproof.harness.adapters.vllm_engine.connectors import Connector
 from kvproof.harness.adapters.vllm_engine.requests import adapter_of, media_of
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.adapters.vllm_engine.specs import layers
@@ -43,8 +42,10 @@ class _Later(AsyncModelRunnerOutput):  # type: ignore[misc] # the engine's class
 
 
 class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, untyped here
-    """One rank, the only one."""
+    """All ranks of an engine: one batch, one stream of launches, tensors and connectors by rank."""
 
+    aggregator: Any = None
+    """The executor's, of what the connectors of several ranks report."""
     device_of: ShadowDevice
     """The shadow device; there is one once the caches are allocated."""
 
@@ -58,6 +59,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
                 1, 0, self.distributed_init_method, 0, "gloo"
             )
             parallel_state.ensure_model_parallel_initialized(1, 1)
+        connectors.process_group()
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
         """There are no weights."""
@@ -94,7 +96,12 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         """Allocate the caches by the engine's own code, and put the device under them."""
         self.cache_config.num_gpu_blocks = kv_cache_config.num_blocks
         self.kv_cache_config = kv_cache_config
-        self.connector = Connector(self.vllm_config, kv_cache_config)
+        size = RUNNING.config.tensor_parallel
+        self.ranks = [
+            connectors.Rank.start(number, size, self.vllm_config, kv_cache_config)
+            for number in range(size)
+        ]
+        self.connector = self.ranks[0].connector
         specs = [_one(group.kv_cache_spec) for group in kv_cache_config.kv_cache_groups]
         names = [list(group.layer_names) for group in kv_cache_config.kv_cache_groups]
         groups = [
@@ -102,7 +109,9 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
             for index, (spec, layer_names) in enumerate(zip(specs, names, strict=True))
         ]
         sizes = releases.kernel_block_sizes(kv_cache_config, groups)
-        self.caches = releases.allocate(self, kv_cache_config, specs, sizes)
+        for rank in self.ranks:
+            rank.caches = releases.allocate(self, kv_cache_config, specs, sizes)
+        self.caches = self.ranks[0].caches
         self._tables = [_KernelTables(spec, size) for spec, size in zip(specs, sizes, strict=True)]
         self.batch = self._make_batch(kv_cache_config, specs, sizes)
         self.device_of = ShadowDevice(
@@ -111,7 +120,8 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
             seed=RUNNING.config.seed,
             most_drafts=releases.draft_count(self.vllm_config),
         )
-        self.connector.register(self.caches, self.device_of)
+        for rank in connectors.in_turn(self.ranks):
+            rank.connector.register(rank.caches, self.device_of)
         self._pending: tuple[Launch, Any, Any] | None = None
         self._last: Launch | None = None
         self._failed: Exception | None = None
@@ -134,15 +144,23 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
                 block_size=spec.block_size,
                 kernel_block_size=spec.block_size if isinstance(spec, MambaSpec) else size,
                 layers=[
-                    Layer(f"{name} head {head}" if head else name, words)
+                    self._layer(name, rank, head, words)
+                    for rank in self.ranks
                     for name in layer_names
-                    for head, words in enumerate(_words(self.caches[name], kinds[name]))
+                    for head, words in enumerate(_words(rank.caches[name], kinds[name]))
                 ],
                 draft=bool(getattr(spec, "is_draft", False)),
                 zeroed=getattr(self.kv_cache_config, "needs_kv_cache_zeroing", False),
             )
             for spec, layer_names, size in zip(specs, names, sizes, strict=True)
         ]
+
+    def _layer(self, name: str, rank: connectors.Rank, at: int, words: Any) -> Layer:
+        """Return one head of a layer; ranks that share it hold the same content."""
+        head = rank.heads(RUNNING.config)[at]
+        content = f"{name} head {head}" if head else name
+        own = f"{content} of rank {rank.number}" if len(self.ranks) > 1 else content
+        return Layer(own, words, rank.number, content)
 
     def _counts(self) -> dict[str, int]:
         """Return how many tokens the launch before sampled for each of its requests."""
@@ -161,27 +179,47 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
             raise
 
     def _execute(self, scheduler_output: Any) -> Any:
-        self.connector.use()
-        self.connector.before(scheduler_output)
+        for rank in connectors.in_turn(self.ranks):
+            rank.connector.before(scheduler_output)
         correction = self.batch.update(scheduler_output)
         before = self._before(scheduler_output)
         if not scheduler_output.total_num_scheduled_tokens:
             if before := [*before, *self.batch.without_rows()]:
                 self.device_of.launch((), before)
-            if self.connector:
-                return self.connector.without_forward(scheduler_output)
-            return EMPTY_MODEL_RUNNER_OUTPUT
-        launch, kv_output = self.connector.around(
-            scheduler_output,
+            return self._without_forward(scheduler_output)
+        launch, reports = connectors.around(
+            self.ranks,
+            connectors.outputs_of(scheduler_output, self.ranks),
             lambda: self.batch.launch(
                 self.device_of, scheduler_output, RUNNING.owned, self._expand, before
             ),
         )
+        kv_output = connectors.report_of_all(self.aggregator, reports)
         if correction is not None:
             correction()
         self._pending = (launch, scheduler_output, kv_output)
         self._last = launch
         return None
+
+    def _without_forward(self, output: Any) -> Any:
+        if not self.connector:
+            return EMPTY_MODEL_RUNNER_OUTPUT
+        outputs = connectors.outputs_of(output, self.ranks)
+        empty = [
+            rank.connector.without_forward(outputs[rank.number])
+            for rank in connectors.in_turn(self.ranks)
+        ]
+        if len(empty) == 1:
+            return empty[0]
+        reports = [each.kv_connector_output for each in empty]
+        return ModelRunnerOutput.with_kv_conn_output_only(
+            connectors.report_of_all(self.aggregator, reports)
+        )
+
+    def reported(self) -> int:
+        """Count requests whose copies have ended for some of the ranks."""
+        names = ("_recv_remaining_count", "_send_remaining_count")
+        return sum(len(getattr(self.aggregator, name, ())) for name in names)
 
     def _expand(self, group: int, table: Any) -> Any:
         return self._tables[group].expand(table)
@@ -203,7 +241,12 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
                 layer.words[at] = 0
 
     def _copy(self, copies: Sequence[Any]) -> None:
-        caches = [each for cache in self.caches.values() for each in _tensors(cache)]
+        caches = [
+            each
+            for rank in self.ranks
+            for cache in rank.caches.values()
+            for each in _tensors(cache)
+        ]
         releases.copy_blocks(caches, self.kv_cache_config.num_blocks, copies)
 
     def sample_tokens(self, grammar_output: Any) -> Any:
@@ -238,12 +281,9 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
 
     def get_kv_connector_handshake_metadata(self) -> Any:
         """Return what other engines need to reach this one's caches."""
-        from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
-
-        if not has_kv_transfer_group():
-            return None
-        metadata = get_kv_transfer_group().get_handshake_metadata()
-        return None if metadata is None else {(0, 0): metadata}
+        agents = {(0, rank.number): rank.connector.agent for rank in self.ranks}
+        found = {key: each.get_handshake_metadata() for key, each in agents.items() if each}
+        return {key: each for key, each in found.items() if each is not None} or None
 
     def synchronize_device(self) -> None:
         """Wait for the device."""

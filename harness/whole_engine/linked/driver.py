@@ -37,6 +37,9 @@ class LinkedDriver(Driver):
         with self.clock.running():
             self.prefill = start(config.peer, self.findings)
             self.wire = Wire(self.findings, self.clock, config.seed)
+            workers = config.tensor_parallel, config.peer.tensor_parallel
+            self.wire.copies, self.wire.unequal = max(workers), len(set(workers)) > 1
+            self.wire.claimed = config.block_size == config.peer.block_size
             self.engine.link(self.prefill, self.wire)
         self._prefilling: set[str] = set()
         self._routes: dict[str, int] = {}

@@ -20,6 +20,8 @@ from kvproof.harness.whole_engine.transfers import Transfer
 HELD = "blocks_are_held_until_they_are_read"
 ARRIVE, DROPPED, TWICE = range(3)
 """What becomes of a message."""
+APART = (0, 0, 1, 5)
+"""Ticks by which the copies of one request end apart, where several workers have one each."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,10 @@ class Endpoint:
     """Its ShadowDevice."""
     held: Callable[[str], Collection[int]]
     """Request -> blocks that the engine's manager holds for it now."""
+    rank: int = 0
+    """Which of the engine's workers it is."""
+    name: str = ""
+    """By which messages reach it."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +78,21 @@ class Wire:
     """Of messages that are sent now."""
     refuses: bool = False
     """Nobody answers who asks for an engine's addresses."""
+    copies: int = 1
+    """Of a request: each pair of workers that share heads has one."""
+    unequal: bool = False
+    """The engines have unlike numbers of workers."""
+    claimed: bool = True
+    """A handshake that fails is a finding: the engines' configurations are said to fit."""
     leases: dict[str, float] = field(default_factory=dict)
     """Request -> time until which its blocks are promised to be held."""
+    _renewed: dict[tuple[str, str], float] = field(default_factory=dict)
+    """(Request, worker that holds the blocks) -> the same, as the worker was asked since."""
     _mail: dict[str, list[tuple[int, str, bytes]]] = field(default_factory=dict)
-    _behind: dict[tuple[str, bytes], str] = field(default_factory=dict)
+    _behind: dict[tuple[str, str, bytes], str] = field(default_factory=dict)
     """Message that follows a copy -> request of the copy."""
+    _ended: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    """Request -> sender and receiver of each copy whose message has arrived."""
 
     def __post_init__(self) -> None:
         """Start the sequence of delays."""
@@ -93,7 +109,7 @@ class Wire:
 
     def follow(self, sender: str, to: str, message: bytes, request: str) -> None:
         """Send the message that comes behind a copy that has ended well."""
-        self._behind[to, message] = request
+        self._behind[sender, to, message] = request
         self.send(sender, to, message)
 
     def _note(self, fact: str, **found: object) -> None:
@@ -125,16 +141,25 @@ class Wire:
         self._mail[to] = [each for each in mail if each[0] > self.clock.tick]
         for due, sender, message in mail:
             if due <= self.clock.tick:
-                self._note_lateness(message)
-                if request := self._behind.get((to, message)):
-                    again = request in self.findings.context.get("arrived", ())  # type: ignore[operator]  # `_note` keeps a dict
-                    self.findings.repeats(happened=again)
-                    self._note("arrived", **{request: self.clock.tick})
+                self._note_lateness(to, message)
+                if request := self._behind.get((sender, to, message)):
+                    self._arrive(request, (sender, to))
                 found.setdefault(sender, []).append(message)
         return found
 
-    def _note_lateness(self, message: bytes) -> None:
-        over = [name for name in self._named(message) if self.clock.now() >= self.leases[name]]
+    def _arrive(self, request: str, way: tuple[str, str]) -> None:
+        """Note that the end of a copy was reported; a request has arrived with its last one."""
+        ended = self._ended.setdefault(request, set())
+        self.findings.repeats(happened=way in ended)
+        if way in ended:
+            self._note("repeated", **{request: self.clock.tick})
+        ended.add(way)
+        if len(ended) == self.copies:
+            self._note("arrived", **{request: self.clock.tick})
+
+    def _note_lateness(self, to: str, message: bytes) -> None:
+        now = self.clock.now()
+        over = [name for name in self._named(message) if now >= self._lease(name, to)]
         if over:
             self.broke("a message arrives after the lease of its request", over)
 
@@ -142,11 +167,15 @@ class Wire:
         """Note that a request's blocks are held for so long from now on, at least."""
         self.leases[request] = self.clock.now() + seconds
 
-    def renew(self, request: str, seconds: float) -> None:
-        """Note that a lease was renewed, if it has not ended."""
+    def renew(self, request: str, seconds: float, worker: str) -> None:
+        """Note that one worker's lease was renewed, if it has not ended."""
         now = self.clock.now()
-        if now < self.leases.get(request, 0.0):
-            self.leases[request] = max(now + seconds, self.leases[request])
+        if now < (lease := self._lease(request, worker)) < float("inf"):
+            self._renewed[request, worker] = max(now + seconds, lease)
+
+    def _lease(self, request: str, worker: str) -> float:
+        """Return until when a worker promises to hold a request's blocks."""
+        return self._renewed.get((request, worker), self.leases.get(request, float("inf")))
 
     def copy(
         self,
@@ -172,23 +201,30 @@ class Wire:
                 size = [len(known.request.prompt), len(writes)]
                 self._note("loaded_for", **{str(block): size for block in writes})
             for block in lost:
-                target.device.memory.lose(block, LOST, epoch=target.device.epoch)
+                target.device.memory.lose(block, LOST, epoch=target.device.epoch, rank=target.rank)
             if not lost:
                 then()
 
         if lost:
             target.device.losses.requests.add(request)
         self.findings.saw("blocks go from one engine to the other")
+        self.findings.saw("blocks go to an engine with another number of workers", self.unequal)
         if lost:
             self.broke("a copy between engines fails in part", [request])
+        self._note("loaded_by", **{str(block): request for block in writes})
         transfer = target.device.transfer(
-            run, stream=f"wire {target.device.transfers.count}", ordered=False, writes=writes
+            run,
+            stream=f"wire {target.device.transfers.count}",
+            ordered=False,
+            writes=writes,
+            part_of=request,
+            late=self._lateness.choice(APART) if self.copies > 1 else 0,
         )
         return Copy(request, transfer, lost)
 
     def _check_held(self, request: str, source: Endpoint, reads: Sequence[int]) -> None:
         gone = sorted(set(reads).difference(source.held(request)))
-        over = self.clock.now() >= self.leases.get(request, float("inf"))
+        over = self.clock.now() >= self._lease(request, source.name)
         if gone and over:
             self.findings.context["read_after_its_lease"] = request
             self.findings.saw("blocks are read after their lease has ended")

@@ -57,6 +57,7 @@ FINDINGS = {
     "vllm_row_takes_the_count_of_another": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_preempted_in_its_own_step_stays_cached": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_completion_reported_twice_raises": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_repeated_message_counts_for_another_worker": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_example_connector_loads_what_it_has_not_kept": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_store_serves_other_salts_and_weights": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_lmcache_table_grows_twice": EngineVersion("vllm-engine", "0.33.0"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,15 @@ from kvproof.harness.whole_engine.content import Words
 from kvproof.harness.whole_engine.contract import GroupKind
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import Findings
-from kvproof.harness.whole_engine.linked.wire import DROPPED, HELD, TWICE, Endpoint, Piece, Wire
+from kvproof.harness.whole_engine.linked.wire import (
+    ARRIVE,
+    DROPPED,
+    HELD,
+    TWICE,
+    Endpoint,
+    Piece,
+    Wire,
+)
 from kvproof.harness.whole_engine.memory import Layer, Pool, ShadowMemory
 
 BLOCKS, SIZE = 4, 2
@@ -25,15 +35,15 @@ class Ends:
         self.wire = Wire(self.findings, self.clock)
         self.held = {1, 2}
         self.told: list[str] = []
-        self.words, self.sender = self._end()
-        self.received, self.receiver = self._end()
+        self.words, self.sender = self._end("prefill")
+        self.received, self.receiver = self._end("decode")
         self.words[1:3] = 7
 
-    def _end(self) -> tuple[Words, Endpoint]:
+    def _end(self, name: str) -> tuple[Words, Endpoint]:
         words = np.zeros((BLOCKS, SIZE, 2), np.uint64)
         pool = Pool(GroupKind(), SIZE, SIZE, [Layer("layer", words)])
         device = ShadowDevice(ShadowMemory([pool], BLOCKS), self.findings)
-        return words, Endpoint(device, lambda _: self.held)
+        return words, Endpoint(device, lambda _: self.held, name=name)
 
     def copy(self) -> str:
         """Copy blocks 1 and 2 to the receiver's 2 and 3, end it, and return its state."""
@@ -87,9 +97,9 @@ def test_a_lease_ends_unless_it_is_renewed(ends: Ends, *, renewed: bool, over: b
     ends.wire.promise("r", 30)
     ends.clock.tick = 29
     if renewed:
-        ends.wire.renew("r", 20)
+        ends.wire.renew("r", 20, "prefill")
     ends.clock.tick = 31
-    ends.wire.renew("r", 20)
+    ends.wire.renew("r", 20, "prefill")
     ends.held.clear()
     ends.copy()
     assert (ends.findings.wrong is None) == over
@@ -116,3 +126,60 @@ def test_the_second_message_behind_a_copy_is_noted(ends: Ends) -> None:
     assert ends.findings.context["arrived"] == {"r": 4}
     assert ends.findings.repeated == 3
     assert ends.findings.situations["the end of a copy is reported twice"] == 1
+
+
+def test_each_worker_has_a_lease_of_its_own(ends: Ends) -> None:
+    ends.wire.promise("r", 30)
+    ends.clock.tick = 29
+    ends.wire.renew("r", 20, "another worker that prefills")
+    ends.clock.tick = 31
+    ends.held.clear()
+    ends.copy()
+    assert ends.findings.wrong is None, "this worker's lease has ended"
+    assert ends.findings.context["read_after_its_lease"] == "r"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_repeated_message_is_not_that_of_another_worker(ends: Ends, workers: int) -> None:
+    ends.wire.copies = workers
+    ends.wire.fate = TWICE
+    ends.wire.follow("decode 0", "prefill", b"r:2", "r")
+    ends.clock.tick = 1
+    ends.wire.take("prefill")
+    context = ends.findings.context
+    assert context["repeated"] == {"r": 1}
+    assert ("arrived" in context) == (workers == 1)
+    ends.wire.fate = ARRIVE
+    ends.wire.follow("decode 1", "prefill", b"r:2", "r")
+    ends.wire.take("prefill")
+    assert context["arrived"] == {"r": 1}
+
+
+def test_parts_of_a_block_end_in_any_order_and_no_other_copy_between(
+    ends: Ends,
+) -> None:
+    device, part = ends.receiver.device, {"stream": "s", "ordered": False, "writes": [2]}
+
+    def parts(names: Sequence[str]) -> None:
+        found = [
+            device.transfer(lambda: None, **{**part, "stream": f"{at}"}, part_of=name)
+            for at, name in enumerate(names)
+        ]
+        device.submitted += 1
+        for each in reversed(found):
+            device.wait(each)
+
+    parts(["r", "r"])
+    assert ends.findings.wrong is None
+    parts(["r", "q"])
+    assert ends.findings.wrong is not None
+    assert ends.findings.wrong.property == "blocks_in_flight_are_not_reused"
+
+
+def test_what_one_worker_loses_another_one_keeps() -> None:
+    words = [np.ones((BLOCKS, SIZE, 2), np.uint64) for _ in range(2)]
+    layers = [Layer(f"layer of rank {at}", each, at, "layer") for at, each in enumerate(words)]
+    assert layers[0].salt == layers[1].salt, "both hold the same head"
+    ShadowMemory([Pool(GroupKind(), SIZE, SIZE, layers)], BLOCKS).lose(2, 5, epoch=0, rank=1)
+    assert (words[0] == 1).all()
+    assert (words[1][2] != 1).all()

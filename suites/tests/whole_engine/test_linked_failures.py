@@ -12,6 +12,10 @@ from kvproof.suites.mechanisms.failed import Failed
 
 LOST = {"r0": "a message is lost"}
 WAITS = "after 80 more steps, 80 of them without progress, {'r0': 'waiting_for_remote_kvs'} has"
+STARVED = (
+    "after 3000 more steps, 0 of them without progress, "
+    "{'r1': 'running', 'r0': 'waiting_for_remote_kvs'} has not ended"
+)
 KEPT = (
     "13 of 13 blocks can be handed out and {'recving metadata of the connector': 2} is left, with"
 )
@@ -46,6 +50,8 @@ def failed(
         (failed(WAITS, broken=LOST, arrived={"r0": 7}), False),
         (failed(WAITS.replace("}", ", 'r1': 'waiting'}"), broken=LOST), True),
         (failed(WAITS.replace("}", ", 'r1': 'running'}"), broken=LOST), False),
+        (failed(STARVED, broken=LOST), True),
+        (failed(STARVED, broken={}), False),
         (failed(WAITS, "nixl_pull_both_fail", broken=LOST), False),
         (failed(WAITS.replace("_for_remote_kvs", ""), broken=LOST), False),
     ],
@@ -139,3 +145,37 @@ def test_a_completion_that_is_reported_twice(raised: str, *, twice: bool, expect
     violation = Violation("p", "o", f"the engine raised {raised}")
     found = Failed(violation, {"engine": {}}, [("step", {"twice": twice}), ("drain", {})])
     assert known.completion_reported_twice_raises(found) == expected
+
+
+def repeated(sentence: str, *, own: int = 2, other: int = 1, mode: str = "pull") -> Failed:
+    found = failed(
+        sentence, f"nixl_{mode}_both_fail", repeated={"r0": 7}, loaded_by={"2": "r0", "3": "r1"}
+    )
+    engine = found.config["engine"]
+    engine["tensor_parallel"], engine["peer"]["tensor_parallel"] = own, other
+    return found
+
+
+READ = "r1 reads position 16 of 35 in block {} of group 0 (l): the block came from another engine"
+HELD = "blocks [5] of {} are read by the other engine, and the engine that computed them holds"
+COUNT = "9 of {} blocks can be handed out and {{'consumer notification counts by req of the"
+COUNT += " connector': 1}} is left, with no request"
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (repeated(HELD.format("r0")), True),
+        (repeated(HELD.format("r1")), False),
+        (repeated(HELD.format("r0"), own=1), False),
+        (repeated(HELD.format("r0"), mode="push"), False),
+        (repeated(READ.format(2)), True),
+        (repeated(READ.format(3)), False),
+        (repeated(READ.format(2), mode="push", own=1, other=4), True),
+        (repeated(COUNT.format(9)), True),
+        (repeated(COUNT.format(8)), False),
+        (failed(READ.format(2)), False),
+    ],
+)
+def test_a_message_that_counts_for_another_worker(found: Failed, *, expected: bool) -> None:
+    assert known.repeated_message_counts_for_another_worker(found) == expected

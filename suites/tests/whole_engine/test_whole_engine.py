@@ -35,6 +35,7 @@ def test_a_right_engine_breaks_nothing_and_comes_into_every_situation_it_can():
         "blocks are loaded from another tier",
         "a request goes on at the other engine",
         "blocks go from one engine to the other",
+        "blocks go to an engine with another number of workers",
         "a copy between engines fails in part",
         "the end of a copy is reported twice",
     }

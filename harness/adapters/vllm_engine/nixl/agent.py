@@ -197,7 +197,7 @@ class Agent:
         for message in itertools.chain(*found.values()):
             if message.startswith(b"HB:"):
                 for name in message[3:].decode().split(","):
-                    self.wire.renew(name, RENEWED_S)
+                    self.wire.renew(name, RENEWED_S, self.name)
         return found
 
 

@@ -8,9 +8,11 @@ import socket
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from kvproof.harness.adapters.vllm_engine.nixl import agent
+from kvproof.harness.whole_engine.driver import RUNS
 from kvproof.harness.whole_engine.linked.wire import Endpoint, Wire
 
 ASK: dict[str, Any] = {
@@ -29,7 +31,7 @@ _PUSH_TIMEOUT_S = 40
 """After which the engine that decodes gives a write up that has not come; by default 480."""
 
 
-def settings(mode: str, role: str, policy: str) -> dict[str, Any]:
+def settings(mode: str, role: str, policy: str, *, layout: str = "") -> dict[str, Any]:
     """Return the connector's configuration, and give its side channel a port of its own.
 
     Raises ValueError in a release whose connector was not read.
@@ -48,6 +50,7 @@ def settings(mode: str, role: str, policy: str) -> dict[str, Any]:
         "engine_id": f"{role} at {port}",
         "kv_buffer_device": "cpu",
         "kv_load_failure_policy": policy,
+        "enable_permute_local_kv": layout == "NHD",
         "kv_connector_extra_config": {
             "kv_lease_duration": agent.LEASE_S,
             **({"push_registration_timeout": _PUSH_TIMEOUT_S} if mode == "push" else {}),
@@ -140,13 +143,19 @@ class NixlWorker:
 
     def join(self, wire: Wire, end: Endpoint, caches: Any) -> None:
         """Become reachable."""
-        self.wire, self._end = wire, end
-        self._worker.nixl_wrapper.join(wire, end, caches)
+        agent = self._worker.nixl_wrapper
+        self.wire, self._end = wire, replace(end, name=agent.name)
+        agent.join(wire, self._end, caches)
 
     def between_steps(self, requests: Iterable[str]) -> None:
         """Run handshakes and the writer's loop; a refusal fails the requests that wait."""
         count, errors = self.handshakes.run(refused=self.wire.refuses)
         self.wire.findings.saw("engines exchange their addresses", count > len(errors))
+        self.wire.findings.check(
+            RUNS,
+            self.wire.refuses or not errors or not self.wire.claimed,
+            lambda: f"a handshake of worker {self._end.rank} failed: {errors}",
+        )
         for error in errors:
             self.wire.broke("a handshake fails", requests, error)
             self._end.device.losses.requests.update(requests)
@@ -172,6 +181,8 @@ _KEPT = (
     "_reqs_to_process",
     "_reqs_to_send",
     "_recving_metadata",
+    "consumer_notification_counts_by_req",
+    "expected_consumer_notifications_by_req",
     "_recving_transfers",
     "_sending_transfers",
     "_push_finished_blocks",
