@@ -46,5 +46,5 @@ def waiting_counts_as_query(found: Failed) -> bool:
         and isinstance(answer, Refused)
         and before.usage == after.usage
         and before.holders == after.holders
-        and before.dropped == after.dropped
+        and not any(after.dropped or ())
     )
