@@ -26,6 +26,7 @@ BUGS = {
     "offload_reset_loses_its_position": ("0.23.0", "0.28.0"),
     "preempted_blocks_are_fenced_and_counted": ("0.28.0", "0.32.0"),
     "salt_is_called_like_an_adapter": ("0.23.0", "0.32.0"),
+    "state_hit_is_longer_than_attentions": ("0.23.0", "0.33.0"),
     "store_does_not_wait_for_compute": ("0.23.0", "0.28.0"),
     "two_loads_fill_the_pool_and_wait_for_drafts": ("0.23.0", "0.28.0"),
 }
