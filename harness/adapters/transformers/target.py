@@ -11,7 +11,6 @@ Its ids count two sectors that are never allocated; they map to the null block.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from typing import Any, NamedTuple
 
 from kvproof.harness.adapters.refusals import (
@@ -256,9 +255,9 @@ class TransformersTarget:
         return len(self._allocator.match_prefix_blocks(list(request.tokens))) * self._size
 
     def inspect(self) -> Inspection:
-        """Holders by walking all tables."""
-        tables = self._allocator.block_table.values()
-        held = dict(Counter(block - TRASH for table in tables for block in table))
+        """Holders as the ledger counts them: it has no entry for a block of one request."""
+        tables, counts = self._allocator.block_table.values(), self._ledger.shared_ref_counts
+        held = {block - TRASH: counts.get(block, 1) for table in tables for block in table}
         cached = len(self._ledger.cached_blocks)
         free = self._total - len(held) - cached
         usage, digest = Usage(self._total, free, len(held), cached), self._digest()
