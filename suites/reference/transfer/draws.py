@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kvproof.suites.framework.component_suite import Config, Draw
+from kvproof.suites.reference.transfer.oracle import NUMBERS, Cache
 from kvproof.suites.reference.transfer.properties import LAYOUTS
 
 CHUNK = 8
@@ -55,10 +56,24 @@ def _table(draw: Draw, table: int, kind: str, *, first: int) -> list[Config]:
     }
     found: list[Config] = []
     for _ in range(draw(st.integers(1, 3))):
-        shape = _shape(draw, kind, block) | shared
+        shape, equal = _shape(draw, kind, block) | shared, list[Config]()
         for _ in range(draw(st.integers(1, 2))):
-            found += _layer(draw, f"l{first + len(found)}", shape)
+            equal += _layer(draw, f"l{first + len(found) + len(equal)}", shape)
+        found += _in_turn(equal) if draw(st.integers(0, 3)) == 0 else equal
     return found
+
+
+def _in_turn(layers: list[Config]) -> list[Config]:
+    """Put equal layers into one memory: a page of each, then the next page of each."""
+    if len(layers) == 1:
+        return layers
+    page = Cache(**{**layers[0], "pad": 0})
+    step = page.strides[NUMBERS[page.layout].index("pages")]
+    pad = layers[0]["pad"] + step * (len(layers) - 1)
+    return [
+        {**layer, "pad": pad, "buffer": layers[0]["name"], "offset": step * place}
+        for place, layer in enumerate(layers)
+    ]
 
 
 def _shape(draw: Draw, kind: str, block: int) -> Config:

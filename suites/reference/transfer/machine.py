@@ -42,7 +42,8 @@ class TransferMachine:
         self.subject = Subject(config)
         self.caches = self.subject.caches
         self.places: Places = {cache.name: cache.places() for cache in self.caches}
-        self.pages: dict[str, Bytes] = {c.name: oracle.poisoned(c.nbytes) for c in self.caches}
+        memory = {cache.memory: oracle.poisoned(cache.nbytes) for cache in self.caches}
+        self.pages: dict[str, Bytes] = {cache.name: memory[cache.memory] for cache in self.caches}
         size = self.subject.layout.nbytes
         self.objects: list[Bytes] = [oracle.poisoned(size) for _ in range(OBJECTS)]
         self.slots = view_checks.grouped(self)

@@ -50,8 +50,17 @@ class Cache(NamedTuple):
     item: int
     """Bytes of one element."""
     pad: int
-    """Bytes after each page."""
+    """Bytes after each page, those of other layers among them."""
     scales: int = 0
+    buffer: str = ""
+    """Memory that it shares with other layers, whose pages lie between its own; empty: its own."""
+    offset: int = 0
+    """Bytes before its first page."""
+
+    @property
+    def memory(self) -> str:
+        """The memory that holds it."""
+        return self.buffer or self.name
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -79,7 +88,7 @@ class Cache(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Of the whole tensor, gaps included."""
+        """Of the whole memory, gaps included."""
         return self.shape[0] * self.strides[0]
 
     @property
@@ -99,7 +108,7 @@ class Cache(NamedTuple):
 
     def places(self) -> Index:
         """Return the number of every byte, [kv, pages, page, row]."""
-        numbers = np.arange(self.nbytes)
+        numbers = np.arange(self.offset, self.offset + self.nbytes)
         view = np.lib.stride_tricks.as_strided(
             numbers, self.shape, [step * numbers.itemsize for step in self.strides]
         )

@@ -10,6 +10,7 @@ LAYOUTS = (
 IN_LAYOUT = {name: f"pages are {name}" for name in LAYOUTS}
 UNEQUAL = "layers of unequal geometry"
 PADDED = "pages with gaps"
+IN_TURN = "pages of several layers in turn"
 ODD = "heads of an odd number of bytes"
 RATIO = "a block of several pages"
 SMALLER = "fewer chunks than slots"
@@ -51,17 +52,18 @@ a_chunk_is_described_to_the_byte | G2 | UNEQUAL WINDOW
     groups lie aligned, one after the other, and a layout survives JSON unchanged
 slots_have_views_of_every_group | G3 | SEVERAL
     typed views of slots are the bytes of their group, and wrong indices are refused
-stored_bytes_equal_the_pages | G4 G5 K3 | IN_LAYOUT UNEQUAL PADDED ODD RATIO SMALLER TURNS LARGE
+stored_bytes_equal_the_pages | G4 G5 K3
     a chunk holds the bytes of its blocks, token by token, whatever layout the pages have
+    - IN_LAYOUT UNEQUAL PADDED IN_TURN ODD RATIO SMALLER TURNS LARGE
 retrieved_bytes_reach_their_blocks | G4 G5 K3
     blocks get the bytes of their chunk back, token by token, in their own layout
-    - IN_LAYOUT UNEQUAL PADDED ODD RATIO SMALLER TURNS LARGE
+    - IN_LAYOUT UNEQUAL PADDED IN_TURN ODD RATIO SMALLER TURNS LARGE
 skipped_tokens_stay_untouched | G6 | INSIDE
     the tokens before skip_first_tokens keep their bytes, also inside of a block
 only_valid_blocks_move | G10 | NULL WINDOW STATE_LEFT
     null blocks and blocks that a window has left are neither read nor written
-nothing_else_is_written | G4 G10 | PADDED UNEQUAL
-    bytes of other blocks, between pages and between groups keep their value
+nothing_else_is_written | G4 G10 | PADDED IN_TURN UNEQUAL
+    bytes of other blocks and layers, between pages and between groups keep their value
 transferred_blocks_are_those_visible | G10 | WINDOW STATE_LEFT
     windows, chunks and states need exactly the blocks that the next token sees
 wrong_arguments_move_nothing | G4 | REFUSED

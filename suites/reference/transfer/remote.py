@@ -47,6 +47,7 @@ _JUDGED: dict[str, tuple[str, ...]] = {
 }
 """Property -> the situations that can occur."""
 _WITHOUT = "only the reference's transfer offers it"
+_DENSE = "the layers that a target is given are dense: LMCache maps no others on a CPU"
 
 
 def offered(ask: RemoteCalls) -> TargetProvided:
@@ -59,7 +60,11 @@ def offered(ask: RemoteCalls) -> TargetProvided:
 
     return TargetProvided(
         offered_part(ask)._replace(draw_config=draw_any),
-        {prop.name: _WITHOUT for prop in seen.PROPERTIES if prop.name not in _JUDGED},
+        {
+            prop.name: _DENSE if prop.name == "nothing_else_is_written" else _WITHOUT
+            for prop in seen.PROPERTIES
+            if prop.name not in _JUDGED
+        },
     )
 
 

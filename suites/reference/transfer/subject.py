@@ -34,7 +34,8 @@ def tensor_of(cache: Cache, flat: torch.Tensor) -> torch.Tensor:
     """Return the view of flat bytes that an engine would register."""
     steps = [*(step // cache.item for step in cache.strides[:-1]), 1]
     shape = [*cache.shape[:-1], cache.shape[-1] // cache.item]
-    found: torch.Tensor = flat.view(ELEMENTS[cache.item]).as_strided(shape, steps)
+    flat = flat.view(ELEMENTS[cache.item])
+    found: torch.Tensor = flat.as_strided(shape, steps, cache.offset // cache.item)
     return found
 
 
@@ -101,7 +102,9 @@ class Subject:
     def __init__(self, config: Config) -> None:
         self.caches = caches_of(config)
         self.device = torch.device(config.get("device", "cpu"))
-        self.pages = {cache.name: PageMemory(cache.nbytes, self.device) for cache in self.caches}
+        memory = {cache.memory: cache.nbytes for cache in self.caches}
+        made = {name: PageMemory(nbytes, self.device) for name, nbytes in memory.items()}
+        self.pages = {cache.name: made[cache.memory] for cache in self.caches}
         self.tensors = {
             cache.name: tensor_of(cache, self.pages[cache.name].flat) for cache in self.caches
         }

@@ -16,7 +16,8 @@ ELSEWHERE, MOVED, SKIPPED, LEFT = range(4)
 class Marks:
     def __init__(self, machine: TransferState, *, stored: bool) -> None:
         self.stored = stored
-        self.of_pages = {name: _blank(each) for name, each in machine.pages.items()}
+        memory = {each.memory: _blank(machine.pages[each.name]) for each in machine.caches}
+        self.of_pages = {each.name: memory[each.memory] for each in machine.caches}
         self.of_objects = [_blank(each) for each in machine.objects]
         self.skipped = self.left = False
 
@@ -59,7 +60,7 @@ def judge(machine: TransferState, marks: Marks | None) -> None:
     for name, expected in machine.pages.items():
         wrong = np.flatnonzero(machine.subject.pages[name].read() != expected)
         if len(wrong):
-            _broken(machine, marks, int(wrong[0]), cache=name)
+            _broken(machine, marks, int(wrong[0]), cache=_owner(machine, name, int(wrong[0])))
     for at, expected in enumerate(machine.objects):
         wrong = np.flatnonzero(machine.subject.bytes_of(at) != expected)
         if len(wrong):
@@ -94,6 +95,13 @@ def _broken(
     )
 
 
+def _owner(machine: TransferState, name: str, byte: int) -> str:
+    """Return which of the layers in the memory of `name` has a byte; `name` if none has."""
+    memory = {cache.name: cache.memory for cache in machine.caches}
+    sharing = (each for each in memory if memory[each] == memory[name])
+    return next((each for each in sharing if byte in machine.places[each]), name)
+
+
 def _ratio(machine: TransferState, name: str) -> int:
     return next(cache.ratio for cache in machine.caches if cache.name == name)
 
@@ -121,7 +129,8 @@ def saw_geometry(machine: TransferState, objects: list[int], skip: int, marks: M
     saw, caches = machine.coverage.event, machine.caches
     for cache in caches:
         saw(seen.IN_LAYOUT[cache.layout])
-        saw(seen.PADDED, cache.pad)
+        saw(seen.PADDED, cache.pad and not cache.buffer)
+        saw(seen.IN_TURN, cache.buffer)
         saw(seen.ODD, cache.head % 2)
         saw(seen.RATIO, cache.ratio > 1)
         saw(seen.INSIDE, marks.skipped and skip % cache.block)

@@ -23,7 +23,7 @@ from kvproof.suites.reference.transfer.subject import ELEMENTS, hint_of, random_
 
 def _geometry(cache: Cache) -> tuple[object, ...]:
     heads = cache.heads if "heads" in oracle.NUMBERS[cache.layout] else 1
-    return cache._replace(name="", layer="", heads=heads)
+    return cache._replace(name="", layer="", heads=heads, buffer="", offset=0)
 
 
 def grouped(machine: TransferState) -> dict[str, Slot]:
