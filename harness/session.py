@@ -31,6 +31,7 @@ from kvproof.harness.oracle.checks.content import ContentChecks, malformed
 from kvproof.harness.oracle.checks.eviction_order import EvictionOrderChecks
 from kvproof.harness.oracle.checks.host_tier import HostTierChecks
 from kvproof.harness.oracle.checks.inspection import InspectionChecks
+from kvproof.harness.oracle.checks.losses import LossChecks
 from kvproof.harness.oracle.checks.partial_blocks import PartialBlockChecks
 from kvproof.harness.oracle.checks.recurrent_states import StateChecks
 from kvproof.harness.oracle.checks.retained import RetainedChecks
@@ -72,6 +73,7 @@ class Session:
         self._experts = ExpertChecks(state)
         self._host = HostTierChecks(state)
         self._inspection = InspectionChecks(state)
+        self._losses = LossChecks(state)
         self._order = EvictionOrderChecks(state)
         self._retained = RetainedChecks(state)
         self._indexing = Indexing(state)
@@ -102,8 +104,10 @@ class Session:
             raise
 
     def _apply(self, operation: ops.Operation) -> object:
+        self.state.recency.now += 1
         self._announce(self._following(operation))
         answer = self._VERBS[type(operation)](self, operation)
+        self._order.used(operation)
         self.checks[ANSWERS] += 1
         if self._completes_at_once(answer):
             if self.state.profile.experts:
@@ -142,9 +146,11 @@ class Session:
             self._host.inspected(found)
         held = state.holders()
         if found.dropped is not None or not self.layout.single:
-            gone = self._inspection.evictions(before, found, held)
-            if gone and self._order.judges:
-                self._order.evicted(gone, held)
+            lost = self._losses.run(before, found, held)
+            if lost.blocks:
+                self._order.evicted(lost.blocks, held, with_states=bool(lost.rows))
+            if lost.alone:
+                self._order.checkpoints(lost.alone)
         state.changes = Changes()
         state.settle(held)
         self._inspection.run(before, found, held)

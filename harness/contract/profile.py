@@ -55,8 +55,9 @@ class StateProfile:
     the checkpoint, and the next step continues in another block (S2)."""
     prompt_saves: str = "always"
     """Prompt steps that save the state at the prompt's end (S6): `always`: all that compute it;
-    `whole`: those of a block or more; `ends`: those that end there; `borders`: each step at the
-    last block border that an equal prompt can hit, and at the prompt's end if that is one."""
+    `whole`: those of a block or more, after their last whole block or at a junction; `ends`: those
+    that end there; `borders`: each step at the last block border that an equal prompt can hit, and
+    at the prompt's end if that is one."""
     decode_intervals: bool = True
     """`TargetConfig.decode_interval` is supported (S6)."""
     junctions: bool = False
@@ -145,8 +146,10 @@ class PolicyProfile:
     reset: str = "always"
     """`always`, or `idle`: `busy` while a request holds blocks."""
     eviction_order: str = "lru_tail_first"
-    """`lru_tail_first`, declared for one group (B3); `lru_in_all_groups`: the oldest of all groups
-    goes first, with its windows and checkpoints; or `undeclared`."""
+    """`lru_tail_first`: what was released longest ago goes first, chain ends first (B3);
+    `lru_in_all_groups`: the oldest of all groups goes first, with its windows and checkpoints;
+    `lru_by_use`: when a step lacks blocks, the chain end of a kind that was hit, stored or released
+    longest ago; or `undeclared`."""
     index: str = "tree"
     """`tree`: a block is evicted no later than its predecessor (T3); `flat`: in any order."""
     evict_keeps_place: bool = False

@@ -44,6 +44,8 @@ class Entry:
     """A partial last block (T6): it goes before full ones."""
     touched: int = 0
     """When another request last hit it, or computed the same, without holding it in the end."""
+    taken: int = 0
+    """When it was stored, or last got a holder after a time without one: it was used then."""
 
     def used(self, *, now: int) -> int:
         """Return when it was last used; `now` while it is held."""
@@ -268,6 +270,10 @@ class CacheModel:
         drop = self.pool.drop
         return {block: entry for block in blocks if (entry := drop(block))}
 
+    def touch_states(self, contents: Iterable[int], now: int) -> None:
+        """Note that a request may have used these checkpoints."""
+        (self._rows if self._layout.separate else self.pool).touch(contents, now)
+
     def drop_row(self, slot: int) -> Entry | None:
         """Remove the checkpoint of one group in a row of the separate pool."""
         return self._rows.drop(slot)
@@ -389,13 +395,19 @@ class CacheModel:
                 return block
         return None
 
-    def settle(self, held: Collection[int], now: int) -> None:
-        """Note which cached blocks lost their last holder in operation `now`."""
+    def settle(self, held: Collection[int], now: int) -> list[Entry]:
+        """Note which cached blocks got a holder in operation `now`; returns the latter."""
+        left = []
         for block, entry in self.cached.items():
+            if not entry.taken:
+                entry.taken = now
             if block in held:
-                entry.idle_since = None
+                if entry.idle_since is not None:
+                    entry.idle_since, entry.taken = None, now
             elif entry.idle_since is None:
                 entry.idle_since = now
+                left.append(entry)
+        return left
 
     def disorder(self, victims: dict[int, Entry], taken: Iterable[int]) -> Disorder | None:
         """Check that victims were evicted before more recent idle blocks (B3).

@@ -33,7 +33,7 @@ class Indexing:
         length = state.hits.matched(resident, len(request.tokens) - 1)
         if self._layout.drafts:
             length -= self._layout.unit
-        while length > hit and inside(request.spans, length):
+        while length > hit and state.profile.span_clamp and inside(request.spans, length):
             length -= self._layout.unit
         return length if length > hit else 0
 
@@ -42,7 +42,7 @@ class Indexing:
         state = self._state
         for group in self._layout.partly_visible:
             count = live.hit // self._layout.groups[group].block_size
-            state.model.pool.touch(state.model.keys(live.prints, group)[:count], len(state.history))
+            state.model.pool.touch(state.model.keys(live.prints, group)[:count], state.recency.now)
 
     # --- the end of a step ---
 
@@ -134,7 +134,7 @@ class Indexing:
             block = before[group][index]
             if state.model.in_pool(live.prints, index, group):
                 known = state.model.key(live.prints, index, group)
-                state.model.pool.touch((known,), len(state.history))
+                state.model.pool.touch((known,), state.recency.now)
                 if state.audited:
                     freed = (block, live.prints, index, group)
                     state.changes.duplicates_freed.append(freed)
@@ -151,6 +151,8 @@ class Indexing:
         for tokens, group, ids in step.saves:
             if tokens > stop:
                 continue
+            if state.partial and not frozen:
+                self._supersede(live, tokens)
             keys = state.recurrent.keys(group, ids)
             state.model.store_state(keys, live.prints, tokens, group, frozen)
             if tokens > live.prompt:
@@ -158,10 +160,15 @@ class Indexing:
 
     def _freeze(self, live: RequestState, step: Step) -> int:
         """A checkpoint inside a unit replaces the one before that unit (T6)."""
-        state, layout = self._state, self._layout
+        state = self._state
         assert state.partial is not None
-        if start := step.stop // layout.unit * layout.unit:
-            first = layout.full[0]
-            before = start // layout.groups[first].block_size - 1
-            state.changes.superseded.add(state.model.key(live.prints, before, first))
+        self._supersede(live, step.stop)
         return state.partial.freeze(live.prints, step.stop, dict(step.frozen))
+
+    def _supersede(self, live: RequestState, tokens: int) -> None:
+        """Of the checkpoints behind one unit the last one stays; 0 stands for no unit before."""
+        state, first = self._state, self._layout.full[0]
+        before = tokens // self._layout.unit * self._layout.unit
+        size = self._layout.groups[first].block_size
+        unit = state.model.key(live.prints, before // size - 1, first) if before else 0
+        state.changes.superseded.add(unit)

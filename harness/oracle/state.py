@@ -17,6 +17,7 @@ from kvproof.harness.oracle.cache_model import CacheModel, Entry
 from kvproof.harness.oracle.group_layout import Layout
 from kvproof.harness.oracle.longest_hit import HitOracle, Resident
 from kvproof.harness.oracle.partial_blocks import PartialBlocks
+from kvproof.harness.oracle.recency import Recency
 from kvproof.harness.oracle.recurrent_states import RecurrentStates
 from kvproof.harness.oracle.shadow_memory import Fingerprints, ShadowMemory, fingerprints
 
@@ -170,8 +171,11 @@ class OracleState:
             host_blocks=config.host_blocks,
         )
         self.recurrent = RecurrentStates(layout, config, profile, self.shadow)
-        self.model = CacheModel(layout, by_unit=profile.index == "tree")
+        tree = profile.index == "tree"
+        self.model = CacheModel(layout, by_unit=tree)
         self.partial = PartialBlocks(self.model, layout) if config.partial_blocks else None
+        in_all_groups = profile.eviction_order == "lru_in_all_groups"
+        self.recency = Recency(self.model, layout, runs=in_all_groups, tree=tree)
         self.hits = HitOracle(self.model, layout, config, profile, self.partial)
         self.epoch = 0
         self.live: dict[str, RequestState] = {}
@@ -241,7 +245,7 @@ class OracleState:
     def settle(self, holders: Counter[int]) -> None:
         """Update which cached blocks are idle, and since when."""
         held = holders.keys() | self.copied() if self.steps else holders.keys()
-        self.model.settle(held, len(self.history))
+        self.recency.settle(held)
 
     # --- rows of the separate state pool ---
 

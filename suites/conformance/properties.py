@@ -34,11 +34,11 @@ release_is_idempotent | B2 C6
 pins_hold_the_cached_prefix | B2 | by brute force | needs pins
     a pin holds the longest cached prefix, and dropping it gives that back once
     - a pin is dropped
-scratch_goes_before_cached | B3 | needs eviction_order
+scratch_goes_before_cached | B3 | needs scratch_first
     no cached block is evicted while a block without identity is free
     - cached blocks are evicted to make room
 least_recent_goes_first | B3 T3 | needs eviction_order
-    cached blocks are evicted in LRU order, ends of chains first
+    cached blocks are evicted in the declared order: the least recent first, ends of chains first
     - cached blocks are evicted to make room
 eviction_takes_idle_cached_blocks | B3 | needs evict
     eviction on request takes the requested number of cached blocks without a holder
@@ -147,6 +147,7 @@ BY_NAME = {prop.name: prop for prop in PROPERTIES}
 
 _DECLARED: dict[str, Callable[[Profile], bool]] = {
     "eviction_order": lambda profile: profile.eviction_order != "undeclared",
+    "scratch_first": lambda profile: profile.eviction_order not in ("undeclared", "lru_by_use"),
     "order_in_all_groups": lambda profile: profile.eviction_order == "lru_in_all_groups",
     "duplicates": lambda profile: profile.duplicates == "shared",
     "index": lambda profile: profile.index == "tree",

@@ -122,6 +122,25 @@ def release() -> tuple[int, int]:
     return int(major), int(minor)
 
 
+class _Clock:
+    """The time by which the engine stamps uses of blocks: whole seconds, one an operation."""
+
+    seconds = 0
+
+    def perf_counter(self) -> int:
+        return self.seconds
+
+
+_CLOCK = _Clock()
+MOVED_CLOCK = (0, 18)
+"""From here on blocks are stamped by `_CLOCK`; before, by the machine's clock."""
+
+
+def tick() -> None:
+    """Move the engine's clock: the uses of no two operations have the same time."""
+    _CLOCK.seconds += 1
+
+
 @cache
 def engine() -> Any:
     """Everything used of LMDeploy, torch and numpy."""
@@ -133,10 +152,12 @@ def engine() -> Any:
     from lmdeploy.pytorch.engine import inputs_maker
     from lmdeploy.pytorch.multimodal.data_type import MultiModalData
     from lmdeploy.pytorch.paging import Scheduler
-    from lmdeploy.pytorch.paging.block_manager.base_block_manager import LogicalAllocator
+    from lmdeploy.pytorch.paging.block_manager import base_block_manager
     from lmdeploy.pytorch.paging.block_trie import BlockTrie
     from lmdeploy.pytorch.strategies.ar.sequence import ARSequenceStrategy
 
+    if release() >= MOVED_CLOCK:
+        base_block_manager.time = _CLOCK
     return SimpleNamespace(
         np=np,
         torch=torch,
@@ -144,7 +165,7 @@ def engine() -> Any:
         BlockTrie=BlockTrie,
         CacheConfig=CacheConfig,
         InputsMaker=inputs_maker.InputsMakerAsync,
-        LogicalAllocator=LogicalAllocator,
+        LogicalAllocator=base_block_manager.LogicalAllocator,
         MultiModalData=MultiModalData,
         Scheduler=Scheduler,
         SamplingParam=messages.SamplingParam,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from kvproof.harness.adapters.lmdeploy.api import release, version
+from kvproof.harness.adapters.lmdeploy.api import MOVED_CLOCK, release, version
 from kvproof.harness.adapters.lmdeploy.releases import CHUNKS, PACKAGE, STATES
 from kvproof.harness.contract.profile import (
     ExpertProfile,
@@ -29,7 +29,7 @@ UNSUPPORTED = {
     "events": "the trie sends no events",
     "retained": "tokens of the trie are not counted",
     "duplicates": "what a hit that would end inside a span loses is computed into private blocks",
-    "eviction_order": "the access time of a block is kept in whole seconds, ties go by address",
+    "scratch_first": "blocks are evicted until enough are free, those of a second in any order",
     "validates": "placeholder ranges come checked from the preprocessor",
     "in_flight_steps": "one stream orders steps and reuse of blocks",
     "drafts": "rejected drafts are cut off by the sequence strategy of another engine mode",
@@ -64,6 +64,10 @@ _FROM_PACKAGE = {
     ),
 }
 
+_BEFORE_MOVED_CLOCK = {
+    "eviction_order": "access times are whole seconds of a clock that is not moved (until 0.17)",
+}
+
 _BEFORE_STATES = {
     "groups": "layers of a model share one table",
     "several_groups": "layers of a model share one table",
@@ -93,6 +97,7 @@ def profile() -> Profile:
             **UNSUPPORTED,
             **(_FROM_PACKAGE if package else _BEFORE_PACKAGE),
             **({} if chunked else _BEFORE_CHUNKS),
+            **({} if release() >= MOVED_CLOCK else _BEFORE_MOVED_CLOCK),
             **({} if states else _BEFORE_STATES),
         },
         provenance=declared(
@@ -110,7 +115,10 @@ def profile() -> Profile:
         },
         inspection=InspectionProfile(holders=True, state=True),
         policy=PolicyProfile(
-            reset="idle", sharing="when_scheduled", duplicates="kept", eviction_order="undeclared"
+            reset="idle",
+            sharing="when_scheduled",
+            duplicates="kept",
+            eviction_order="lru_by_use" if release() >= MOVED_CLOCK else "undeclared",
         ),
         layers=LayerProfile(
             groups=("full", "state") if states else ("full",),

@@ -32,6 +32,7 @@ from kvproof.harness.adapters.lmdeploy.api import (
     engine,
     expander,
     new_scheduler,
+    tick,
 )
 from kvproof.harness.adapters.lmdeploy.cycle import make_cycle
 from kvproof.harness.adapters.lmdeploy.profile import UNSUPPORTED, profile
@@ -95,6 +96,7 @@ class LmdeployTarget:
 
     def admit(self, request: Request, compute: int | None = None) -> Scheduled | Refused:
         """Schedule the request alone by one turn of the prefill scheduler."""
+        tick()
         total = self._manager.num_gpu_blocks - 1
         if refused := refused_at_arrival(
             request, self._running, size=self._size, total=total, unit="blocks"
@@ -155,6 +157,7 @@ class LmdeployTarget:
         drafts: tuple[int, ...] = (),
     ) -> Scheduled | Refused:
         """The next chunk, decoded tokens, or the next turn; a refusal takes new tokens back."""
+        tick()
         native = running(self._running, request_id, drafts, self.profile)
         if isinstance(native, Refused):
             return native
@@ -228,6 +231,7 @@ class LmdeployTarget:
 
     def finish(self, request_id: str) -> Released:
         """The session ends; the trie keeps what it has."""
+        tick()
         native = self._running.pop(request_id, None)
         if native is None:
             return Released()
@@ -258,6 +262,7 @@ class LmdeployTarget:
 
     def evict(self, count: int) -> Evicted:
         """Leaves that only the trie holds."""
+        tick()
         before = self._view.cached()
         self._scheduler.block_trie.evict(count)
         return Evicted((tuple(sorted(before - self._view.cached())), *self._no_rows()))

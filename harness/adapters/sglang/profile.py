@@ -29,7 +29,7 @@ UNSUPPORTED = {
     "statistics": "cached tokens are counted by ScheduleBatch.prepare_for_extend",
     "events": "hashes of events are compiled with a C++ compiler when the first is sent",
     "retained": "keys of the tree are in its core, which is not walked",
-    "eviction_order": "leaves leave by last match or insert, not by last release",
+    "scratch_first": "pages of evicted leaves are sorted among the free ones",
     "validates": "placeholder ranges come checked from the multimodal processor",
     "in_flight_steps": "the scheduler fences frees (free_group), the cache does not",
     "drafts": "rejected drafts are cut off by the scheduler before anything is cached",
@@ -48,6 +48,7 @@ UNSUPPORTED = {
 """Capability -> why it is off, in every release."""
 
 _BEFORE_UNIFIED = {
+    "eviction_order": "leaves leave by last match or insert; not judged before 0.5.23",
     "keys": "a key and a salt are one text (until 0.5.20)",
     "host_policies": "its HiRadixCache, which 0.5.21 removed, is not driven",
 }
@@ -88,7 +89,11 @@ def profile() -> Profile:
             "span_identity": "a placeholder becomes a number of the hash, without kind and length",
         },
         inspection=InspectionProfile(state=True),
-        policy=PolicyProfile(reset="idle", eviction_order="undeclared", keys=unified()),
+        policy=PolicyProfile(
+            reset="idle",
+            eviction_order="lru_by_use" if unified() else "undeclared",
+            keys=unified(),
+        ),
         layers=LayerProfile(
             groups=("full", "window", "state"),
             layouts=(("full", "window"), ("window", "full"), ("full", "state"), ("state", "full")),

@@ -77,7 +77,8 @@ PROFILE = Profile(
         "experts": "experts are not returned",
         "in_flight_steps": "the processor fences, not the cache",
         "validates": "token ids have no identity to check",
-        "eviction_order": "all or nothing",
+        "eviction_order": "there is none: everything that nobody holds is evicted",
+        "scratch_first": "room is made by evicting everything that nobody holds",
         "index": "one flat hash map: an entry may outlive the block before it",
     },
     provenance=declared(

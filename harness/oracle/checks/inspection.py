@@ -1,16 +1,15 @@
-"""Checks of a target's reports between operations: counts, holders, evictions, events, digests."""
+"""Checks of a target's reports between operations: counts, holders, events, digests."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from kvproof.harness.contract import operations as ops
-from kvproof.harness.contract.target import CacheEvent, Inspection, Refused, Table
+from kvproof.harness.contract.target import CacheEvent, Inspection, Refused
 from kvproof.harness.oracle import shadow_memory as shadow
-from kvproof.harness.oracle.cache_model import Entry
-from kvproof.harness.oracle.state import NULL_BLOCK, OracleState
+from kvproof.harness.oracle.state import OracleState
 from kvproof.harness.oracle.violation import INVARIANT, METAMORPHIC, Violation, fail
 
 _USAGE = "usage_adds_up"
@@ -20,9 +19,6 @@ _HOLDERS = "holders_equal_tables_and_pins"
 _STATISTICS = "hits_are_counted_once"
 _SHARED = "equal_blocks_are_shared"
 _PARENTS = "no_block_outlives_its_parent"
-_KEEP = "blocks_keep_their_identity_while_there_is_room"
-_MISMATCH = "a_mismatch_destroys_no_checkpoint"
-_NULL = "null_block_is_never_used"
 _EVENTS = "events_replay_to_the_index"
 
 _DIGESTED = ("usage", "holders", "state")
@@ -70,134 +66,6 @@ class InspectionChecks:
             self._orphan()
         if self._replays:
             self._events(found)
-
-    # --- evictions ---
-
-    def evictions(
-        self, before: Inspection, found: Inspection, held: Mapping[int, int]
-    ) -> Mapping[int, Entry]:
-        """Remove blocks evicted since `before`, reported or inferred, from the model (B2, S7).
-
-        Returns those of the shared pool.
-        """
-        dropped, gone = found.dropped, dict[int, Entry]()
-        state, changes = self._state, self._state.changes
-        if dropped is not None:
-            self._no_null_block(dropped)
-            pool = self._remove_blocks(dropped, self._still_allocated(held))
-            rows = changes.overwritten
-            if self._layout.separate:
-                rows = rows + self._remove_rows(dropped)
-            self._stays_held(pool, held)
-            if gone := {**pool, **changes.victims}:
-                self._was_needed(before, gone, len(changes.allocated))
-            if rows and (self._layout.full or not (pool or changes.victims)):
-                lost = {entry.content for entry in (*pool.values(), *changes.victims.values())}
-                self._checkpoint_was_needed(rows, lost)
-            if self._shares and self._layout.states:
-                state.model.keep_first_checkpoints()
-        elif not self._layout.single and state.profile.index == "tree":
-            while (orphan := state.model.orphan()) is not None:
-                state.model.drop(orphan)
-        if changes.duplicates_freed:
-            self._keep_duplicates()
-        return gone
-
-    def _no_null_block(self, dropped: tuple[Table, ...]) -> None:
-        self._counts[_NULL] += 1
-        if any(NULL_BLOCK in ids for ids in dropped):
-            sentence = f"the blocks {dropped} are reported as evicted, the null block among them"
-            fail(self._state, _NULL, INVARIANT, sentence)
-
-    def _keep_duplicates(self) -> None:
-        model = self._state.model
-        for block, prints, index, group in self._state.changes.duplicates_freed:
-            if block != NULL_BLOCK and not model.in_pool(prints, index, group):
-                model.store(block, prints, index, group)
-
-    def _remove_blocks(
-        self, dropped: tuple[Table, ...], allocated: Collection[int]
-    ) -> dict[int, Entry]:
-        """Remove blocks of the shared pool; those handed out since are removed already."""
-        ids = [b for g in self._layout.pooled if g < len(dropped) for b in dropped[g]]
-        return self._state.model.drop_all(block for block in ids if block not in allocated)
-
-    def _still_allocated(self, held: Collection[int]) -> Collection[int]:
-        """Return the blocks that were allocated and, if windows are freed, are in use.
-
-        With freed windows, one operation may allocate, write and free a block.
-        """
-        allocated = self._state.changes.allocated
-        freed = self._state.profile.behind_windows == "freed"
-        return allocated & set(held) if freed else allocated
-
-    def _remove_rows(self, dropped: tuple[Table, ...]) -> list[Entry]:
-        layout, state = self._layout, self._state
-        keys = [
-            key
-            for g in layout.states
-            if g < len(dropped)
-            for key in state.recurrent.keys(g, dropped[g])
-        ]
-        return [entry for key in keys if (entry := state.model.drop_row(key))]
-
-    def _stays_held(self, pool: dict[int, Entry], held: Mapping[int, int]) -> None:
-        lost = next((b for b in pool if b in held and pool[b].group in self._layout.attention), 0)
-        self._state.checks[_KEEP] += 1
-        if lost:
-            sentence = f"block {lost} is held and lost its identity"
-            fail(self._state, _KEEP, INVARIANT, sentence, suspects=(lost,))
-
-    def _was_needed(self, before: Inspection, pool: dict[int, Entry], taken: int) -> None:
-        """A unit is evicted only if too few blocks were free without it.
-
-        Where no order is declared, cached blocks may go before uncached ones (B3).
-        """
-        state = self._state
-        undeclared = state.profile.eviction_order == "undeclared"
-        if undeclared or isinstance(state.history[-1][0], ops.Evict):
-            return
-        attention = [b for b, entry in pool.items() if entry.group in self._layout.attention]
-        if not attention and self._replaced(list(pool.values())):
-            return
-        prop = _KEEP if attention else _MISMATCH
-        enough = before.usage.free + len(pool) - self._layout.unit_blocks
-        state.checks[prop] += 1
-        if taken <= enough:
-            fail(
-                state,
-                prop,
-                INVARIANT,
-                f"blocks {sorted(pool)} lost their identity for {taken} blocks while "
-                f"{before.usage.free} blocks without identity were free",
-                suspects=tuple(sorted(pool)),
-                facts={"dropped": tuple(sorted(pool)), "taken": taken, "free": before.usage.free},
-            )
-
-    def _checkpoint_was_needed(self, rows: list[Entry], lost: Collection[object]) -> None:
-        """A checkpoint of the separate pool is evicted with its unit, or when no row is free.
-
-        Rows of units evicted by the same operation may have become free only after it. Evictions of
-        a refused call are checked separately (B4).
-        """
-        state = self._state
-        kept = [e for e in rows if e.anchor not in lost and state.model.anchored(e)]
-        alone = [e for e in kept if e.anchor not in state.changes.superseded]
-        operation, answer = state.history[-1]
-        if not alone or isinstance(operation, ops.Evict) or isinstance(answer, Refused):
-            return
-        if self._replaced(alone):
-            return
-        free = state.free_rows() - (len(rows) - len(kept))
-        state.checks[_MISMATCH] += 1
-        if free >= 1:
-            sentence = f"{len(alone)} checkpoints were dropped while {free} rows were free"
-            facts = {"dropped": len(alone), "rows": len(rows), "free_rows": free}
-            fail(state, _MISMATCH, INVARIANT, sentence, facts=facts)
-
-    def _replaced(self, entries: list[Entry]) -> bool:
-        """Whether a newer checkpoint of their request replaces all of these (S6)."""
-        return all(entry.content in self._state.replaceable for entry in entries)
 
     # --- counts ---
 

@@ -66,6 +66,8 @@ class StateChecks:
                 f"a step of request {live.request.id} copies states {list(copies)}: destinations "
                 "must be different, no source, and in range",
             )
+        for key in sources & self._state.model.rows.keys():
+            self._state.model.rows[key].taken = self._state.recency.now
         for group, source, target in copies:
             self._memory.copy_slots(states.slots(group, source), states.slots(group, target))
 
@@ -186,11 +188,8 @@ class StateChecks:
         at, exact = self._end(live), state.profile.prompt_saves == "borders"
         if answer.start < at <= answer.stop and self._saves_there(answer, at):
             self._counts[_PROMPTS] += 1
-            last = state.profile.checkpoints == "running"  # each end of a block is one
-            # appended before the prompt was computed: the last place is that of all tokens
-            behind = any(place > live.prompt for place in saved)
-            left_out = at not in saved and not behind if last else not saved
-            if left_out and self._could_save(step, at, len(saved) if last else 0):
+            left_out = not saved if exact else not self._last_place(step, at, saved)
+            if left_out and self._could_save(step, at, 0 if exact else len(saved)):
                 sentence = (
                     f"a step of request {live.request.id} computes [{answer.start}, {answer.stop})"
                     f", the end of its prompt, and {words}; there is room for one after {at}"
@@ -198,6 +197,19 @@ class StateChecks:
                 fail(state, _PROMPTS, INVARIANT, sentence, facts={"live": live, "answer": answer})
         if exact:
             self._places(step, saved)
+
+    def _last_place(self, step: Step, at: int, saved: list[int]) -> bool:
+        """Whether a step saves the last state of a prompt that an equal prompt can go on from.
+
+        Tokens that were appended before the prompt was computed have their own last place. Where
+        steps of a block or more save one state, it is at a junction or after their whole blocks.
+        """
+        live, answer, unit = step.live, step.answer, self._layout.unit
+        if at in saved or any(place > live.prompt for place in saved):
+            return True
+        whole = answer.start + (answer.stop - answer.start) // unit * unit
+        declared = self._state.profile.prompt_saves == "whole"
+        return declared and not {live.junction, whole}.isdisjoint(saved)
 
     def _places(self, step: Step, saved: list[int]) -> None:
         """A step saves states after the declared numbers of tokens, and after no others (S6)."""

@@ -17,7 +17,7 @@ class RetainedChecks:
         self._state = state
         self._full = bool(state.layout.full)
         self._refused: set[str] = set()
-        """Requests that were refused and have not come back: they wait."""
+        """Requests that found no space and have not come back: they wait."""
 
     def run(self, found: Inspection) -> None:
         """Nothing is kept for longer than it is of use, and nothing is forgotten before."""
@@ -51,8 +51,8 @@ class RetainedChecks:
     def _wait(self) -> None:
         operation, answer = self._state.history[-1]
         if isinstance(operation, ops.Admit):
-            name = operation.request.id
-            (self._refused.add if isinstance(answer, Refused) else self._refused.discard)(name)
+            waits = isinstance(answer, Refused) and answer.reason == "no_space"
+            (self._refused.add if waits else self._refused.discard)(operation.request.id)
 
     def _left(self, step: Step) -> bool:
         """Whether the request of a step was released while the step was in flight."""

@@ -283,7 +283,7 @@ class TableChecks:
         With several groups the inspection checks this: one block may evict others with it.
         """
         state = self._state
-        undeclared = state.profile.eviction_order == "undeclared"
+        undeclared = state.profile.eviction_order in ("undeclared", "lru_by_use")
         if not victims or undeclared or not self._layout.single or not state.inspected:
             return
         uncached = state.inspected.usage.free - len(state.evicted_in_place)

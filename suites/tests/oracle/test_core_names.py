@@ -44,7 +44,7 @@ def judged():
     """Every name that a check or a violation reports, wherever it stands in the code."""
     sentence = re.compile(r"[a-z]+(_[a-z]+){2,}")
     fields_of_code = {"eviction_order", "in_flight_steps", "evict_keeps_place"}
-    fields_of_code |= {"lru_tail_first", "lru_in_all_groups"}
+    fields_of_code |= {"lru_tail_first", "lru_in_all_groups", "lru_by_use"}
     return {text for text in strings(*JUDGES) if sentence.fullmatch(text)} - fields_of_code
 
 
