@@ -231,6 +231,12 @@ class WholeEngine(Protocol):
     def statuses(self) -> dict[str, str]:
         """Request -> `waiting`, `running`, `preempted` or another status of the engine's."""
 
+    def holders(self) -> list[tuple[str, int, bool]]:
+        """Return the queue of those that wait and hold blocks: how many, and whether a load ended.
+
+        Empty where the engine has no such queue.
+        """
+
     def reset(self, *, running: bool) -> bool:
         """Drop what is cached, after a change of weights; tell whether it was done.
 

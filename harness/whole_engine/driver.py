@@ -335,7 +335,10 @@ class Driver:
                 f"after {steps} more steps, {quiet} of them without progress, "
                 f"{self.engine.statuses() or 'the engine'} has not ended"
             ),
-            facts={"stored_since_a_launch": list(self.device.transfers.stored.values())},
+            facts={
+                "stored_since_a_launch": list(self.device.transfers.stored.values()),
+                "holders": self.engine.holders(),
+            },
         )
         self._check_rest()
         return f"{steps} steps"

@@ -196,6 +196,27 @@ def pushed_blocks_never_come(found: Failed) -> bool:
     return _pushes(found) and bool(waiting) and waiting <= gone and others <= behind
 
 
+_STILL = re.compile(r"after \d+ more steps, 80 of them without progress, \{")
+
+
+def failed_load_hides_those_behind(found: Failed) -> bool:
+    """The first of those that hold blocks holds none: its load failed, and it waits for room.
+
+    Behind it are loads that have ended and hold the room. Nothing runs.
+    """
+    recomputes = str(found.config["engine"].get("connector")).endswith("_recompute")
+    holders = found.fact("holders", list)
+    if not holders or not recomputes or not _STILL.match(found.violation.sentence):
+        return False
+    left = dict(re.findall(r"'(\w+)': '(\w+)'", found.violation.sentence))
+    first, blocks, _ = holders[0]
+    failed = first in _facts(found, "broken") and left.get(first) in _BEHIND
+    hidden = [each for each in holders if left.get(each[0]) == "waiting_for_remote_kvs"]
+    others = {left[name] for name in left.keys() - {name for name, *_ in hidden}}
+    ended = bool(hidden) and all(held and loaded for _, held, loaded in hidden)
+    return failed and not blocks and ended and others <= _BEHIND
+
+
 def aborted_push_is_remembered(found: Failed) -> bool:
     """The push connector keeps requests that end without a load: aborted early, or not wanted."""
     return _pushes(found) and _unloaded(found) and _left(found) == {_RECEIVED}

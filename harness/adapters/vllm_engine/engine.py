@@ -246,6 +246,10 @@ class VllmEngine:
             name: request.status.name.lower() for name, request in self.scheduler.requests.items()
         }
 
+    def holders(self) -> list[tuple[str, int, bool]]:
+        """Return those of `kv_holding_waiting`, with blocks and whether a load has ended."""
+        return releases.holders(self.scheduler)
+
     def reset(self, *, running: bool) -> bool:
         """Reset the prefix cache, and connectors with it.
 

@@ -27,6 +27,17 @@ from kvproof.harness.adapters.vllm_engine.kernels import slot_mapping
 from kvproof.harness.whole_engine.contract import EngineConfig, Refused
 
 
+def holders(scheduler: Any) -> list[tuple[str, int, bool]]:
+    """Return who waits and holds blocks: such a queue is there since 0.33."""
+    tables = scheduler.kv_cache_manager.coordinator.single_type_managers
+    found = []
+    for name in (each.request_id for each in getattr(scheduler, "kv_holding_waiting", ())):
+        blocks = [block for table in tables for block in table.req_to_blocks.get(name, ())]
+        held = sum(not block.is_null for block in blocks)
+        found.append((name, held, name in scheduler.finished_recving_kv_req_ids))
+    return found
+
+
 def accepted(function: Callable[..., Any], **arguments: Any) -> Any:
     """Call with those of the arguments that this release's signature has."""
     known = parameters(function)

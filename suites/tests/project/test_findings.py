@@ -47,6 +47,7 @@ FINDINGS = {
     "vllm_failed_load_runs_for_ever": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_idle_engine_stores_for_ever": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_blocks_are_read_after_their_lease": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_failed_load_hides_those_behind": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_pushed_blocks_never_come": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_aborted_push_is_remembered": EngineVersion("vllm-engine", "0.33.0"),
     "vllm_unequal_blocks_shift_a_hit": EngineVersion("vllm-engine", "0.33.0"),

@@ -221,6 +221,9 @@ class ToyEngine:
     def statuses(self) -> dict[str, str]:
         return dict.fromkeys(self.running, "running")
 
+    def holders(self) -> list[tuple[str, int, bool]]:
+        return []
+
     def reset(self, *, running: bool) -> bool:
         if self.running and not running:
             return False
