@@ -396,7 +396,7 @@ class CacheModel:
         return None
 
     def settle(self, held: Collection[int], now: int) -> list[Entry]:
-        """Note which cached blocks got a holder in operation `now`; returns the latter."""
+        """Note which blocks got a holder in operation `now`; returns those that lost theirs."""
         left = []
         for block, entry in self.cached.items():
             if not entry.taken:
