@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from kvproof.suites.tests.kernels.kernel_kit import judge, torch
 
@@ -284,13 +285,19 @@ def source_of(module):
     top, *rest = module.split(".")
     spec = find_spec(top)
     roots = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
-    roots += home().glob(f"targets/{top}-*/lib/python*/site-packages/{top}")
+    installed = home().glob(f"targets/{top}-*")
+    for environment in sorted(installed, key=release_of, reverse=True):  # the newest, if several
+        roots += environment.glob(f"lib/python*/site-packages/{top}")
     for root in roots:
         path = root.joinpath(*rest)
         for file in (path.with_suffix(".py"), path / "__init__.py"):
             if file.is_file():
                 return file
     return None
+
+
+def release_of(environment):
+    return Version(environment.name.rpartition("-")[2])
 
 
 def parameters_of(file, name):
