@@ -20,7 +20,10 @@ from typing import Any, NamedTuple
 
 PREFIX = "kvproof_planted_"
 _COPIED = r"reference|kernels\.page_formats|harness\.adapters\.reference|suites\.reference"
+_MOVERS = "kernels.block_transfer"
+"""Copied only for faults in it: the suites of kernels use the original."""
 _IMPORT = re.compile(rf"\bkvproof\.({_COPIED})\b")
+_IMPORT_OF_MOVERS = re.compile(rf"\bkvproof\.({_COPIED}|kernels\.block_transfer)\b")
 
 
 class Fault(NamedTuple):
@@ -79,7 +82,8 @@ def _source(fullname: str) -> str:
     if module == fault.module:
         assert source.count(fault.old) == 1, f"{package}: {fault.old!r} must occur once"
         source = source.replace(fault.old, fault.new)
-    return _IMPORT.sub(rf"{package}.\1", source)
+    imports = _IMPORT_OF_MOVERS if fault.module.startswith(_MOVERS) else _IMPORT
+    return imports.sub(rf"{package}.\1", source)
 
 
 sys.meta_path.append(_Finder())

@@ -83,7 +83,7 @@ def home(suite: str) -> str:
 
 
 def broken(part: ComponentSuite, index: int, fault: Planted) -> ComponentSuite:
-    """The part on a copy of the reference, and of the formats of pages, that has the fault."""
+    """The part on a copy of the reference, and of the pages that it moves, that has the fault."""
     name = f"{part.name}_{index}"
     module = fault.module if fault.module.startswith("kernels.") else f"reference.{fault.module}"
     plant(name, Fault(module, fault.old, fault.new))
