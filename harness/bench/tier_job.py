@@ -18,11 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kvproof.harness.contract.tier import in_shared_memory
 from kvproof.harness.isolation.process import WorkerProcess
 
 OPERATIONS = ("memcpy", "copy_in", "copy_out", "store", "lookup", "retrieve")
 IN_SHARED_MEMORY = ("copy_in", "copy_out")
-"""Measured beside a store that copies each byte once: such a store lies in shared memory."""
+"""Measured beside a store that lies there."""
 ROUNDS = 2
 """Of all operations in a turn."""
 _CPU_CLOCK = 2
@@ -119,7 +120,7 @@ class _Tier:
     @property
     def operations(self) -> list[str]:
         """Those that are measured, in this order."""
-        shared = self.copies["store"] == 1
+        shared = in_shared_memory(self.copies)
         return [name for name in OPERATIONS if shared or name not in IN_SHARED_MEMORY]
 
     def ask(self, count: int, *message: object) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ if not __package__:  # started as a file, because an engine's environment has no
     _namespace.__path__ = [str(Path(__file__).resolve().parents[2])]
     sys.modules["kvproof"] = _namespace
 
-from kvproof.harness.contract.tier import TOKENS, Pages, TierClient
+from kvproof.harness.contract.tier import TOKENS, Pages, TierClient, in_shared_memory
 
 
 def main(arguments: list[str]) -> None:
@@ -71,7 +71,7 @@ class _Engine:
         self._pages: Pages
         self._shared: NDArray[np.uint8]
         """As much memory as the objects take, of the kind that processes can share; only beside a
-        store that copies each byte once."""
+        store that lies there."""
 
     def register(self, size: int, objects: int) -> dict[str, Any]:
         """Make pages of random bytes."""
@@ -80,7 +80,7 @@ class _Engine:
         source = source.reshape(objects, size)
         tokens = rng.integers(1 << 30, size=objects * TOKENS).tolist()
         self._pages = Pages(source, np.zeros_like(source), tuple(tokens))
-        if self.copies["store"] == 1:
+        if in_shared_memory(self.copies):
             shared = np.frombuffer(mmap.mmap(-1, source.nbytes), np.uint8)
             self._shared = shared.reshape(source.shape)
             self._shared[:] = 0

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from kvproof.harness.bench.sides import JobRunner
 from kvproof.harness.bench.tier_job import OPERATIONS
+from kvproof.harness.contract.tier import in_shared_memory
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.records.bench_events import TierSample, TierSummary
 from kvproof.harness.records.events import AnyEvent, Skipped
@@ -142,7 +143,7 @@ class _Tiers:
         """A first turn, which touches all memory and checks all bytes, does not count."""
         if all(self._is_done(side.name, cell) for side in self.running):
             return
-        copies = sum(_COPIES_HELD + (side.copies["store"] == 1) for side in self.running)
+        copies = sum(_COPIES_HELD + in_shared_memory(side.copies) for side in self.running)
         needed = copies * cell.clients * cell.objects * cell.size
         if self._held + _available() < needed + _RESERVE:
             words = f"it takes {needed / 1e9:.1f} GB beside {_RESERVE / 1e9:.1f} GB for the rest"

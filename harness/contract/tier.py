@@ -56,6 +56,11 @@ class TierClient(Protocol):
         """Leave."""
 
 
+def in_shared_memory(copies: Mapping[str, int]) -> bool:
+    """Whether a store lies in memory that processes share: it copies each byte once."""
+    return copies["store"] == 1
+
+
 class Serve(Protocol):
     """Serve `room` bytes of objects at a place in a folder until `ended`."""
 
