@@ -84,7 +84,7 @@ gpu: $(VENV)/.gpu  ## torch and Triton into .venv: test and gate then judge the 
 hf: $(VENV)/.hf  ## torch and transformers into .venv: test then runs models too
 
 parity: $(VENV)/.hf  ## does cache reuse change what real model families compute? a table
-	OMP_NUM_THREADS=1 $(BIN)/python -m examples.parity $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m kvproof.suites.tests.lab.parity $(ARGS)
 
 eval: $(VENV)/.eval  ## does reuse cost answers? synthetic LongBench v2 through OpenCompass; goes on if killed
 eval-quick: $(VENV)/.eval  ## the same with 32 short samples, in 4 minutes

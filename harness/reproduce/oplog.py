@@ -150,5 +150,13 @@ def target_config(log: OpLog) -> TargetConfig:
 
 
 def dump(log: OpLog) -> bytes:
-    """Return the JSON of an op log, one operation a line."""
-    return msgspec.json.format(msgspec.json.encode(log), indent=1) + b"\n"
+    """Return the JSON of an op log, one field and one operation a line."""
+    fields = msgspec.structs.asdict(log)
+    operations = [_line(each) for each in fields.pop("operations")]
+    lines = [f"{_line(name)}: {_line(value)}" for name, value in fields.items()]
+    lines.append('"operations": [' + ",".join(f"\n  {each}" for each in operations) + "\n ]")
+    return ("{\n " + ",\n ".join(lines) + "\n}\n").encode()
+
+
+def _line(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()

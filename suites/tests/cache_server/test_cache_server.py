@@ -16,7 +16,6 @@ import pytest
 
 pytest.importorskip("zmq", reason="the cache server needs the extra `server`")
 
-from examples.stress.cache_server.process import ServerProcess
 from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.address import AddressError, parse
 from kvproof.reference.cache_server.arena import ArenaError
@@ -29,6 +28,7 @@ from kvproof.suites.reference.cache_server.contract import contract_part, judge
 from kvproof.suites.reference.cache_server.contract_machine import Traits
 from kvproof.suites.reference.cache_server.model import content, key
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
+from kvproof.suites.tests.lab.stress.cache_server.process import ServerProcess
 
 SIZE = 1 << 20
 SPAWN = multiprocessing.get_context("spawn")

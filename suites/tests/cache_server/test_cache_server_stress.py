@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("zmq", reason="the cache server needs the extra `server`")
 
-from examples.stress.cache_server.stress import stress
+from kvproof.suites.tests.lab.stress.cache_server.stress import stress
 
 pytestmark = pytest.mark.slow(reason="starts many processes")
 

@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from examples.stress.http.process import Server, serving
 from kvproof.reference.server import quiet_log
 from kvproof.reference.server.connections import OWN_DESCRIPTORS, most_connections
+from kvproof.suites.tests.lab.stress.http.process import Server, serving
 from kvproof.suites.tests.serve.serve_kit import SMALL, completion
 
 LOG_LIMIT = 100_000

@@ -15,8 +15,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from examples.stress.http.process import NotStarted, Server, serving
-from examples.stress.http.streams import stream
+from kvproof.suites.tests.lab.stress.http.process import NotStarted, Server, serving
+from kvproof.suites.tests.lab.stress.http.streams import stream
 from kvproof.suites.tests.serve.serve_kit import SMALL
 
 LONG = {"model": "symbolic", "prompt": "long", "max_tokens": 400, "ignore_eos": True}

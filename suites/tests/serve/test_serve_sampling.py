@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from examples.stress.http.process import Server, serving
+from kvproof.suites.tests.lab.stress.http.process import Server, serving
 from kvproof.suites.tests.serve.serve_kit import SMALL, chat, completion, events
 
 WISH: dict[str, Any] = {"max_tokens": 40, "ignore_eos": True, "return_token_ids": True}
