@@ -16,7 +16,7 @@ PIP := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,\
 PACKAGES := eval harness kernels reference reports suites
 
 .DELETE_ON_ERROR:
-.PHONY: help install gate bench bench-all matrix test test-all check gpu hf parity eval eval-quick docs attack mutants branches clean
+.PHONY: help install gate bench bench-all matrix test test-all check gpu hf parity eval eval-quick docs site attack mutants branches clean
 .DEFAULT_GOAL := help
 
 help:  ## these lines
@@ -73,7 +73,7 @@ test: $(VENV)/.dev  ## the project's own tests without those that take long: min
 test-all: $(VENV)/.dev  ## all of the project's own tests, as before a merge
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
 
-check: $(VENV)/.dev  ## ruff and mypy
+check: $(VENV)/.dev site  ## ruff, mypy, and the links and images of the site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(PACKAGES:%=-p kvproof.%)
@@ -96,8 +96,12 @@ eval eval-quick:
 	$(BIN)/kvproof eval longbench-v2 --runner opencompass --prompts kvproof \
 	  --config eval/configs/probe.toml --model $(MODEL) --output runs/$@ $(ARGS)
 
-docs: $(VENV)/.core  ## the generated tables in docs/
-	$(BIN)/python -m kvproof.suites.tests.documents.write docs
+docs: $(VENV)/.core  ## the table of commands in the README
+	$(BIN)/python -m kvproof.suites.tests.documents.write
+
+site: $(VENV)/.site  ## the documentation with its generated pages, in build/site: searchable, offline
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open build/site/index.html"
 
 attack: $(VENV)/.dev  ## hostile input for every verb, a minute; ARGS="--minutes 20 --seed 1"
 	$(BIN)/python -m kvproof.suites.tests.attack $(ARGS)
@@ -147,6 +151,10 @@ $(VENV)/.hf: requirements/hf.txt $(VENV)/.core
 
 $(VENV)/.eval: requirements/eval.txt requirements/serve.txt $(VENV)/.hf
 	@$(PIP) -r requirements/serve.txt -r requirements/eval.txt
+	@touch $@
+
+$(VENV)/.site: requirements/site.txt $(VENV)/.core
+	@$(PIP) -r requirements/site.txt
 	@touch $@
 
 # mypy finds kvproof.<folder> through links, because the folders are not below a kvproof/.

@@ -1,6 +1,6 @@
 """Bugs of earlier releases of vLLM's loop: one release has it, a later one does not.
 
-`docs/historical-bugs.md` says where each came from.
+`docs/engines/historical-bugs.md` says where each came from.
 """
 
 from __future__ import annotations
