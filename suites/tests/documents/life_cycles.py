@@ -19,8 +19,8 @@ def _section(life: Transitions) -> str:
     head = f"| in state | {' | '.join(columns)} |\n|{' --- |' * (len(columns) + 1)}\n"
     rows = "".join(_row(life, state, columns) for state in life.states())
     return (
-        f"## {life.name}\n\nIt begins as *{life.start}*. A cell names the next state; an empty one raises "
-        f"`IllegalMove` and changes nothing.\n\n{head}{rows}"
+        f"## {life.name}\n\nIt begins as *{life.start}*. A cell names the next state; an empty one "
+        f"raises `IllegalMove` and changes nothing.\n\n{head}{rows}"
     )
 
 
