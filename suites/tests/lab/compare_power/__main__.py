@@ -4,7 +4,8 @@ python -m kvproof.suites.tests.lab.compare_power --comparisons 50 --record power
 
 Compares equal code 50 times, then 50 times a head whose index and whose kernel `kv_fill` really
 take 15 % longer. Both sides have 12 runs of each, alternating, as in docs/guides/compare.md;
-every run is a process of its own and an ordinary run directory. The kernel needs torch; without it only the
+every run is a process of its own and an ordinary run directory. The kernel needs torch; without it
+only the
 index is measured. With --record every comparison is stored with the load of the machine, and the
 same command resumes after the last one.
 """
