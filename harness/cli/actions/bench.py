@@ -17,7 +17,6 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import OwnTargets
 from kvproof.harness.records.bench_events import GrowthPoint, SchedulerPoint, TierSummary
-from kvproof.harness.records.bench_names import current_case, current_workload
 from kvproof.harness.records.events import AnyEvent, BenchSummary, Skipped, TargetFailed
 from kvproof.harness.settings import load_settings
 
@@ -25,7 +24,7 @@ from kvproof.harness.settings import load_settings
 def bench(arguments: BenchArguments) -> int:
     """Measure, record and report; returns the exit code. Raises UsageError."""
     specs = chosen_targets(arguments.target, load_settings(arguments.config).run.targets)
-    options, workload = _options(arguments), current_workload(arguments.workload)
+    options, workload = _options(arguments), arguments.workload
     load_workload(workload)
     config = {"targets": specs, "workload": workload, **asdict(options)}
     with ExitStack() as stack:
@@ -68,7 +67,7 @@ def _opened(
 
 def _options(arguments: BenchArguments) -> BenchOptions:
     usual, baseline = BenchOptions(), arguments.baseline_target
-    cases = tuple(map(current_case, names(arguments.case) or usual.cases))
+    cases = tuple(names(arguments.case) or usual.cases)
     if baseline is not None:
         names([baseline])  # refuses one that is empty
     return BenchOptions(

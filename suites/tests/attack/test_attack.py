@@ -84,7 +84,7 @@ def test_every_verb_is_found_with_its_options() -> None:
     names = {verb.words[0] for verb in INSTALLED.verbs}
     assert names == set(VERBS)
     assert sum(len(verb.options) for verb in INSTALLED.verbs) > 150
-    known = {verb.name for verb in INSTALLED.verbs} | {"targets profile"}  # of 0.13
+    known = {verb.name for verb in INSTALLED.verbs}
     assert set(BASES) <= known
     assert {place.verb for place in OF_FILES} <= known
 

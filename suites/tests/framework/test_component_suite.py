@@ -218,12 +218,6 @@ def test_the_script_fails_where_the_suite_is_wrong(broken, tmp_path):
         )
 
 
-def test_scripts_of_version_0_13_still_find_play():
-    from kvproof.suites.part import play as old
-
-    assert old is play
-
-
 def test_steps_are_spelled_out_with_the_failure_on_the_last(broken):
     reported = steps(broken[1].history, "wrong")
     assert [(step.op, step.arguments, step.answer, step.note) for step in reported[2:]] == [
