@@ -29,10 +29,11 @@ from kvproof.suites.reference.cache_server.contract import contract_part, judge
 from kvproof.suites.reference.cache_server.contract_machine import Traits
 from kvproof.suites.reference.cache_server.model import content, key
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
+from kvproof.suites.tests.patience import LONG, until
 
 SIZE = 1 << 20
 SPAWN = multiprocessing.get_context("spawn")
-SLOW = 60
+SLOW = LONG
 
 
 @pytest.fixture
@@ -101,9 +102,7 @@ def test_a_killed_client_leaves_nothing_and_is_seen_before_the_next_message(clie
 
 def test_a_stopped_client_keeps_its_memory_and_loses_its_key(client, holder):
     os.kill(holder.pid, signal.SIGSTOP)
-    deadline = time.monotonic() + SLOW
-    while not client.report().dropped and time.monotonic() < deadline:
-        time.sleep(0.05)  # until its patience is over
+    until(lambda: client.report().dropped)  # its patience is over
     assert client.store(objects(1)) == {key(1)}
     large = objects(*range(10, 40), size=SIZE // 16)
     kept = client.store(large)
@@ -233,11 +232,13 @@ def test_a_commit_that_was_never_sent_keeps_no_room_and_no_key(server):
 
 def answered(client):
     """Wait until a server that was stopped answers again."""
-    deadline = time.monotonic() + SLOW
-    while time.monotonic() < deadline:
+
+    def is_heard():
         with suppress(CacheServerGone):
             client.heartbeat()
-            return
+            return True
+
+    until(is_heard)
 
 
 # --- who may come, and with what ---

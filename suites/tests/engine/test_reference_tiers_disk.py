@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -19,6 +18,7 @@ from kvproof.reference.stores.object_format import HEADER_BYTES
 from kvproof.reference.tiers.disk_tier import DiskTier
 from kvproof.reference.tiers.files import Folder
 from kvproof.reference.tiers.host_tier import HostTier
+from kvproof.suites.tests.patience import until
 
 WRITER = """
 import sys
@@ -61,9 +61,7 @@ def test_a_process_killed_while_it_stores_leaves_whole_objects_only(tmp_path, wr
     process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)])
     try:
         last = tmp_path / key(written).hex()
-        deadline = time.monotonic() + 60
-        while not last.exists() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.001)
+        until(lambda: last.exists() or process.poll() is not None)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
