@@ -20,7 +20,7 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.supervised import Died, Supervised
 from kvproof.suites.tests.evaluation.eval_kit import SMALL, Kept, configuration, small_material
 from kvproof.suites.tests.evaluation.eval_server import scripted
-from kvproof.suites.tests.patience import until
+from kvproof.suites.tests.patience import LONG, until
 
 MODULE = "kvproof.suites.tests.evaluation.eval_server"
 
@@ -39,7 +39,7 @@ def launched(*scripts: dict[str, Any], within: float = 60.0, **server: Any) -> E
         for name, script in zip(names, scripts, strict=True)
     ]
     return EvalConfig(
-        protocol=Protocol(retries=0, timeout=20.0),
+        protocol=Protocol(retries=0, timeout=LONG),
         server=Server(launch=launch, ready_within=within, **server),
         configuration=tuple(made),
     )

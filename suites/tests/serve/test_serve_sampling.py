@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
 from examples.stress.http.process import Server, serving
-from kvproof.suites.tests.patience import until
+from kvproof.suites.tests.patience import LONG, until
 from kvproof.suites.tests.serve.serve_kit import SMALL, chat, completion, events
 
 WISH: dict[str, Any] = {"max_tokens": 40, "ignore_eos": True, "return_token_ids": True}
@@ -118,7 +118,7 @@ def _leave_in_the_middle(server: Server, seed: int) -> str:
     """Ask for four answers; three of four clients leave after some tokens."""
     body = {"model": "symbolic", "prompt": f"client {seed % 7} of many", "n": 4, "stream": True}
     body |= {"max_tokens": 200, "ignore_eos": True}
-    connection = http.client.HTTPConnection("127.0.0.1", urlsplit(server.url).port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", urlsplit(server.url).port, timeout=LONG)
     with closing(connection):
         headers = {"content-type": "application/json"}
         connection.request("POST", "/v1/completions", json.dumps(body), headers)
