@@ -16,7 +16,7 @@ PIP := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,\
 PACKAGES := eval harness kernels reference reports suites
 
 .DELETE_ON_ERROR:
-.PHONY: help install gate bench bench-all matrix test test-all check gpu hf parity eval eval-quick docs site attack mutants branches clean
+.PHONY: help install gate bench bench-all matrix test test-all check gpu hf parity eval eval-quick docs site attack starts mutants branches clean
 .DEFAULT_GOAL := help
 
 help:  ## these lines
@@ -105,6 +105,9 @@ site: $(VENV)/.site  ## the documentation with its generated pages, in build/sit
 
 attack: $(VENV)/.dev  ## hostile input for every verb, a minute; ARGS="--minutes 20 --seed 1"
 	$(BIN)/python -m kvproof.suites.tests.attack $(ARGS)
+
+starts: $(VENV)/.dev  ## seconds of CPU until a command answers, on a quiet machine
+	$(BIN)/python -m kvproof.suites.tests.cli.starts
 
 mutants: $(VENV)/.dev  ## mutation testing of the control plane; FILES="core/block_pool cache/request_state" SAMPLE=60 JOBS=2
 	@$(PIP) mutmut==3.8.1

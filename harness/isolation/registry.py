@@ -83,6 +83,16 @@ def expand(specs: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(named))
 
 
+def check_names(specs: Sequence[str]) -> None:
+    """Raise UsageError for a name that `open_handle` does not know; opens and imports nothing."""
+    names = {point.name for point in _entry_points()}
+    for spec in specs:
+        if ":" in spec:
+            _factory(spec)
+        elif spec not in names and not is_engine(spec):
+            raise _unknown(spec.partition("==")[0])
+
+
 OWN_SECONDS = 10.0
 """Seconds in which a user's target answers; its profile may raise them."""
 

@@ -99,7 +99,7 @@ make_endless = _slow(1e9, "it thinks")
 
 
 def make_sleeper(config: TargetConfig) -> Target:
-    time.sleep(60)
+    time.sleep(300)
     return make_toy(config)
 
 

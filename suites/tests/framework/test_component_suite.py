@@ -44,6 +44,7 @@ from kvproof.suites.tests.framework.suite_kit import (
     reference_handle,
     stack,
 )
+from kvproof.suites.tests.patience import LONG
 
 FEW = settings(BUDGETS["debug"], max_examples=12, phases=[Phase.generate])
 
@@ -210,7 +211,7 @@ def test_the_script_fails_where_the_suite_is_wrong(broken, tmp_path):
             [sys.executable, tmp_path / "script.py"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LONG,
             check=False,
         )
         assert (done.returncode, "2 came for 3" in done.stderr) == (is_broken, is_broken), (

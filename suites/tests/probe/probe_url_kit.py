@@ -42,7 +42,7 @@ class Probed(NamedTuple):
 def probed(url: str, cwd: Path, *options: str) -> Probed:
     """Probe a server; nothing may look like a mistake of kvproof itself."""
     cwd.mkdir(exist_ok=True)
-    with mock.patch.object(at_rest, "_SETTLE", 0.5):
+    with mock.patch.object(at_rest, "_SETTLE", 3.0):
         done = here("probe", url, "--output", "out", *options, cwd=cwd)
     assert "Traceback" not in done.out + done.err, done
     assert done.code in (0, 1, 3), done

@@ -20,6 +20,7 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.reproduce import oplog
 from kvproof.suites.runner.replay import property_of, replay
+from kvproof.suites.tests.patience import LONG
 
 FOLDER = Path(__file__).parents[2] / "findings"
 FINDINGS = {
@@ -159,7 +160,7 @@ def test_its_script_shows_it(name: str, engine: EngineVersion, tmp_path: Path) -
     stubs = [Path(next(iter(adapters.__path__))) / "sglang" / "stubs.py"]
     done = subprocess.run(
         [python, "-W", "ignore", script, *(stubs if engine.engine == "sglang" else [])],
-        capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **more},
+        capture_output=True, text=True, check=False, timeout=LONG, env={**os.environ, **more},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout
