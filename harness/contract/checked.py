@@ -68,12 +68,12 @@ def wrong_fields(record: object, kind: type | None = None) -> Iterator[Wrong]:
 
     `kind` is its type, where the record may be of a subclass.
     """
-    for name, hint in annotations(kind or type(record)).items():
+    for name, hint in hints_of(kind or type(record)).items():
         yield from _wrong(hint, getattr(record, name), name)
 
 
 @cache
-def annotations(kind: type) -> dict[str, Any]:
+def hints_of(kind: type) -> dict[str, Any]:
     """Return field -> annotation of a record. Raises TypeError for one that nothing checks."""
     hints = get_type_hints(kind, include_extras=True)
     found = {each.name: hints[each.name] for each in dataclasses.fields(cast("Any", kind))}

@@ -186,7 +186,7 @@ def refuse_profile(name: str, factory: str, wrong: Sequence[str]) -> None:
     """Raise UsageError with every field of a profile whose value is not legal."""
     if wrong:
         raise UsageError(
-            "\n  ".join([f"the profile of target {name!r} is not valid:", *wrong]),
+            f"the profile of target {name!r} is not valid: {'; '.join(wrong)}",
             f"correct it where {factory} makes its Profile",
         )
 
