@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin
 
 import pytest
 
-from kvproof.harness.contract.checked import hints_of, wrong_fields
+from kvproof.harness.contract.checked import wrong_fields
 from kvproof.harness.contract.profile import (
     LayerProfile,
     PolicyProfile,
@@ -20,21 +18,10 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.registry import OwnTargets, open_handle
 from kvproof.suites.tests.adapters.worker_fakes import Toy
 from kvproof.suites.tests.cli.cli_kit import here, refused
+from kvproof.suites.tests.oracle.choices_kit import illegal, walked
 
 FAKES = "kvproof.suites.tests.adapters.worker_fakes"
 GOOD = Profile(engine="toy", version="1", block_sizes=(4,))
-FREE_TEXT = {"slowest_answer_reason"}
-"""Fields of text that may be any text."""
-
-
-def walked(kind: type, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, hint in hints_of(kind).items():
-        if is_dataclass(hint):
-            yield from walked(cast("type", hint), (*path, name))
-        else:
-            yield (*path, name), hint
-
-
 FIELDS = dict(walked(Profile))
 
 
@@ -43,23 +30,6 @@ def with_value(path: tuple[str, ...], value: object) -> Profile:
         return replace(GOOD, **{path[0]: value})
     group = replace(getattr(GOOD, path[0]), **{path[1]: value})
     return replace(GOOD, **{path[0]: group})
-
-
-def illegal(path: tuple[str, ...], hint: Any) -> Iterator[object]:
-    """Values of another type, and values of the right type that mean nothing."""
-    yield from (None, 1.5j, object())
-    plain = get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
-    origin = get_origin(plain) or plain
-    if origin is tuple:
-        yield from (("maybe",), (-4,), (0, -4), 4, "full")
-    elif origin is dict:
-        yield from ({"no such": 1}, {1: "x"}, {"": ""}, ["a"])
-    elif origin in (int, float):
-        yield from (-1, True, "1", float("inf"), float("nan"), 1 << 70)
-    elif origin is bool:
-        yield from (1, "no")
-    elif path[-1] not in FREE_TEXT:
-        yield from ("", "maybe") if origin is not str else ("",)
 
 
 @pytest.mark.parametrize("path", FIELDS, ids=".".join)
