@@ -14,8 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kvproof.harness.whole_engine.configuration import config_of
-from kvproof.harness.whole_engine.contract import EngineConfig, Refused
+from kvproof.harness.whole_engine.contract import EngineConfig, Refused, config_of
 from kvproof.harness.whole_engine.driver import Driver
 from kvproof.harness.whole_engine.planting import Planted
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from kvproof.harness.records.timeline import Timeline
-from kvproof.harness.whole_engine.configuration import config_of
+from kvproof.harness.whole_engine.contract import config_of
 from kvproof.suites.framework.component_suite import Config, RemoteCalls
 from kvproof.suites.framework.coverage import Coverage
 

@@ -19,7 +19,7 @@ from kvproof.harness.isolation.registry import (
     open_target,
 )
 from kvproof.harness.isolation.worker_handle import WorkerHandle
-from kvproof.suites.tests.adapters.package_kit import Install, install
+from kvproof.suites.tests.opening.package_kit import Install, install
 
 __all__ = ["install"]
 

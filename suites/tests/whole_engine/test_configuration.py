@@ -11,8 +11,7 @@ import pytest
 
 from kvproof.harness.contract.checked import wrong_fields
 from kvproof.harness.errors import UsageError
-from kvproof.harness.whole_engine.configuration import config_of
-from kvproof.harness.whole_engine.contract import Drafts, EngineConfig, GroupKind
+from kvproof.harness.whole_engine.contract import Drafts, EngineConfig, GroupKind, config_of
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.tests.oracle.choices_kit import illegal, walked
 from kvproof.suites.whole_engine.histories import CONNECTORS

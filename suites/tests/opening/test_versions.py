@@ -16,7 +16,7 @@ from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.environments import factory_of
 from kvproof.harness.isolation.registry import engine_handle
 from kvproof.harness.isolation.worker_handle import WorkerHandle
-from kvproof.suites.tests.adapters.faked_version import VERSION
+from kvproof.suites.tests.opening.faked_version import VERSION
 
 FAKES = "kvproof.suites.tests.adapters"
 ENGINES = sorted(environments.engines())
@@ -45,7 +45,7 @@ def test_the_profile_has_the_version_that_is_installed(engine: str, tmp_path: Pa
     ready = [each for each in installed if environments.state(each) == "installed"]
     if not ready:
         pytest.skip(f"no environment of {engine} is installed")
-    factory = f"{FAKES}.faked_version:{engine.replace('-', '_')}"
+    factory = f"kvproof.suites.tests.opening.faked_version:{engine.replace('-', '_')}"
     assert factory_of(engine).startswith("kvproof.harness.adapters.")
     python = ready[-1].python
     with WorkerHandle(engine, python, factory, tmp_path / "log") as handle:

@@ -11,8 +11,8 @@ from kvproof.harness.isolation import registry
 from kvproof.harness.isolation.registry import expand, list_targets, open_handle
 from kvproof.kernels import registry as kernels
 from kvproof.kernels.entry_points import offers, usable
-from kvproof.suites.tests.adapters.package_kit import Install, install
 from kvproof.suites.tests.cli.cli_kit import here
+from kvproof.suites.tests.opening.package_kit import Install, install
 
 __all__ = ["install"]
 
