@@ -30,7 +30,7 @@ EvictionOrder: TypeAlias = Literal[
     "lru_tail_first", "lru_in_all_groups", "lru_by_use", "undeclared"
 ]
 SpanField: TypeAlias = Literal["kind", "start", "length", "content"]
-Sizes: TypeAlias = tuple[Positive, ...]
+Sizes: TypeAlias = tuple[Annotated[int, within(1, 4096)], ...]
 Action: TypeAlias = Annotated[str, one_of(ACTIONS)]
 FieldName: TypeAlias = Annotated[
     str, Rule(lambda name: name in _flat_names(), "a field of the profile")
@@ -56,8 +56,8 @@ class LayerProfile:
     pools: Literal["shared", "divided"] = "shared"
     """`shared`: groups with tables share one pool; `divided`: each has an equal part, the first
     also the remainder."""
-    least_blocks: Positive = 1
-    """Blocks of the smallest pool, without the null block."""
+    least_blocks: Annotated[int, within(1, 4)] = 1
+    """Blocks of the smallest pool, without the null block; random pools are small."""
     least_window: Positive = 1
     """Tokens of the smallest window, the current position included."""
     behind_windows: Literal["cached", "freed"] = "cached"
