@@ -79,7 +79,7 @@ def expand(specs: Sequence[str]) -> list[str]:
 
 def check_names(specs: Sequence[str]) -> None:
     """Raise UsageError for a name that `open_handle` does not know; opens and imports nothing."""
-    names = {point.name for point in _entry_points()}
+    names = {each.name for each in _offers()}
     for spec in specs:
         if ":" in spec:
             _factory(spec)
