@@ -76,14 +76,17 @@ def borders_of_sizes() -> list[tuple[Case, Case]]:
         "heads": 4,
         "kv_heads": 2,
     }
-    sizes: list[tuple[int, int]] = [(8, 1), (8, 7), (16, 12), (56, 57), (104, 100), (256, 252),
-                                    (248, 255)]  # fmt: skip
-    kinds: list[dict[str, Value]] = [
-        {"kv_dtype": dtype, "kv_heads": kv_heads} for dtype, kv_heads in
-        (("bf16", 1), ("bf16", 4), ("fp16", 2), ("fp8", 1), ("fp8", 4), ("int8", 2))
-    ]  # fmt: skip
+    several: list[dict[str, Value]] = [{"kv_heads": 4}, {"kv_heads": 4, "kv_dtype": "fp8"}]
+    sizes = ((8, 1), (8, 7), (16, 12), (56, 57), (104, 100), (256, 252), (248, 255))
+    others: list[dict[str, Value]] = [
+        {"kv_heads": 1},
+        {"kv_heads": 1, "kv_dtype": "fp8"},
+        {"kv_dtype": "fp16"},
+        {"kv_dtype": "int8"},
+    ]
     axes: list[tuple[str, tuple[Value, Value], dict[str, Value]]] = [
-        *(("head_dim", pair, kind) for pair, kind in product(sizes, kinds)),
+        *(("head_dim", pair, kind) for pair, kind in product(sizes, several)),
+        *(("head_dim", pair, kind) for pair, kind in product(((64, 60), (136, 124)), others)),
         ("head_dim", (104, 100), {"heads": 1, "kv_heads": 1}),
         ("head_dim", (104, 100), {"layout": "packed"}),
         ("page", (8, 4), {}),
@@ -195,7 +198,7 @@ def _drawn(draw: random.Random, small: bool) -> Case:  # noqa: FBT001 - one call
     widest = 96 if small else MOST_DIM
     return cell(
         page=draw.choice((1, 4, 8, 16, 24, 32, 48, 64, 128, 256)),
-        head_dim=draw.choice((64, 128, 8 * draw.randint(1, widest // 8), draw.randint(1, widest))),
+        head_dim=draw.choice((64, 128, *(n * draw.randint(1, widest // n) for n in (8, 4, 1)))),
         kv_dtype=draw.choice(DTYPES),
         batch=draw.randint(1, 4 if small else 24),
         context=draw.randint(0, 60) if small else round(2 ** draw.uniform(0, 14)),
@@ -206,7 +209,7 @@ def _drawn(draw: random.Random, small: bool) -> Case:  # noqa: FBT001 - one call
         window=draw.choice((0, 0, 0, draw.randint(1, 40 if small else 3000))),
         sinks=draw.random() < 0.3,
         soft_cap=draw.choice((0.0, 0.0, 5.0, 30.0)),
-        layout=draw.choice(("own", "own", *LAYOUTS)),
+        layout=draw.choice((*["own"] * 6, *LAYOUTS)),
     )
 
 

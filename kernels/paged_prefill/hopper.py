@@ -68,7 +68,7 @@ def fits(given: Inputs) -> bool:
 
 def queries_fit(q: torch.Tensor) -> bool:
     """Whether the kernel can copy these queries."""
-    return q.stride(1) == q.shape[2] and _queries(q).can_be_copied()
+    return _heads_touch(q) and _queries(q).can_be_copied()
 
 
 def _pages_fit(pages: torch.Tensor) -> bool:
@@ -77,8 +77,13 @@ def _pages_fit(pages: torch.Tensor) -> bool:
 
 def rows_apart(pages: torch.Tensor) -> int:
     """Rows from one page to the next if all slots form one grid of rows, else 0."""
-    page, slot, head = pages.stride()[:3]
-    return page // slot if slot and head == pages.shape[3] and page % slot == 0 else 0
+    page, slot = pages.stride()[:2]
+    return page // slot if slot and page % slot == 0 and _heads_touch(pages) else 0
+
+
+def _heads_touch(tensor: torch.Tensor) -> bool:
+    """Whether the heads of a row follow each other without gaps."""
+    return bool(tensor.shape[-2] == 1 or tensor.stride(-2) == tensor.shape[-1])
 
 
 def box(page_size: int) -> int:

@@ -59,9 +59,7 @@ KERNEL = Kernel(
     sentence="causal attention of chunks of new tokens over their paged context",
     axes={
         "page": [16, 32, 64, 128, 256],
-        "head_dim": [
-            *(1, 7, 8, 12, 16, 56, 57, 64, 80, 96, 100, 104, 128, 192, 248, 252, 255, 256)
-        ],
+        "head_dim": [1, 7, 12, 60, 64, 96, 100, 128, 192, 252, 256],
         "kv_dtype": ["bf16", "fp16", "fp8", "int8"],
         "batch": [1, 4, 8],
         "context": [0, 1000, 4096, 16384, 32768, 65536],
