@@ -9,7 +9,7 @@ import torch
 
 from kvproof.kernels.backend import power_above
 from kvproof.kernels.paged_prefill.arguments import Inputs
-from kvproof.kernels.paged_prefill.hopper import Grid, queries_fit
+from kvproof.kernels.paged_prefill.hopper import Grid, queries
 
 GATHERED_PAGE = 128
 """Tokens of a page of the gathered context."""
@@ -25,7 +25,7 @@ def fits(given: Inputs, longest: int) -> bool:
     Queries in another dtype of the same size, and without gaps, fit whenever these do: heads then
     have whole units, because those of the copy do.
     """
-    return queries_fit(given.q) and _rows(given, longest).can_be_copied()
+    return queries(given.q).can_be_copied() and _rows(given, longest).can_be_copied()
 
 
 def nbytes(given: Inputs, longest: int) -> int:

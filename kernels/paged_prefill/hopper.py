@@ -48,59 +48,50 @@ class Grid(NamedTuple):
 
     def can_be_copied(self) -> bool:
         """Whether the tensor memory unit can copy a head of any rows."""
-        first_columns = self.head if self.heads > 1 else 0
+        start, rows, apart, heads, head = self
         return (
-            self.start % UNIT == self.apart % UNIT == first_columns % UNIT == 0
-            and self.heads * self.head <= self.apart < MOST_APART
-            and self.rows <= MOST_ROWS
+            (start | apart | (head if heads > 1 else 0)) % UNIT == 0
+            and heads * head <= apart < MOST_APART
+            and 0 < rows <= MOST_ROWS
         )
+
+
+NO_GRID = Grid(0, 0, 0, 0, 0)
+"""Rows between which there are gaps of unequal size, or heads with gaps; it cannot be copied."""
 
 
 def fits(given: Inputs) -> bool:
     """Whether the kernel can attend these queries over these pages as they are."""
+    keys, values = given.k_pages, given.v_pages
     return (
-        given.k_pages.dtype == given.q.dtype
-        and box(given.page_size) >= HOPPER_BOX
-        and queries_fit(given.q)
-        and all(_pages_fit(pages) for pages in (given.k_pages, given.v_pages))
+        keys.dtype == given.q.dtype
+        and box(keys.shape[1]) >= HOPPER_BOX
+        and queries(given.q).can_be_copied()
+        and slots(keys).can_be_copied()
+        and slots(values).can_be_copied()
     )
 
 
-def queries_fit(q: torch.Tensor) -> bool:
-    """Whether the kernel can copy these queries."""
-    return _heads_touch(q) and _queries(q).can_be_copied()
+def queries(q: torch.Tensor) -> Grid:
+    """The rows of queries, one for each token."""
+    (tokens, heads, dim), (row, head, _), size = q.shape, q.stride(), q.itemsize
+    if heads > 1 and head != dim:
+        return NO_GRID
+    return Grid(q.data_ptr(), tokens, row * size, heads, dim * size)
 
 
-def _pages_fit(pages: torch.Tensor) -> bool:
-    return rows_apart(pages) > 0 and _slots(pages).can_be_copied()
-
-
-def rows_apart(pages: torch.Tensor) -> int:
-    """Rows from one page to the next if all slots form one grid of rows, else 0."""
-    page, slot = pages.stride()[:2]
-    return page // slot if slot and page % slot == 0 and _heads_touch(pages) else 0
-
-
-def _heads_touch(tensor: torch.Tensor) -> bool:
-    """Whether the heads of a row follow each other without gaps."""
-    return bool(tensor.shape[-2] == 1 or tensor.stride(-2) == tensor.shape[-1])
+def slots(pages: torch.Tensor) -> Grid:
+    """The rows of keys or values from the first slot of the first page to the last of the last."""
+    (count, page_size, heads, dim), (page, slot, head, _) = pages.shape, pages.stride()
+    if not slot or page < slot or page % slot or (heads > 1 and head != dim):
+        return NO_GRID
+    size, rows = pages.itemsize, (count - 1) * (page // slot) + page_size
+    return Grid(pages.data_ptr(), rows, slot * size, heads, dim * size)
 
 
 def box(page_size: int) -> int:
     """The greatest power of two that divides a page size."""
     return page_size & -page_size
-
-
-def _queries(q: torch.Tensor) -> Grid:
-    size = q.element_size()
-    return Grid(q.data_ptr(), len(q), q.stride(0) * size, q.shape[1], q.shape[2] * size)
-
-
-def _slots(pages: torch.Tensor) -> Grid:
-    size, rows = pages.element_size(), (len(pages) - 1) * rows_apart(pages) + pages.shape[1]
-    return Grid(
-        pages.data_ptr(), rows, pages.stride(1) * size, pages.shape[2], pages.shape[3] * size
-    )
 
 
 def run(given: Inputs, out: torch.Tensor, weights: torch.Tensor | None, plan: Plan) -> None:
@@ -111,15 +102,15 @@ def run(given: Inputs, out: torch.Tensor, weights: torch.Tensor | None, plan: Pl
     tokens, heads, dim = q.shape
     copied = min(box(given.page_size), plan.tile)
     columns = max(HOPPER_COLUMNS, power_above(dim))
-    slots = [_slots(pool) for pool in pages]
+    grids = [slots(pool) for pool in pages]
     boxes = [(copied, columns)] * len(pages)
     prefill_hopper[(blocks_of(tokens, batch, plan.rows) * heads, plan.splits)](
-        descriptor(q, _queries(q), (HOPPER_ROWS, columns)),
-        *map(descriptor, pages, slots, boxes),
+        descriptor(q, queries(q), (HOPPER_ROWS, columns)),
+        *map(descriptor, pages, grids, boxes),
         out, weights, given.block_table, given.lengths, given.query_starts, given.sinks,
         given.k_scale, given.v_scale, given.scale, given.soft_cap, batch, heads, tokens,
         given.block_table.stride(0), *out.stride()[:2],
-        *(grid.rows for grid in slots), *map(rows_apart, pages),
+        *(grid.rows for grid in grids), *(pool.stride(0) // pool.stride(1) for pool in pages),
         GROUP=given.group, PAGE=given.page_size, BOX=copied, TILE=plan.tile, DIM=dim,
         STAGES=plan.stages, WINDOW=given.window, CAPPED=given.soft_cap > 0,
         SPLITS=plan.splits, TOGETHER=plan.together, COPIERS=plan.copiers, num_warps=4,

@@ -253,10 +253,14 @@ def test_the_widest_launches_fit_into_a_hopper_with_either_number_of_copying_war
 
 def test_rows_of_pages_lie_on_a_grid_or_not():
     pool = torch.zeros(3, 2, 16, 2, 64, dtype=torch.bfloat16)
-    assert fast.rows_apart(pool[:, 0]) == 32
-    assert fast.rows_apart(pool[:, 0, ::2]) == 16
-    assert fast.rows_apart(pool[:, 0, :, :, :32]) == 0
-    assert fast.rows_apart(pool[:, 0].transpose(1, 2)) == 0
+    assert fast.slots(pool[:, 0])[1:] == (80, 256, 2, 128)
+    assert fast.slots(pool[:, 0, ::2])[1:] == (40, 512, 2, 128)
+    of_one_head = pool.view(3, 2, 1, 32, 64)[:, 0].transpose(1, 2)
+    assert fast.slots(of_one_head)[1:] == (160, 128, 1, 128)
+    for other in (pool[:, 0, :, :, :32], pool[:, 0].transpose(1, 2),
+                  torch.zeros(3, 1, 2, 64).expand(3, 16, 2, 64)):  # fmt: skip
+        assert fast.slots(other) == fast.NO_GRID
+    assert not fast.NO_GRID.can_be_copied()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -283,6 +287,7 @@ def test_no_copy_starts_between_the_units_of_the_hardware(hopper, kv_heads, dtyp
         ({"head": 200, "heads": 1}, True),
         ({"head": 200, "heads": 2, "apart": 400}, False),
         ({"rows": 1 << 31}, False),
+        ({"rows": 0}, False),
     ],
 )
 def test_what_the_hardware_can_copy(changed, copied):
@@ -292,13 +297,9 @@ def test_what_the_hardware_can_copy(changed, copied):
 
 def test_one_head_of_any_size_is_copied_from_rows_of_whole_units(hopper):
     rows = torch.zeros(50, 1, 104, dtype=torch.bfloat16)
-    assert fast.queries_fit(rows[:, :, :100])
-    assert not fast.queries_fit(rows[:, :, :100].contiguous())
-    assert not fast.queries_fit(torch.zeros(50, 2, 104, dtype=torch.bfloat16)[:, :, :100])
-
-
-def test_slots_that_are_one_row_are_on_no_grid():
-    assert fast.rows_apart(torch.zeros(3, 1, 2, 64).expand(3, 16, 2, 64)) == 0
+    assert fast.queries(rows[:, :, :100]).can_be_copied()
+    assert not fast.queries(rows[:, :, :100].contiguous()).can_be_copied()
+    assert not fast.queries(rows.view(25, 2, 104)[:, :, :100]).can_be_copied()
 
 
 def test_a_plan_that_the_shapes_do_not_allow_is_refused():
