@@ -9,7 +9,8 @@ import torch
 
 from kvproof.kernels.backend import power_above
 from kvproof.kernels.paged_prefill.arguments import Inputs
-from kvproof.kernels.paged_prefill.hopper import Grid, queries
+from kvproof.kernels.paged_prefill.grid import Grid
+from kvproof.kernels.paged_prefill.hopper import queries
 
 GATHERED_PAGE = 128
 """Tokens of a page of the gathered context."""

@@ -6,12 +6,11 @@ head. `fits` is its whole precondition; the launch makes its descriptors of the 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
 from kvproof.kernels.backend import power_above
 from kvproof.kernels.paged_prefill.arguments import Inputs
+from kvproof.kernels.paged_prefill.grid import NO_GRID, Grid
 from kvproof.kernels.paged_prefill.tiling import Plan, blocks_of
 
 HOPPER_ROWS = 64
@@ -22,42 +21,6 @@ HOPPER_COLUMNS = 64
 
 HOPPER_BOX = 8
 """Fewest rows of a page in one copy: the period of the swizzle."""
-
-UNIT = 16
-"""Bytes. Addresses, rows and starts of copies are multiples: else the unit raises an illegal
-instruction, which ends the context."""
-
-MOST_ROWS = (1 << 31) - 2 * HOPPER_ROWS
-"""Row numbers are int32; a box may start at the last row, or just past it."""
-
-MOST_APART = 1 << 40
-"""Bytes from one row to the next, which a descriptor cannot hold."""
-
-
-class Grid(NamedTuple):
-    """Rows of the same heads next to each other; bytes, but for `rows` and `heads`."""
-
-    start: int
-    """Address of the first row."""
-    rows: int
-    apart: int
-    """Distance from one row to the next."""
-    heads: int
-    head: int
-    """Width of a head: a copy starts at a multiple."""
-
-    def can_be_copied(self) -> bool:
-        """Whether the tensor memory unit can copy a head of any rows."""
-        start, rows, apart, heads, head = self
-        return (
-            (start | apart | (head if heads > 1 else 0)) % UNIT == 0
-            and heads * head <= apart < MOST_APART
-            and 0 < rows <= MOST_ROWS
-        )
-
-
-NO_GRID = Grid(0, 0, 0, 0, 0)
-"""Rows between which there are gaps of unequal size, or heads with gaps; it cannot be copied."""
 
 
 def fits(given: Inputs) -> bool:

@@ -22,7 +22,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kvproof.kernels.gluon import async_load, barrier
-from kvproof.kernels.paged_prefill.hopper import Grid
+from kvproof.kernels.paged_prefill.grid import Grid
 
 LOG2E = gl.constexpr(1.4426950408889634)
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}

@@ -11,6 +11,7 @@ from kvproof.kernels.paged_prefill import Plan, hopper as fast, launch, paged_pr
 from kvproof.kernels.paged_prefill.cells import (  # isort: skip - likewise
     SETS, borders_of_lengths, borders_of_sizes, cell, random_cells,
 )  # fmt: skip
+from kvproof.kernels.paged_prefill.grid import NO_GRID, Grid  # isort: skip - likewise
 from kvproof.kernels.paged_prefill.inputs import Request, requests_of  # isort: skip - likewise
 from kvproof.kernels.paged_prefill.sweep import KERNEL, OURS  # isort: skip - likewise
 from kvproof.kernels.paged_inputs import DTYPES  # isort: skip - likewise
@@ -259,8 +260,8 @@ def test_rows_of_pages_lie_on_a_grid_or_not():
     assert fast.slots(of_one_head)[1:] == (160, 128, 1, 128)
     for other in (pool[:, 0, :, :, :32], pool[:, 0].transpose(1, 2),
                   torch.zeros(3, 1, 2, 64).expand(3, 16, 2, 64)):  # fmt: skip
-        assert fast.slots(other) == fast.NO_GRID
-    assert not fast.NO_GRID.can_be_copied()
+        assert fast.slots(other) == NO_GRID
+    assert not NO_GRID.can_be_copied()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -291,7 +292,7 @@ def test_no_copy_starts_between_the_units_of_the_hardware(hopper, kv_heads, dtyp
     ],
 )
 def test_what_the_hardware_can_copy(changed, copied):
-    grid = fast.Grid(start=1 << 20, rows=50, apart=832, heads=4, head=208)
+    grid = Grid(start=1 << 20, rows=50, apart=832, heads=4, head=208)
     assert grid._replace(**changed).can_be_copied() == copied
 
 
@@ -350,7 +351,7 @@ def test_the_sweep_finds_the_precondition_that_left_out_the_start_of_a_copy(
 ):
     cases = [case for case in cells() if case["layout"] == "own"]
     right = [path(case) for case in cases]
-    monkeypatch.setattr(fast.Grid, "can_be_copied", as_in_0_14_0)
+    monkeypatch.setattr(Grid, "can_be_copied", as_in_0_14_0)
     found = {then for case, now in zip(cases, right, strict=True)
              if (then := path(case)) != now}  # fmt: skip
     assert found == {(True, False), (True, True)}, "pages as they are, and gathered"
