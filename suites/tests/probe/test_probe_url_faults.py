@@ -18,8 +18,6 @@ from kvproof.suites.tests.probe.probe_url_kit import JUDGED, SYMBOLIC, faulty, p
 pytestmark = pytest.mark.slow(reason="finds planted faults by exploration")
 
 ALL = JUDGED
-NEED_ANOTHER = {check.PARTLY.name, check.CONVERSATION.name}
-"""The symbolic model's answers depend on the salt, so that only another server tells them anew."""
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +41,17 @@ def test_a_correct_server_passes_everything(uncached: Server, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "options",
     [
+        (),
         ("--block-size", "16", "--num-blocks", "64", "--max-model-len", "512"),
         ("--block-size", "1"),
         ("--block-size", "64", "--cache-partial-blocks"),
     ],
-    ids=["constant eviction", "blocks of one token", "partial blocks"],
+    ids=["default", "constant eviction", "blocks of one token", "partial blocks"],
 )
 def test_no_correct_server_fails(options: tuple[str, ...], tmp_path: Path) -> None:
     with serving("--model", "symbolic", *options) as server:
         found = probed(server.url, tmp_path)
-    missing = NEED_ANOTHER | ({check.DEEP.name} if "512" in options else set())
+    missing = {check.DEEP.name} if "512" in options else set()
     assert found.named("pass") == ALL - missing
     assert found.named("unsupported") == missing
     assert found.done.code == 0
