@@ -5,7 +5,7 @@
 
 *Fairness.* Requests are admitted in order of arrival; none overtakes. `share_budget`
 divides the tokens of a step, so neither long nor short prompts wait for the end of the others.
-A step never splits a media span (M3), so a request may compute more than its share. The surplus
+A step never splits a media span, so a request may compute more than its share. The surplus
 lengthens the step. It never comes out of the share of another request, running or first in line:
 a wait that depends on the spans of younger requests is not bounded by rule C1.
 
