@@ -41,12 +41,11 @@ def test_a_correct_server_passes_everything(uncached: Server, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "options",
     [
-        (),
         ("--block-size", "16", "--num-blocks", "64", "--max-model-len", "512"),
         ("--block-size", "1"),
         ("--block-size", "64", "--cache-partial-blocks"),
     ],
-    ids=["default", "constant eviction", "blocks of one token", "partial blocks"],
+    ids=["constant eviction", "blocks of one token", "partial blocks"],
 )
 def test_no_correct_server_fails(options: tuple[str, ...], tmp_path: Path) -> None:
     with serving("--model", "symbolic", *options) as server:
