@@ -116,6 +116,7 @@ def test_an_exact_run_needs_no_salts_that_change_nothing(tmp_path: Path, option:
 
 
 def test_our_own_server_is_exact(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi", reason="the extra serve is not installed")
     with kvproof_serve("--model", "symbolic") as server:
         assert run(tmp_path, "--url", f"{server.url}/v1", "--exact")[0] == Exit.PASS
 

@@ -1,4 +1,4 @@
-"""`kvproof probe` against `kvproof serve` as a user starts it: a verdict, or the option that helps."""
+"""`kvproof probe` of `kvproof serve` as a user starts it: a verdict, or the option that helps."""
 
 from __future__ import annotations
 
