@@ -1,8 +1,8 @@
 """Known failures of one engine version: each a mechanism, with a finding or an upstream link.
 
-An entry excuses the failures that its predicate (`suites/mechanisms`) recognises, and nothing else
-of its property. Its own history is replayed before it is judged, so that a random search that does
-not meet it proves nothing; a history that does not show it any more is a failure.
+An entry excuses the failures that its predicate (`mechanisms` in the engine's room) recognises, and
+nothing else of its property. Its own history is replayed before it is judged, so that a random
+search that does not meet it proves nothing; a history that does not show it any more is a failure.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import tomllib
 
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.renamed import current
+from kvproof.suites.framework import rooms
+from kvproof.suites.framework.failed import Failed
 from kvproof.suites.framework.known import Known
-from kvproof.suites.mechanisms.failed import Failed, Predicate
-from kvproof.suites.mechanisms.registry import adoptions, modules
 
 FOLDER = Path(__file__).parents[1] / "expected"
 SUITES = Path(__file__).parents[1]
@@ -32,13 +32,13 @@ class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     property: str
     mechanism: str
-    """Name of its predicate in the engine's module of `suites/mechanisms`."""
+    """Name of its predicate in the engine's room."""
     reason: str
     upstream: str
     finding: str = ""
-    """Folder below `suites/findings`."""
+    """Folder in the room's `findings`."""
     history: str = ""
-    """Op log that shows it, below `suites`; empty: `history.json` of the finding."""
+    """Op log that shows it, below `suites`; empty: none is kept."""
     goes_on: bool = True
     """A history goes on after it; False: the target cannot be followed any further."""
     needs: str = ""
@@ -48,8 +48,7 @@ class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def log(self) -> Path | None:
         """The history that shows it; None: none is kept."""
-        name = self.history or (self.finding and f"findings/{self.finding}/history.json")
-        return SUITES / name if name else None
+        return SUITES / self.history if self.history else None
 
     def far(self, histories: int, operations: int) -> str:
         """Return how far the rate of a run is from the stored one, in words; empty: near."""
@@ -90,9 +89,12 @@ def load(
         raise UsageError(f"{str(path)!r} is not a list of expected failures: {error}") from error
     found: dict[tuple[str, str], Expected] = {}
     for each in entries:
-        entry = msgspec.structs.replace(each, property=current(each.property))
+        history = f"engines/{engine.removesuffix(rooms.LOOP)}/findings/{each.finding}/history.json"
+        entry = msgspec.structs.replace(
+            each, property=current(each.property), history=history if each.finding else ""
+        )
         _check(path, entry.property, names, "property", "see kvproof run --list-properties")
-        _check(path, entry.mechanism, _named(engine), "mechanism", f"add it for {engine}")
+        _check(path, entry.mechanism, rooms.predicates(engine), "mechanism", f"add it for {engine}")
         key = entry.property, entry.mechanism
         if key in found:
             raise UsageError(
@@ -112,13 +114,9 @@ def _check(path: Path, name: str, names: Collection[str], kind: str, hint: str) 
         )
 
 
-def _named(engine: str) -> dict[str, Predicate]:
-    return {name: each for module in modules(engine) for name, each in module.items()}
-
-
 def known(engine: str, entries: Iterable[Expected]) -> tuple[Known, ...]:
     """Return entries as histories recognise them."""
-    predicates, adopt = _named(engine), adoptions(engine)
+    predicates, adopt = rooms.predicates(engine), rooms.adoptions(engine)
     return tuple(
         Known(
             each.mechanism,

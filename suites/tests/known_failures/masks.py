@@ -1,8 +1,8 @@
 """Plant a bug beside a known failure of the same property, search for it, keep its history.
 
 `python -m kvproof.suites.tests.known_failures.masks [GLOB]` searches at budget `pr` with the known
-failures excused, as a run does, and writes `histories/<engine>_<property>.json`. On an engine's own
-loop each mechanism has a bug of its own: `histories/<engine>_<mechanism>_<property>.json`.
+failures excused, as a run does, and writes `masks/<property>.json` in the engine's room. On an
+engine's own loop each mechanism has a bug of its own: `masks/<mechanism>_<property>.json`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from kvproof.suites.faults.catalogue import Fault, engines
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.component_suite import Config, Counterexample
 from kvproof.suites.framework.evidence import log_of
+from kvproof.suites.framework.rooms import room
 from kvproof.suites.framework.suite import Suite, on_target
 from kvproof.suites.runner import levels
 from kvproof.suites.runner.replay import known_failures
@@ -66,8 +67,8 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True):
 
     def log(self) -> Path:
         """The history that shows it."""
-        parts = (self.target.partition("==")[0], self.mechanism, self.broken)
-        return FOLDER / "histories" / f"{'_'.join(filter(None, parts))}.json"
+        name = "_".join(filter(None, (self.mechanism, self.broken)))
+        return room(self.target.partition("==")[0]) / "masks" / f"{name}.json"
 
     def choose(self, choices: Choices) -> Config:
         """Choose a configuration of its profile that has the settings."""

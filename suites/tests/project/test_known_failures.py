@@ -16,13 +16,12 @@ from kvproof.harness.isolation.environments import EngineVersion, known, state
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.reproduce import oplog
-from kvproof.suites.framework import expected_failures
+from kvproof.suites.framework import expected_failures, rooms
 from kvproof.suites.framework.component_suite import History
 from kvproof.suites.framework.expected_failures import Expected
 from kvproof.suites.framework.explore import Watch
+from kvproof.suites.framework.failed import Failed
 from kvproof.suites.framework.known import Known
-from kvproof.suites.mechanisms.failed import Failed
-from kvproof.suites.mechanisms.registry import modules
 from kvproof.suites.runner.levels import property_names
 from kvproof.suites.runner.replay import shows
 from kvproof.suites.tests.framework.suite_kit import stack
@@ -138,12 +137,11 @@ def test_every_entry_of_a_current_release_has_a_history_and_a_finding() -> None:
 
 
 def test_every_mechanism_is_used_and_described() -> None:
-    for engine in NEWEST:
-        names = {name for module in modules(engine) for name in module}
-        used = {e.mechanism for spec, found in SHIPPED.items() if spec.engine == engine
-                for e in found}  # fmt: skip
-        assert names == used
-        assert all(each.__doc__ for module in modules(engine) for each in module.values())
+    for room in rooms.names():
+        used = {e.mechanism for spec, found in SHIPPED.items()
+                if spec.engine.removesuffix(rooms.LOOP) == room for e in found}  # fmt: skip
+        assert rooms.predicates(room).keys() == used
+        assert all(each.__doc__ for each in rooms.predicates(room).values())
 
 
 def test_a_history_shows_its_own_property() -> None:

@@ -13,9 +13,10 @@ from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.environments import EngineVersion
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.reproduce import oplog
+from kvproof.suites.framework.rooms import room
 from kvproof.suites.runner.replay import property_of, replay
 
-FOLDER = Path(__file__).parent / "historical"
+FOLDER = room("vllm-engine") / "histories"
 BUGS = {
     "adapter_is_loaded_anew": ("0.23.0", "0.32.0"),
     "drafts_of_before_a_reset_are_answered": ("0.23.0", "0.28.0"),
