@@ -6,12 +6,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from kvproof.suites import known_bugs
+from kvproof.suites.runner.known_bugs_table import known_bugs_table
 from kvproof.suites.runner.properties_table import properties_table
 from kvproof.suites.tests.documents.blind import table as blind_table
 from kvproof.suites.tests.documents.command_line import command_line, commands_table
 from kvproof.suites.tests.documents.engine_faults import table as engine_faults_table
 from kvproof.suites.tests.documents.faults import table as faults_table
+from kvproof.suites.tests.documents.findings import table as findings_table
+from kvproof.suites.tests.documents.historical import table as historical_table
 from kvproof.suites.tests.documents.life_cycles import life_cycles
 from kvproof.suites.tests.documents.rules_table import rules_table
 from kvproof.suites.tests.known_failures.masks import table as masks_table
@@ -24,7 +26,9 @@ GENERATED: dict[str, Callable[[], str]] = {
     "cli.md": command_line,
     "engine-faults.md": engine_faults_table,
     "faults.md": faults_table,
-    "known-bugs.md": known_bugs.table,
+    "findings.md": findings_table,
+    "historical-bugs.md": historical_table,
+    "known-bugs.md": known_bugs_table,
     "life-cycles.md": life_cycles,
     "properties.md": properties_table,
     "rules.md": rules_table,

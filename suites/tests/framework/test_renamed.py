@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.harness.errors import UsageError
 from kvproof.harness.records import events
 from kvproof.harness.records.campaign_events import UnitDone
 from kvproof.harness.records.fault_events import FaultJudged, Kill
 from kvproof.harness.records.renamed import RENAMED, current, upgraded
 from kvproof.harness.records.run_directory import read_run
 from kvproof.harness.reproduce import oplog
-from kvproof.suites.framework import expected_failures
 from kvproof.suites.probe.check import ALL
 from kvproof.suites.runner.levels import property_names
 from kvproof.suites.runner.replay import replay
@@ -63,18 +61,6 @@ def test_a_script_runs_alone(path: Path, tmp_path: Path) -> None:
         [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_expected_failures_may_have_old_names(tmp_path: Path) -> None:
-    entry = '[[expected]]\nproperty = "held_bytes_stay"\nmechanism = "types_share_keys"\n'
-    entry += 'reason = "r"\nupstream = "https://x/1"\n'
-    (tmp_path / "lmcache-1.toml").write_text(entry)
-    found = expected_failures.load("lmcache", "1", names=property_names(), folder=tmp_path)
-    assert [each.property for each in found] == ["leased_bytes_do_not_change"]
-    both = entry + entry.replace("held_bytes_stay", "leased_bytes_do_not_change")
-    (tmp_path / "lmcache-1.toml").write_text(both)
-    with pytest.raises(UsageError, match="two entries for 'leased_bytes_do_not"):
-        expected_failures.load("lmcache", "1", names=property_names(), folder=tmp_path)
 
 
 def test_a_run_record_has_the_new_names() -> None:

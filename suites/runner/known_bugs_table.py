@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from kvproof.suites.conformance.suite import NAME as CACHE
-from kvproof.suites.known_bugs.load import AWAITED, Bug, Engine, judged, load
+from kvproof.suites.framework.bugs import AWAITED, Bug
+from kvproof.suites.framework.rooms import Room, rooms
 from kvproof.suites.runner.levels import catalogue
 
 _SUMMARY = """\
@@ -19,7 +20,6 @@ _HEAD = """
 | --- | --- | --- | --- | --- |
 """
 
-
 _PART_OF = {
     prop.name: suite
     for suite, properties in catalogue("full").items()
@@ -27,55 +27,57 @@ _PART_OF = {
     if suite != CACHE
 }
 
-_JUDGED = judged()
 
-
-def table() -> str:
-    """Return counts per engine, then one row per bug; ends with a newline."""
-    engines = load()
+def known_bugs_table() -> str:
+    """Return counts per engine, then one row per reported bug; ends with a newline."""
+    found = [room for room in rooms() if any(bug.reported for bug in room.bugs)]
     head = _SUMMARY.format(
         awaited=" | ".join(f"awaits {what}" for what in AWAITED),
         dashes=" | ".join("---" for _ in AWAITED),
     )
-    return head + "".join(map(_counts, engines)) + "".join(map(_engine, engines))
+    return head + "".join(map(_counts, found)) + "".join(map(_engine, found))
 
 
-def _counts(engine: Engine) -> str:
-    found = Counter(_where(bug, engine.engine) for bug in engine.bug)
+def _counts(room: Room) -> str:
+    found = Counter(_where(bug) for bug in room.bugs if bug.reported)
     kinds = ("itself", "any", "reference", "part", *AWAITED)
-    cells = (engine.engine, len(engine.bug), *(found[kind] for kind in kinds))
+    cells = (room.records.engine, found.total(), *(found[kind] for kind in kinds))
     return f"| {' | '.join(map(str, cells))} |\n"
 
 
-def _where(bug: Bug, engine: str) -> str:
+def _where(bug: Bug) -> str:
     if bug.awaits:
         return bug.awaits
     if bug.limit:
         return "part"
-    if not _JUDGED[engine].isdisjoint(bug.properties):
+    if bug.judged:
         return "itself"
-    on_any = any(name not in _PART_OF for name in bug.properties)
+    on_any = any(name not in _PART_OF for name in bug.elsewhere)
     return "any" if on_any else "reference"
 
 
-def _engine(engine: Engine) -> str:
-    rows = (_row(engine, bug) for bug in engine.bug)
-    return _HEAD.format(engine=engine.engine) + "".join(rows)
+def _engine(room: Room) -> str:
+    rows = (_row(room, bug) for bug in room.bugs if bug.reported)
+    return _HEAD.format(engine=room.records.engine) + "".join(rows)
 
 
-def _row(engine: Engine, bug: Bug) -> str:
-    links = " ".join(f"[{link.text}]({link.url})" for link in engine.links(bug))
-    cells = (bug.id, links, bug.symptom, " ".join(bug.rules), _caught(bug, engine.engine))
+def _row(room: Room, bug: Bug) -> str:
+    links = " ".join(f"[{link.text}]({link.url})" for link in room.links(bug))
+    caught = _caught(bug)
+    if not (bug.awaits or bug.judged):
+        caught += f" (not on {room.records.engine}'s own target)"
+    cells = (bug.name, links, bug.symptom, " ".join(bug.rules), caught + _limit(bug))
     return f"| {' | '.join(cells)} |\n"
 
 
-def _caught(bug: Bug, engine: str) -> str:
+def _caught(bug: Bug) -> str:
     if bug.awaits:
         return f"awaits {AWAITED[bug.awaits]}: {bug.reason}"
-    names = ", ".join(map(_named, bug.properties))
-    if _JUDGED[engine].isdisjoint(bug.properties):
-        names += f" (not on {engine}'s own target)"
-    return f"{names}; {bug.limit}" if bug.limit else names
+    return ", ".join(map(_named, bug.caught_by))
+
+
+def _limit(bug: Bug) -> str:
+    return f"; {bug.limit}" if bug.limit else ""
 
 
 def _named(name: str) -> str:
