@@ -16,7 +16,7 @@ PIP := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,\
 PACKAGES := eval harness kernels reference reports suites
 
 .DELETE_ON_ERROR:
-.PHONY: help install gate bench bench-all matrix test test-all check gpu hf parity eval eval-quick docs attack mutants branches clean
+.PHONY: help install gate bench bench-all matrix test test-all check gpu hf parity eval eval-quick docs site attack starts mutants branches clean
 .DEFAULT_GOAL := help
 
 help:  ## these lines
@@ -74,7 +74,7 @@ test: $(VENV)/.dev  ## the project's own tests without those that take long: min
 test-all: $(VENV)/.dev  ## all of the project's own tests, as before a merge
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
 
-check: $(VENV)/.dev  ## ruff and mypy
+check: $(VENV)/.dev site  ## ruff, mypy, and the links and images of the site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(PACKAGES:%=-p kvproof.%)
@@ -85,7 +85,7 @@ gpu: $(VENV)/.gpu  ## torch and Triton into .venv: test and gate then judge the 
 hf: $(VENV)/.hf  ## torch and transformers into .venv: test then runs models too
 
 parity: $(VENV)/.hf  ## does cache reuse change what real model families compute? a table
-	OMP_NUM_THREADS=1 $(BIN)/python -m examples.parity $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m kvproof.suites.tests.lab.parity $(ARGS)
 
 eval: $(VENV)/.eval  ## does reuse cost answers? synthetic LongBench v2 through OpenCompass; goes on if killed
 eval-quick: $(VENV)/.eval  ## the same with 32 short samples, in 4 minutes
@@ -97,11 +97,18 @@ eval eval-quick:
 	$(BIN)/kvproof eval longbench-v2 --runner opencompass --prompts kvproof \
 	  --config eval/configs/probe.toml --model $(MODEL) --output runs/$@ $(ARGS)
 
-docs: $(VENV)/.core  ## the generated tables in docs/
-	$(BIN)/python -m kvproof.suites.tests.documents.write docs
+docs: $(VENV)/.core  ## the table of commands in the README
+	$(BIN)/python -m kvproof.suites.tests.documents.write
+
+site: $(VENV)/.site  ## the documentation with its generated pages, in build/site: searchable, offline
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open build/site/index.html"
 
 attack: $(VENV)/.dev  ## hostile input for every verb, a minute; ARGS="--minutes 20 --seed 1"
 	$(BIN)/python -m kvproof.suites.tests.attack $(ARGS)
+
+starts: $(VENV)/.dev  ## seconds of CPU until a command answers, on a quiet machine
+	$(BIN)/python -m kvproof.suites.tests.cli.starts
 
 mutants: $(VENV)/.dev  ## mutation testing of the control plane; FILES="core/block_pool cache/request_state" SAMPLE=60 JOBS=2
 	@$(PIP) mutmut==3.8.1
@@ -148,6 +155,10 @@ $(VENV)/.hf: requirements/hf.txt $(VENV)/.core
 
 $(VENV)/.eval: requirements/eval.txt requirements/serve.txt $(VENV)/.hf
 	@$(PIP) -r requirements/serve.txt -r requirements/eval.txt
+	@touch $@
+
+$(VENV)/.site: requirements/site.txt $(VENV)/.core
+	@$(PIP) -r requirements/site.txt
 	@touch $@
 
 # mypy finds kvproof.<folder> through links, because the folders are not below a kvproof/.

@@ -1,4 +1,4 @@
-"""Engines that break as real ones do, in `reset` while a request runs; docs/broken-engines.md.
+"""Engines that break as real ones do, in `reset` while a request runs; docs/test/broken-engines.md.
 
 kvproof run --target examples.broken_engines:hangs
 """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import entry_points
+from pkgutil import resolve_name
 
+from kvproof.kernels.entry_points import Offer, offers, usable, why_not
 from kvproof.kernels.spec import Kernel, Provider
 
 KERNELS = (
@@ -33,7 +34,12 @@ def kernel(name: str) -> Kernel:
 
 def provider_names() -> list[str]:
     """Names of the providers in installed packages."""
-    return sorted(entry.name for entry in entry_points(group=GROUP))
+    return sorted(usable(offers(GROUP)))
+
+
+def unusable_providers() -> list[Offer]:
+    """Return what packages offer as a provider and cannot be one, with the reason."""
+    return [each for each in offers(GROUP) if each.problem]
 
 
 def provider(name: str) -> Provider:
@@ -43,13 +49,13 @@ def provider(name: str) -> Provider:
     `module:function` does not exist, or the engine is missing.
     """
     if ":" in name:
-        module, _, function = name.partition(":")
-        return _made(getattr(import_module(module), function))
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if name not in found:
-        known = ", ".join(sorted(found))
-        raise LookupError(f"there is no kernel provider {name!r}; installed are {known}")
-    return _made(found[name].load())
+        return _made(resolve_name(name))
+    found = offers(GROUP)
+    named = usable(found)
+    if name not in named:
+        reason = why_not(found, name) or f"installed are {', '.join(sorted(named))}"
+        raise LookupError(f"there is no kernel provider {name!r}; {reason}")
+    return _made(resolve_name(named[name].factory))
 
 
 def _made(factory: Callable[[], Provider]) -> Provider:

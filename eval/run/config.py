@@ -176,7 +176,7 @@ def _hide_secrets(path: str, found: EvalConfig) -> None:
         learn_command(each.arguments)
 
 
-_EXAMPLES = "docs/eval.md lists all fields; ready-made files are in eval/configs"
+_EXAMPLES = "docs/guides/eval.md lists all fields; ready-made files are in eval/configs"
 
 
 def check_config(path: str, found: EvalConfig) -> None:

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec.structs import force_setattr
 
 from kvproof.harness.analysis.compare import Row, judge
 from kvproof.harness.analysis.series import Key, Metric, Series, one_run
 from kvproof.harness.decoding import Cost, Positive, decode, read_file
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records.bench_names import current_case, current_workload
 from kvproof.harness.records.events import BenchSample, BenchSummary, Skipped, Threshold
 from kvproof.harness.records.run_directory import UNREADABLE, write_atomically
 
@@ -40,11 +38,6 @@ class BaselineRow(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_block: Cost | None = None
     samples: list[Cost] = []
     """CPU time per token of each repetition, in ns."""
-
-    def __post_init__(self) -> None:
-        """Baselines of 0.13 have other names."""
-        force_setattr(self, "workload", current_workload(self.workload))
-        force_setattr(self, "case", current_case(self.case))
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):

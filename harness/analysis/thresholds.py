@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from kvproof.harness.analysis.baseline import Baseline, regressions
-from kvproof.harness.records.bench_names import current_case
 from kvproof.harness.records.events import BenchSample, BenchSummary, Skipped, Threshold
 from kvproof.harness.settings import GateSettings, Limit
 
@@ -80,12 +79,12 @@ def _right_peer(limit: Limit, summary: BenchSummary) -> bool:
 
 
 def _is_meant(summary: BenchSummary, target: str, limit: Limit) -> bool:
-    wanted = (target, current_case(limit.case), limit.block_size)
+    wanted = (target, limit.case, limit.block_size)
     return (summary.target, summary.case, summary.block_size) == wanted
 
 
 def _name(target: str, limit: Limit) -> str:
-    return f"{target} {current_case(limit.case)} block {limit.block_size}: {limit.metric}"
+    return f"{target} {limit.case} block {limit.block_size}: {limit.metric}"
 
 
 def _bounds(target: str, limit: Limit, found: BenchSummary | None) -> Iterator[Threshold]:

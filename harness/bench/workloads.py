@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from kvproof.harness.bench.mooncake_trace import read_trace
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records.bench_names import current_workload
 
 MOST = 10_000_000
 """Requests of a workload, tokens of a prompt, and every other size of a specification."""
@@ -245,7 +244,6 @@ def load_workload(spec: str) -> Workload:
     """
     if match := _TRACE.fullmatch(spec):
         return _trace(match["path"], match["parameters"] or "")
-    spec = current_workload(spec)
     name, _, given = spec.partition(":")
     if name not in GENERATORS:
         raise WorkloadError(

@@ -16,7 +16,6 @@ from rich.console import Console
 from kvproof.harness import redaction
 from kvproof.harness.cli.options import check_option, converted
 from kvproof.harness.cli.output import hidden_secrets, standard_output
-from kvproof.harness.cli.renamed import current
 from kvproof.harness.cli.secrets import refuse_secrets
 from kvproof.harness.cli.silence import broken_silence
 from kvproof.harness.errors import Exit, UsageError
@@ -73,17 +72,15 @@ app = _application()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; exits with the codes of `Exit`."""
     interrupts.listen(*interrupts.ENDS)
-    words, notices = current(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     redaction.begin(words, os.environ)
     with hidden_secrets():
-        code = _run(words, notices)
+        code = _run(words)
     if code:
         sys.exit(code)
 
 
-def _run(words: list[str], notices: Sequence[str]) -> int | None:
-    for notice in notices:
-        _errors().print(f"kvproof: {notice}", markup=False, highlight=False, soft_wrap=True)
+def _run(words: list[str]) -> int | None:
     if not words or words[0] in ("--help", "-h"):
         app.resolved_commands()  # the help of a verb is in its module
     try:

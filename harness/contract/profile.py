@@ -5,33 +5,69 @@ It runs inside the engine's environment: standard library of Python 3.10.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+
+from kvproof.harness.contract.checked import (
+    NOT_EMPTY,
+    Count,
+    Name,
+    Positive,
+    Rule,
+    Wrong,
+    one_of,
+    within,
+    wrong_fields,
+)
+from kvproof.harness.contract.provenance import ACTIONS
+
+Kind: TypeAlias = Literal["full", "window", "chunk", "state"]
+"""Which positions a layer reads (X1)."""
+Pools: TypeAlias = Literal["shared", "separate"]
+HostPolicy: TypeAlias = Literal["write_through", "write_through_selective", "write_back"]
+EvictionOrder: TypeAlias = Literal[
+    "lru_tail_first", "lru_in_all_groups", "lru_by_use", "undeclared"
+]
+SpanField: TypeAlias = Literal["kind", "start", "length", "content"]
+Sizes: TypeAlias = tuple[Annotated[int, within(1, 4096)], ...]
+Action: TypeAlias = Annotated[str, one_of(ACTIONS)]
+FieldName: TypeAlias = Annotated[
+    str, Rule(lambda name: name in _flat_names(), "a field of the profile")
+]
+Function: TypeAlias = Annotated[
+    str, Rule(lambda name: _names_a_function(name), "package.module:function")
+]
+
+
+def _names_a_function(name: str) -> bool:
+    module, _, attribute = name.partition(":")
+    return all(each.isidentifier() for each in (*module.split("."), *attribute.split(".")))
 
 
 @dataclass(frozen=True)
 class LayerProfile:
     """Groups of layers that one configuration may have (X1)."""
 
-    groups: tuple[str, ...] = ("full",)
+    groups: Annotated[tuple[Kind, ...], NOT_EMPTY] = ("full",)
     """Kinds of group that a configuration may mix (X1)."""
-    layouts: tuple[tuple[str, ...], ...] = ()
+    layouts: tuple[Annotated[tuple[Kind, ...], NOT_EMPTY], ...] = ()
     """Combinations of group kinds that a configuration may have; empty: any mix of `groups`."""
-    pools: str = "shared"
+    pools: Literal["shared", "divided"] = "shared"
     """`shared`: groups with tables share one pool; `divided`: each has an equal part, the first
     also the remainder."""
-    least_blocks: int = 1
-    """Blocks of the smallest pool, without the null block."""
-    least_window: int = 1
+    least_blocks: Annotated[int, within(1, 4)] = 1
+    """Blocks of the smallest pool, without the null block; random pools are small."""
+    least_window: Positive = 1
     """Tokens of the smallest window, the current position included."""
-    behind_windows: str = "cached"
+    behind_windows: Literal["cached", "freed"] = "cached"
     """Blocks outside a window are released and stay `cached`, or may be `freed` at any time;
     `Inspection.dropped` then lists the freed ones."""
-    window_blocks: str = "all"
+    window_blocks: Literal["all", "reach"] = "all"
     """Cached blocks of sliding windows: `all`, or those that some hit can `reach`."""
     mixed_block_sizes: bool = False
     """Groups of one configuration may have unequal block sizes (K6)."""
-    mixed_kinds: tuple[str, ...] = ()
+    mixed_kinds: tuple[Kind, ...] = ()
     """Kinds of groups that may have them, if no group is of a draft model; empty: all groups."""
 
 
@@ -39,21 +75,21 @@ class LayerProfile:
 class StateProfile:
     """Recurrent states (S)."""
 
-    pools: tuple[str, ...] = ()
+    pools: tuple[Pools, ...] = ()
     """`shared`, `separate`: possible pools of recurrent states (S5, S9); empty: no state groups."""
-    block_sizes: tuple[int, ...] = ()
+    block_sizes: Sizes = ()
     """Block sizes of configurations with states; empty: `Profile.block_sizes`."""
-    most_blocks: int = 2
+    most_blocks: Positive = 2
     """Most blocks of the shared pool that one state fills (S9)."""
-    request_rows: int = 1
+    request_rows: Positive = 1
     """Rows of the separate pool that each running request needs (S5)."""
-    stores: str = "computed"
+    stores: Literal["computed", "checkpointed"] = "computed"
     """Blocks are reusable once `computed`, or, with states, up to the last `checkpointed` one only
     (S1)."""
-    checkpoints: str = "copied"
+    checkpoints: Literal["copied", "running"] = "copied"
     """`copied`: saved from a running state; `running`: the state at the end of a block is itself
     the checkpoint, and the next step continues in another block (S2)."""
-    prompt_saves: str = "always"
+    prompt_saves: Literal["always", "whole", "ends", "borders"] = "always"
     """Prompt steps that save the state at the prompt's end (S6): `always`: all that compute it;
     `whole`: those of a block or more, after their last whole block or at a junction; `ends`: those
     that end there; `borders`: each step at the last block border that an equal prompt can hit, and
@@ -75,9 +111,9 @@ class DraftProfile:
     """`extend` takes draft tokens, `complete` the number of accepted ones (X5)."""
     groups: bool = False
     """Groups may belong to a draft model (X3)."""
-    kinds: tuple[str, ...] = ("full", "window", "chunk")
+    kinds: tuple[Kind, ...] = ("full", "window", "chunk")
     """Kinds of groups that may belong to a draft model."""
-    reach: str = "matched"
+    reach: Literal["matched", "cached"] = "matched"
     """Source of the extra block of a draft group: the prefix that full attention `matched` (without
     the last token), or any `cached` block of the prompt (X3)."""
 
@@ -88,13 +124,13 @@ class SpanProfile:
 
     supported: bool = False
     """`Request.spans` may be set."""
-    identity: tuple[str, ...] = ("kind", "start", "length", "content")
+    identity: tuple[SpanField, ...] = ("kind", "start", "length", "content")
     """Fields of a span that are part of a block's identity (H1)."""
     clamp: bool = False
     """Hits never end inside a span, and steps never split one (M2, M3)."""
     chunks: bool = True
     """Other requests may run between the chunks of a prompt; False: the chunks are one step."""
-    budget: str = "met"
+    budget: Literal["met", "longest"] = "met"
     """A step grows to the end of a span that is `met` at its end, or to the length of the `longest`
     span of the prompt (M3)."""
     encode: bool = False
@@ -117,10 +153,10 @@ class ExpertProfile:
 class HostTierProfile:
     """A host tier below the pool (C8, G10)."""
 
-    policies: tuple[str, ...] = ()
+    policies: tuple[HostPolicy, ...] = ()
     """Time of the copies to it: `write_through` once cached, `write_through_selective` on reuse,
     `write_back` on eviction."""
-    groups: tuple[str, ...] = ("full",)
+    groups: Annotated[tuple[Kind, ...], NOT_EMPTY] = ("full",)
     """Kinds of groups that a configuration with a host tier may have."""
 
 
@@ -139,18 +175,18 @@ class InspectionProfile:
 class PolicyProfile:
     """Documented policies in which cache managers differ."""
 
-    sharing: str = "after_step"
+    sharing: Literal["after_step", "when_scheduled"] = "after_step"
     """`after_step`: blocks are reusable once complete; `when_scheduled`: at once (T2, C4)."""
-    duplicates: str = "shared"
+    duplicates: Literal["shared", "kept"] = "shared"
     """`shared`: equal content is kept once (T2); `kept`: several copies may exist."""
-    reset: str = "always"
+    reset: Literal["always", "idle"] = "always"
     """`always`, or `idle`: `busy` while a request holds blocks."""
-    eviction_order: str = "lru_tail_first"
+    eviction_order: EvictionOrder = "lru_tail_first"
     """`lru_tail_first`: what was released longest ago goes first, chain ends first (B3);
     `lru_in_all_groups`: the oldest of all groups goes first, with its windows and checkpoints;
     `lru_by_use`: when a step lacks blocks, the chain end of a kind that was hit, stored or released
     longest ago; or `undeclared`."""
-    index: str = "tree"
+    index: Literal["tree", "flat"] = "tree"
     """`tree`: a block is evicted no later than its predecessor (T3); `flat`: in any order."""
     evict_keeps_place: bool = False
     """Blocks that `evict` takes keep their place in the free order."""
@@ -192,11 +228,11 @@ class Profile:
     ...) are readable, and accepted as keyword arguments until 0.15.
     """
 
-    engine: str
-    version: str
-    block_sizes: tuple[int, ...]
+    engine: Name
+    version: Name
+    block_sizes: Annotated[Sizes, NOT_EMPTY]
     """Block sizes of test cases, tokens."""
-    max_kernel_ratio: int = 1
+    max_kernel_ratio: Positive = 1
     """Largest block_size / kernel_block_size; 1: no kernel blocks (K1)."""
     adapters: bool = True
     salts: bool = True
@@ -209,24 +245,24 @@ class Profile:
     lookup: bool = False
     batch: bool = False
     """`batch` returns the padded tables that the worker gets (K3)."""
-    in_flight_steps: int = 0
+    in_flight_steps: Count = 0
     """Most steps scheduled and not complete (B6); 0: the engine waits for steps elsewhere."""
     blocks: bool = True
     """It manages engine blocks; False: all verbs are off, and only `component_suites` run."""
-    component_suites: dict[str, str] = field(default_factory=dict)
+    component_suites: dict[Name, Function] = field(default_factory=dict)
     """Component suite -> `pkg.module:function`, a job that runs the suite's calls on the target's
     own implementation: `{"calls": [[verb, keywords], ...]}` to `{"answers": [...]}`."""
-    slowest_answer: float = 0.0
+    slowest_answer: Annotated[float, within(0, 3600)] = 0.0
     """Seconds that a verb may take where the usual limit, 10 s, is too short for the engine; at
     most 3600, with a reason. 0: the usual limit."""
     slowest_answer_reason: str = ""
     """Why a verb may take longer than usual."""
-    unsupported: dict[str, str] = field(default_factory=dict)
+    unsupported: dict[Name, str] = field(default_factory=dict)
     """Missing capability -> the reason, in the engine's own terms."""
-    provenance: dict[str, str] = field(default_factory=dict)
+    provenance: dict[Action, str] = field(default_factory=dict)
     """Action (`provenance.ACTIONS`) -> empty if the engine's own code does it, else what the
     adapter does in its place. Actions that are left out are the engine's own."""
-    narrowed: dict[str, str] = field(default_factory=dict)
+    narrowed: dict[FieldName, str] = field(default_factory=dict)
     """Field that excludes configurations -> why they are excluded."""
     inspection: InspectionProfile = InspectionProfile()
     policy: PolicyProfile = PolicyProfile()
@@ -251,16 +287,16 @@ class Profile:
     maximal = _Read[bool]("policy.maximal")
     keys = _Read[bool]("policy.keys")
     partial_blocks = _Read[bool]("policy.partial_blocks")
-    groups = _Read[tuple[str, ...]]("layers.groups")
-    layouts = _Read[tuple[tuple[str, ...], ...]]("layers.layouts")
+    groups = _Read[tuple[Kind, ...]]("layers.groups")
+    layouts = _Read[tuple[tuple[Kind, ...], ...]]("layers.layouts")
     pools = _Read[str]("layers.pools")
     least_blocks = _Read[int]("layers.least_blocks")
     least_window = _Read[int]("layers.least_window")
     behind_windows = _Read[str]("layers.behind_windows")
     window_blocks = _Read[str]("layers.window_blocks")
     mixed_block_sizes = _Read[bool]("layers.mixed_block_sizes")
-    mixed_kinds = _Read[tuple[str, ...]]("layers.mixed_kinds")
-    state_pools = _Read[tuple[str, ...]]("recurrent.pools")
+    mixed_kinds = _Read[tuple[Kind, ...]]("layers.mixed_kinds")
+    state_pools = _Read[tuple[Pools, ...]]("recurrent.pools")
     state_block_sizes = _Read[tuple[int, ...]]("recurrent.block_sizes")
     most_state_blocks = _Read[int]("recurrent.most_blocks")
     request_rows = _Read[int]("recurrent.request_rows")
@@ -272,10 +308,10 @@ class Profile:
     partial_states = _Read[bool]("recurrent.partial")
     drafts = _Read[bool]("speculative.tokens")
     draft_groups = _Read[bool]("speculative.groups")
-    draft_kinds = _Read[tuple[str, ...]]("speculative.kinds")
+    draft_kinds = _Read[tuple[Kind, ...]]("speculative.kinds")
     draft_reach = _Read[str]("speculative.reach")
     spans = _Read[bool]("media.supported")
-    span_identity = _Read[tuple[str, ...]]("media.identity")
+    span_identity = _Read[tuple[SpanField, ...]]("media.identity")
     span_clamp = _Read[bool]("media.clamp")
     chunks = _Read[bool]("media.chunks")
     span_budget = _Read[str]("media.budget")
@@ -283,8 +319,8 @@ class Profile:
     embeddings = _Read[bool]("media.embeddings")
     experts = _Read[bool]("routed.rows")
     require_experts = _Read[bool]("routed.required")
-    host_policies = _Read[tuple[str, ...]]("host_tier.policies")
-    host_groups = _Read[tuple[str, ...]]("host_tier.groups")
+    host_policies = _Read[tuple[HostPolicy, ...]]("host_tier.policies")
+    host_groups = _Read[tuple[Kind, ...]]("host_tier.groups")
 
     @property
     def parts(self) -> dict[str, str]:
@@ -299,10 +335,22 @@ class Profile:
         return plain | {name: getattr(self, name) for name in _FLAT}
 
 
+def wrong_choices(profile: Profile) -> Iterator[Wrong]:
+    """Find the fields of a profile with a value that is not legal."""
+    found = list(wrong_fields(profile, Profile))
+    yield from found
+    if not found and profile.slowest_answer and not profile.slowest_answer_reason:
+        yield Wrong("slowest_answer_reason", "''", "a reason, where slowest_answer is set")
+
+
 def flat_fields() -> dict[str, tuple[str, str]]:
     """Return flat name -> (group, field), the field names of 0.13."""
     reads = {name: each for name, each in vars(Profile).items() if isinstance(each, _Read)}
     return {name: (each.group, each.field) for name, each in reads.items()}
+
+
+def _flat_names() -> set[str]:
+    return {each.name for each in fields(Profile)} | _FLAT.keys()
 
 
 _FLAT = flat_fields()

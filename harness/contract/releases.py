@@ -6,6 +6,15 @@ import re
 from collections.abc import Iterable
 
 
+def same(one: str, other: str) -> bool:
+    """Whether two versions name one release: 0.33 is 0.33.0, and a build (+cpu) does not count."""
+    return _plain(one) == _plain(other)
+
+
+def _plain(version: str) -> str:
+    return re.sub(r"(\.0)+$", "", version.partition("+")[0])
+
+
 def nearest(version: str, known: Iterable[str]) -> str:
     """Return the release that is closest by number; of two, the later one."""
     return min(known, key=lambda each: distance(each, version))

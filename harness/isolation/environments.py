@@ -382,7 +382,8 @@ def _unpack(wheel: Path, destination: Path, kept: Sequence[str]) -> None:
 
 
 def _starting(wanted: EngineVersion, python: Path) -> WorkerHandle:
-    return WorkerHandle(str(wanted), python, wanted.factory, python.parents[1] / "verify.log")
+    log = python.parents[1] / "verify.log"
+    return WorkerHandle(str(wanted), python, wanted.factory, log, version=wanted.version)
 
 
 def _verify(wanted: EngineVersion, python: Path) -> None:

@@ -10,7 +10,7 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property, partial
 from typing import Any, Literal, Protocol, Self, TypeVar, cast, get_origin
@@ -19,7 +19,7 @@ import msgspec
 
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Target, TargetConfig
-from kvproof.harness.errors import FailureKind, TargetDied
+from kvproof.harness.errors import FailureKind, TargetDied, UsageError
 from kvproof.harness.isolation import worker_main as worker
 
 T = TypeVar("T")
@@ -40,7 +40,10 @@ class Handle(Protocol):
 
     @property
     def profile(self) -> Profile:
-        """Constant for the life of the handle. Raises TargetDied(`start`)."""
+        """Constant for the life of the handle.
+
+        Raises TargetDied(`start`), UsageError if a field is not legal.
+        """
 
     @property
     def isolation(self) -> Isolation:
@@ -124,9 +127,11 @@ class InProcessHandle:
 
     @cached_property
     def profile(self) -> Profile:
-        """The profile of the factory's targets. Raises TargetDied(`start`)."""
+        """The profile of the factory's targets. Raises TargetDied(`start`), UsageError."""
         with _verdict("start"):
             profile = worker.profile_of(self._make)
+            wrong = worker.wrong_lines(profile)
+        refuse_profile(self.name, self.factory, wrong)
         return cast("Profile", _as_written("profile", profile, {Profile.__name__: Profile}))
 
     def create(self, config: TargetConfig) -> Target:
@@ -175,6 +180,15 @@ class InProcessHandle:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def refuse_profile(name: str, factory: str, wrong: Sequence[str]) -> None:
+    """Raise UsageError with every field of a profile whose value is not legal."""
+    if wrong:
+        raise UsageError(
+            f"the profile of target {name!r} is not valid: {'; '.join(wrong)}",
+            f"correct it where {factory} makes its Profile",
+        )
 
 
 @contextmanager

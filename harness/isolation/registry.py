@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -23,6 +22,7 @@ from kvproof.harness.isolation.chosen import VARIABLE, Chosen, chosen, is_engine
 from kvproof.harness.isolation.environments import EngineVersion
 from kvproof.harness.isolation.handles import Handle, InProcessHandle
 from kvproof.harness.isolation.worker_handle import WorkerHandle
+from kvproof.kernels.entry_points import Offer, offers, usable, why_not
 
 GROUP = "kvproof.targets"
 """Entry-point group through which packages offer targets."""
@@ -36,21 +36,20 @@ class TargetRow(NamedTuple):
     isolation: str
     """`in_process` or `worker`."""
     state: str
-    """`ready`, `installed`, `outdated` or `missing`."""
+    """`ready`, `installed`, `outdated`, `missing`, or `not usable: ` with the reason."""
     command: str
     """Command that makes it ready; empty if it is."""
 
 
 def list_targets() -> list[TargetRow]:
     """Everything that `open_handle` accepts by name, environments for each known version."""
-    engines = {each.engine for each in environments.known()}
-    others = [
-        TargetRow(point.name, "in_process" if _is_ours(point) else "worker", "ready", "")
-        for point in _entry_points()
-        if point.name not in engines
-    ]
     installed = [*environments.known(), *environments.others()]
-    return others + [_row(each) for each in installed]
+    return [*map(_offered, _offers()), *map(_row, installed)]
+
+
+def _offered(each: Offer) -> TargetRow:
+    state = f"not usable: {each.problem}" if each.problem else "ready"
+    return TargetRow(each.name, "in_process" if each.ours else "worker", state, "")
 
 
 def _row(each: EngineVersion) -> TargetRow:
@@ -63,13 +62,8 @@ def _install_command(each: EngineVersion) -> str:
     return f"kvproof targets install {each}"
 
 
-def _entry_points() -> list[EntryPoint]:
-    return sorted(entry_points(group=GROUP), key=lambda point: point.name)
-
-
-def _is_ours(point: EntryPoint) -> bool:
-    """The reference runs in this process: it is part of kvproof, and its suites import it."""
-    return point.module.startswith("kvproof.")
+def _offers() -> list[Offer]:
+    return offers(GROUP, reserved={ALL, *environments.engines()})
 
 
 ALL = "all"
@@ -81,6 +75,16 @@ def expand(specs: Sequence[str]) -> list[str]:
     ready = [row.name for row in list_targets() if row.state in ("ready", "installed")]
     named = [name for spec in specs for name in (ready if spec == ALL else [spec])]
     return list(dict.fromkeys(named))
+
+
+def check_names(specs: Sequence[str]) -> None:
+    """Raise UsageError for a name that `open_handle` does not know; opens and imports nothing."""
+    names = {each.name for each in _offers()}
+    for spec in specs:
+        if ":" in spec:
+            _factory(spec)
+        elif spec not in names and not is_engine(spec):
+            raise _unknown(spec.partition("==")[0])
 
 
 OWN_SECONDS = 10.0
@@ -117,19 +121,33 @@ def open_handle(
 ) -> Handle:
     """A handle for `spec`; workers log to `<log_directory>/<spec>.log`.
 
-    A user's own target is imported now, in its worker. Raises UsageError, with the closest name or
-    the command to run, if there is no such target.
+    Its profile is read now. Raises UsageError, with the closest name or the command to run, if
+    there is no such target, if another release runs than its name says, or if a field of its
+    profile is not legal.
     """
+    handle = _opened(spec, log_directory, options)
+    try:
+        with suppress(TargetDied):  # its verdict comes when it is started
+            _ = handle.profile
+    except BaseException:
+        handle.close()
+        raise
+    return handle
+
+
+def _opened(spec: str, log_directory: Path | None, options: OwnTargets) -> Handle:
     if "==" in spec or is_engine(spec):
         return _fitting(_engine(spec, options.python), log_directory)
     if ":" in spec:
         return _own(spec, _factory(spec), options, log_directory)
-    for point in _entry_points():
-        if point.name == spec and _is_ours(point):
-            return InProcessHandle(spec, point.load())
-        if point.name == spec:
-            return _own(spec, f"{point.module}:{point.attr}", options, log_directory)
-    raise _unknown(spec)
+    found = _offers()
+    offer = usable(found).get(spec)
+    if offer is None:
+        _refuse(spec, why_not(found, spec), "kvproof targets lists what can be used")
+        raise _unknown(spec)
+    if offer.ours:  # its suites import it
+        return InProcessHandle(spec, worker_main.load(offer.factory))
+    return _own(spec, offer.factory, options, log_directory)
 
 
 def open_target(spec: str, config: TargetConfig) -> Target:
@@ -200,7 +218,8 @@ def _fitting(wanted: EngineVersion | Chosen, log_directory: Path | None) -> Work
 def _worker(wanted: EngineVersion | Chosen, log_directory: Path | None) -> WorkerHandle:
     folder = log_directory or _scratch()
     log = folder / f"{wanted.engine}-{wanted.version}.log"
-    return WorkerHandle(str(wanted), wanted.python, wanted.factory, log)
+    version = wanted.version
+    return WorkerHandle(str(wanted), wanted.python, wanted.factory, log, version=version)
 
 
 def _scratch() -> Path:
@@ -259,7 +278,7 @@ def _factory(spec: str) -> str:
 
 
 def _unknown(name: str) -> UsageError:
-    names = [row.name for row in list_targets()]
+    names = [row.name for row in list_targets() if not row.state.startswith("not usable")]
     engines = {row.partition("==")[0]: row for row in names}
     close = get_close_matches(name, engines, n=1, cutoff=0.5)
     guess = f"did you mean {engines[close[0]]!r}? " if close else ""

@@ -15,10 +15,18 @@ import msgspec
 
 from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.releases import same
 from kvproof.harness.contract.target import CONTRACT_VERSION, Target, TargetConfig
-from kvproof.harness.errors import FailureKind, TargetDied
+from kvproof.harness.errors import FailureKind, TargetDied, UsageError
 from kvproof.harness.isolation import worker_main as worker
-from kvproof.harness.isolation.handles import ANSWERS, VERBS, Isolation, TargetProxy, decoder
+from kvproof.harness.isolation.handles import (
+    ANSWERS,
+    VERBS,
+    Isolation,
+    TargetProxy,
+    decoder,
+    refuse_profile,
+)
 from kvproof.harness.isolation.process import WorkerProcess
 
 T = TypeVar("T")
@@ -40,6 +48,8 @@ class _Hello(msgspec.Struct, frozen=True):
     contract: int
     python: str
     profile: msgspec.Raw
+    wrong: list[str] = []
+    """Lines on fields of the profile that are not legal; there is no profile then."""
 
 
 _ANSWERS: dict[str, dict[str, type]] = {
@@ -58,9 +68,6 @@ _decode_answer = msgspec.json.Decoder(_Answer).decode
 _HURRY, _SOONEST = 20.0, 1.0
 """While hurried, an answer may take so many times the slowest one so far, or so many seconds."""
 
-_LONGEST_LIMIT = 3600.0
-"""Seconds: the longest limit that a profile may set."""
-
 _STARTS = ("import", "differences", "hello")
 """Calls that belong to the start of a worker."""
 
@@ -73,7 +80,8 @@ class WorkerHandle:
 
     `python` is the interpreter there, `factory` a `pkg.module:function` that it can import;
     timeouts are in seconds. The worker starts at the first use and again after a death, but not
-    after a first start that failed. With `search_path`, its `sys.path`, it belongs to the
+    after a first start that failed. `version` is what the name says; another one that runs is a
+    UsageError; empty: the name says none. With `search_path`, its `sys.path`, it belongs to the
     environment of this process. `memory` is in bytes beyond the imports; 0: no limit.
     """
 
@@ -86,6 +94,7 @@ class WorkerHandle:
         factory: str,
         log: Path,
         *,
+        version: str = "",
         search_path: Sequence[str] | None = None,
         memory: int = 0,
         call_timeout: float = 30,
@@ -93,6 +102,7 @@ class WorkerHandle:
     ) -> None:
         self.name = name
         self.factory = factory
+        self._version = version
         self._command = [str(python), "-I", worker.__file__, "--factory", factory]
         if search_path is not None:
             self._command[1] = "-P"  # the folder of the worker's file has modules of its own
@@ -242,13 +252,22 @@ class WorkerHandle:
             if self._hello.contract != CONTRACT_VERSION:
                 contract = self._hello.contract
                 self._die("start", f"contract {contract} in the worker, {CONTRACT_VERSION} here")
+            refuse_profile(self.name, self.factory, self._hello.wrong)
             self._profile = profile = self._decoded("profile", self._hello.profile, Profile)
-            if wrong := _wrong_limit(profile):
-                self._die("start", wrong)
-        except TargetDied:
+            self._refuse_other_release(profile.version)
+        except (TargetDied, UsageError):
+            self._hello = None
             self.close()
             raise
         self._call_timeout = max(self._call_timeout, profile.slowest_answer)
+
+    def _refuse_other_release(self, found: str) -> None:
+        if self._version and not same(found, self._version):
+            raise UsageError(
+                f"target {self.name!r} runs {found}: its environment has another release",
+                f"name the release that runs, =={found}, or build the other one again: "
+                f"kvproof targets remove {self.name}; kvproof targets install {self.name}",
+            )
 
     def _call(
         self, call: str, arguments: tuple[object, ...], keywords: dict[str, object], timeout: float
@@ -352,12 +371,3 @@ class WorkerHandle:
         if kind == "start" and self._profile is None:
             self._never_started = died
         raise died
-
-
-def _wrong_limit(profile: Profile) -> str:
-    seconds = profile.slowest_answer
-    if not 0 <= seconds <= _LONGEST_LIMIT:
-        return f"slowest_answer {seconds} of the profile is not within 0 and {_LONGEST_LIMIT:g} s"
-    if seconds and not profile.slowest_answer_reason:
-        return f"slowest_answer {seconds:g} of the profile needs a slowest_answer_reason"
-    return ""

@@ -40,7 +40,7 @@ if not __package__:
     _namespace.__path__ = [str(Path(__file__).resolve().parents[2])]
     sys.modules["kvproof"] = _namespace
 
-from kvproof.harness.contract.profile import Profile
+from kvproof.harness.contract.profile import Profile, wrong_choices
 from kvproof.harness.contract.target import CONTRACT_VERSION, Target, TargetConfig
 
 _PROBE_SIZES = (16, 64, 256, 1)
@@ -93,6 +93,11 @@ def profile_of(factory: Callable[[TargetConfig], Target]) -> Profile:
         target.close()
         return profile
     raise refusals[0]
+
+
+def wrong_lines(profile: object) -> list[str]:
+    """Describe each field of a profile with a value that is not legal: field, value, legal ones."""
+    return list(map(str, wrong_choices(profile))) if isinstance(profile, Profile) else []
 
 
 @cache
@@ -222,8 +227,11 @@ class Worker:
     def _hello(self) -> dict[str, object]:
         factory = load(self._factory_name)
         limit_memory(self._memory)
+        profile = profile_of(factory)
+        wrong = wrong_lines(profile)
         return {
-            "profile": profile_of(factory),
+            "profile": None if wrong else profile,
+            "wrong": wrong,
             "contract": CONTRACT_VERSION,
             "python": platform.python_version(),
         }

@@ -43,24 +43,9 @@ class OpLog(msgspec.Struct, frozen=True, kw_only=True):
     """Each is its keywords and `op`, its verb."""
 
 
-class _ComponentLog(msgspec.Struct, frozen=True, kw_only=True):
-    """A log of format 1 of a component suite (versions up to 0.13)."""
-
-    part: str
-    target: str = ""
-    """Empty: the reference."""
-    property: str
-    oracle: str = ""
-    sentence: str = ""
-    fingerprint: str = ""
-    config: dict[str, Any]
-    operations: list[tuple[str, dict[str, Any]]]
-
-
 class _Kind(msgspec.Struct, frozen=True):
     format: int = FORMAT
     contract: int = CONTRACT_VERSION
-    part: str = ""
 
 
 def record(
@@ -110,7 +95,7 @@ def _parse(path: Path, text: bytes) -> OpLog:
     if kind.format > FORMAT or kind.contract > CONTRACT_VERSION:
         # checked first: a newer log may have no known form
         raise UsageError(f"{str(path)!r} was written by a newer kvproof", "upgrade kvproof")
-    log = _upgraded(text) if kind.part else msgspec.json.decode(text, type=OpLog)
+    log = msgspec.json.decode(text, type=OpLog)
     log = msgspec.structs.replace(log, property=current(log.property))
     if log.suite == CACHE:
         if not (log.operations or log.property == ANSWERS):  # a target may die when it is made
@@ -119,21 +104,6 @@ def _parse(path: Path, text: bytes) -> OpLog:
     elif not all(isinstance(item.get("op"), str) for item in log.operations):
         raise msgspec.ValidationError("an operation has no verb `op`")
     return log
-
-
-def _upgraded(text: bytes) -> OpLog:
-    """Return the log of a component suite that version 0.13 or an earlier one wrote."""
-    old = msgspec.json.decode(text, type=_ComponentLog)
-    return OpLog(
-        suite=old.part,
-        target=old.target or "reference",
-        property=old.property,
-        oracle=old.oracle,
-        sentence=old.sentence,
-        fingerprint=old.fingerprint,
-        config=old.config,
-        operations=[{"op": verb, **keywords} for verb, keywords in old.operations],
-    )
 
 
 def calls(log: OpLog) -> list[tuple[str, dict[str, Any]]]:
@@ -150,5 +120,13 @@ def target_config(log: OpLog) -> TargetConfig:
 
 
 def dump(log: OpLog) -> bytes:
-    """Return the JSON of an op log, one operation a line."""
-    return msgspec.json.format(msgspec.json.encode(log), indent=1) + b"\n"
+    """Return the JSON of an op log, one field and one operation a line."""
+    fields = msgspec.structs.asdict(log)
+    operations = [_line(each) for each in fields.pop("operations")]
+    lines = [f"{_line(name)}: {_line(value)}" for name, value in fields.items()]
+    lines.append('"operations": [' + ",".join(f"\n  {each}" for each in operations) + "\n ]")
+    return ("{\n " + ",\n ".join(lines) + "\n}\n").encode()
+
+
+def _line(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()

@@ -31,8 +31,6 @@ from kvproof.harness.sweep.messages import (
 )
 from kvproof.harness.sweep.verdict import Planned
 
-_RENAMED = {"anchors": "published"}
-"""Set of cells in version 0.13 -> its name now; goes with 0.15."""
 _PATIENCE = 120.0
 """Seconds in which all kernels, or the cells of one, must be described."""
 
@@ -128,7 +126,6 @@ def make_plan(lead: DeviceWorker, options: SweepOptions) -> Plan:
     _check_unique("kernels", [kernel.name for kernel in kernels])
     names = dict(zip(options.kernels or [each.name for each in kernels], kernels, strict=True))
     sets = options.cells or (("gpu",) if lead.device == "cuda" else ("cpu",))
-    sets = _current(sets, kernels)
     _check_sets(sets, kernels)
     providers, skipped = _providers(described.providers, options, kernels)
     cases = {kernel.name: _cases(lead, spec, kernel, sets) for spec, kernel in names.items()}
@@ -188,12 +185,6 @@ def _loaded(kernel: KernelFacts) -> KernelFacts:
             "kvproof sweep --list shows them; your own is package.module:attribute",
         )
     return kernel
-
-
-def _current(sets: Sequence[str], kernels: Sequence[KernelFacts]) -> tuple[str, ...]:
-    """Replace a name of version 0.13, unless a kernel has a set of that name."""
-    known = {name for kernel in kernels for name in kernel.sets}
-    return tuple(name if name in known else _RENAMED.get(name, name) for name in sets)
 
 
 def _check_sets(sets: Sequence[str], kernels: Sequence[KernelFacts]) -> None:

@@ -9,15 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from itertools import product
+from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from kvproof.harness.contract.checked import (
+    NOT_EMPTY,
+    Count,
+    Positive,
+    one_of,
+    within,
+    wrong_fields,
+)
+from kvproof.harness.contract.profile import Kind
+from kvproof.harness.errors import UsageError
 from kvproof.harness.whole_engine.clock import TICK_S
 
 Slots = npt.NDArray[np.int64]
 """Physical slots of one group, in the order of positions."""
+
+CONNECTORS = (
+    *("", "example", "lmcache", "multi", "offload", "simple", "simple_lazy"),
+    *map("_".join, product(["failing"], ["sync", "async"], ["recompute", "fail"])),
+    *map(
+        "_".join,
+        product(
+            ["nixl"], ["pull", "push"], ["consumer", "producer", "both"], ["recompute", "fail"]
+        ),
+    ),
+)
+"""Tiers beside the pool, and links between two engines."""
+Connector: TypeAlias = Annotated[str, one_of(CONNECTORS)]
+Layout: TypeAlias = Literal["", "HND", "NHD"]
 
 OWN = -1
 """In place of a token that only the device knows: it sampled or drafted the token itself."""
@@ -27,21 +52,21 @@ OWN = -1
 class GroupKind:
     """Which positions a layer of a group reads, as a configuration asks for it."""
 
-    kind: str = "full"
+    kind: Kind = "full"
     """`full`, `window`, `chunk` or `state`."""
-    size: int = 0
+    size: Count = 0
     """Tokens of the window (the own position included) or of a chunk; 0 for the others."""
-    layers: int = 1
+    layers: Positive = 1
 
 
 @dataclass(frozen=True)
 class Drafts:
     """Speculative decoding."""
 
-    method: str
+    method: Literal["ngram", "eagle", "mtp"]
     """`ngram`: the host sees the drafts; `eagle`, `mtp`: a draft model or further layers of the
     model on the device, with a cached layer."""
-    count: int
+    count: Positive
     """Most drafts of one step."""
 
 
@@ -49,45 +74,77 @@ class Drafts:
 class EngineConfig:
     """What one engine is started with."""
 
-    blocks: int = 40
+    blocks: Positive = 40
     """Of the pool, the null block included."""
-    block_size: int = 16
-    kernel_block_size: int = 0
+    block_size: Positive = 16
+    kernel_block_size: Count = 0
     """0: equal to `block_size`."""
-    groups: tuple[GroupKind, ...] = (GroupKind(layers=2),)
-    heads: int = 1
+    groups: Annotated[tuple[GroupKind, ...], NOT_EMPTY] = (GroupKind(layers=2),)
+    heads: Positive = 1
     """Of keys and values, in each layer."""
-    tensor_parallel: int = 1
+    tensor_parallel: Positive = 1
     """Workers that share the heads of a layer; those beyond the heads hold copies of them."""
-    layout: str = ""
+    layout: Layout = ""
     """Of caches: `HND`, `NHD`; empty: as the engine chooses."""
     asynchronous: bool = False
     """The next step is scheduled before the last one's answer is known."""
-    policy: str = "fcfs"
+    policy: Literal["fcfs", "priority"] = "fcfs"
     """`fcfs` or `priority`."""
-    token_budget: int = 64
+    token_budget: Positive = 64
     """Most tokens of a step: longer prompts are computed in chunks."""
-    max_requests: int = 6
-    max_length: int = 256
+    max_requests: Positive = 6
+    max_length: Positive = 256
     """Longest prompt with its answer."""
     drafts: Drafts | None = None
     caching: bool = True
     events: bool = True
     """Changes of the prefix index are published."""
-    runner: str = "v1"
+    runner: Literal["v1", "v2"] = "v1"
     """Protocol between scheduler and worker, where an engine has several."""
-    connector: str = ""
+    connector: Connector = ""
     """Name of a tier beside the pool; empty: none."""
     embeds: bool = False
     """Prompts may come as embeddings."""
-    seed: int = 0
+    seed: Annotated[int, within(0, 1 << 63)] = 0
     """Of completion orders."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """More settings, by the engine's own names; a release leaves out those that it lacks."""
-    tick_s: float = TICK_S
+    tick_s: Annotated[float, within(1e-9, 3600)] = TICK_S
     """Virtual seconds of a step."""
     peer: EngineConfig | None = None
     """The engine that prefills for this one."""
+
+
+def config_of(values: Mapping[str, Any]) -> EngineConfig:
+    """Return a configuration; fields that are left out have their defaults.
+
+    Raises UsageError with each field that is not legal, or that there is not.
+    """
+    try:
+        made = _made(values)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _wrong(str(error)) from error
+    if wrong := [*wrong_fields(made)]:
+        raise _wrong("; ".join(map(str, wrong)))
+    return made
+
+
+def _made(values: Mapping[str, Any]) -> EngineConfig:
+    more = dict(values)
+    if more.get("drafts"):
+        more["drafts"] = Drafts(**more["drafts"])
+    if "groups" in more:
+        more["groups"] = tuple(GroupKind(**each) for each in more["groups"])
+    if more.get("peer"):
+        more["peer"] = _made(more["peer"])
+    return EngineConfig(**more)
+
+
+def _wrong(why: str) -> UsageError:
+    return UsageError(
+        f"the configuration of an engine is not valid: {why}",
+        "correct it where it is recorded: config.engine of an op log, the header of a recording",
+    )
 
 
 @dataclass(frozen=True)

@@ -14,21 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kvproof.harness.whole_engine.contract import Drafts, EngineConfig, GroupKind, Refused
+from kvproof.harness.whole_engine.contract import EngineConfig, Refused, config_of
 from kvproof.harness.whole_engine.driver import Driver
 from kvproof.harness.whole_engine.planting import Planted
-
-
-def config_of(values: Mapping[str, Any]) -> EngineConfig:
-    """Return a configuration; fields that are left out have their defaults."""
-    more = dict(values)
-    if more.get("drafts"):
-        more["drafts"] = Drafts(**more["drafts"])
-    if "groups" in more:
-        more["groups"] = tuple(GroupKind(**each) for each in more["groups"])
-    if more.get("peer"):
-        more["peer"] = config_of(more["peer"])
-    return EngineConfig(**more)
 
 
 class Job:

@@ -30,7 +30,7 @@ TESTED = (
     "qwen3_next",
     "qwen3_vl",
 )
-"""`model_type` of the families in `examples.parity.tiny_models`."""
+"""`model_type` of the families in `kvproof.suites.tests.lab.parity.tiny_models`."""
 
 TESTED_WITH = ("5.17.0", "5.23.0")
 """Versions of transformers with which the parity suite has run on all of them."""

@@ -39,7 +39,8 @@ from kvproof.reference.transfer.streams import Event
 LARGE_PAGE = 2 << 20
 """Bytes of a page from which on the copy engine moves it by itself. Enqueueing one copy takes the
 host 16 microseconds, so smaller pages leave the link idle; from here on both ways are equally fast
-on an H200 within 7 % (docs/transfer.md), and this one needs neither slots nor multiprocessors."""
+on an H200 within 7 % (docs/engine/transfer.md), and this one needs no slots and no
+multiprocessors."""
 
 
 class Transfer:

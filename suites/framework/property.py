@@ -8,16 +8,17 @@ A suite lists its properties in a table, which `table` reads:
 
     written_blocks_have_one_owner | B1 B2 | HIT EVICTED | by brute force | needs pins
         a block that a request computes into is in no other request's table
+        why: two requests overwrite each other's keys, and both get wrong answers
         - a hit of several blocks
 
 The first line holds the name, the rules, and optionally situations by the names of their constants,
-the oracle, the capability and the level. Below are the sentence, and more situations, as text or by
-the names of their constants.
+the oracle, the capability and the level. Below are the sentence, the reason why a user cares, and
+more situations, as text or by the names of their constants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from kvproof.harness.oracle.violation import INVARIANT
@@ -40,6 +41,8 @@ class Property(NamedTuple):
     """The oracle that judges it."""
     level: Level = "core"
     """The lowest level that judges it."""
+    why: str = ""
+    """What a user of the engine sees where it is broken."""
 
     @property
     def section(self) -> str:
@@ -65,10 +68,11 @@ def table(names: Mapping[str, Any], text: str, *, level: Level = "core") -> tupl
 
 def _property(names: Mapping[str, Any], entry: list[str], level: Level) -> Property:
     name, rules, *columns = entry[0].split(" | ")
-    sentence = " ".join(line for line in entry[1:] if not line.startswith("- "))
+    below, why = _sentences(entry[1:])
+    sentence = " ".join(below)
     if not sentence or not rules[0].isupper():
         raise ValueError(f"the property {name!r} has no rules or no sentence")
-    options: dict[str, Any] = {"level": level}
+    options: dict[str, Any] = {"level": level, "why": " ".join(why)}
     situations = [line[2:] for line in entry[1:] if line.startswith("- ")]
     for column in columns:
         key, _, value = column.partition(" ")
@@ -78,6 +82,13 @@ def _property(names: Mapping[str, Any], entry: list[str], level: Level) -> Prope
             situations.insert(0, column)
     occurred = tuple(each for text in situations for each in _situations(names, text))
     return Property(name, tuple(rules.split()), sentence, occurred, **options)
+
+
+def _sentences(lines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the lines of the sentence, and those of the reason, which begins with `why: `."""
+    text = [line for line in lines if not line.startswith("- ")]
+    begin = next((at for at, line in enumerate(text) if line.startswith("why: ")), len(text))
+    return text[:begin], [line.removeprefix("why: ") for line in text[begin:]]
 
 
 def _situations(names: Mapping[str, Any], text: str) -> Iterator[str]:

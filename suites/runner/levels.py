@@ -6,8 +6,10 @@ an implementation for.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kvproof.harness.errors import TargetDied
-from kvproof.harness.isolation.handles import Handle
+from kvproof.harness.isolation.handles import Handle, refuse_profile
 from kvproof.suites.conformance.suite import NAME as CACHE
 from kvproof.suites.conformance.suite import cache_suite
 from kvproof.suites.conformance.suite import properties as cache_properties
@@ -19,8 +21,18 @@ from kvproof.suites.runner import registry
 
 def suites(handle: Handle, level: Level) -> tuple[Suite, ...]:
     """Return the suites of a level for one target, in run order."""
+    _refuse_unknown(handle)
     others = registry.SUITES if level == "full" else _instead_of_blocks(handle)
     return (cache_suite(handle, level), *(bound(suite, handle) for suite in others))
+
+
+def _refuse_unknown(handle: Handle) -> None:
+    """Raise UsageError for a component suite of a profile that there is not: nothing would run."""
+    with suppress(TargetDied):  # its verdict comes when the target is started
+        known = [suite.name for suite in registry.SUITES if suite.target_provided]
+        for name in sorted(handle.profile.component_suites.keys() - set(known)):
+            wrong = f"component_suites, key = {name!r}, legal: {' or '.join(map(repr, known))}"
+            refuse_profile(handle.name, handle.factory, [wrong])
 
 
 def _instead_of_blocks(handle: Handle) -> tuple[ComponentSuite, ...]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kvproof.harness.contract import format as wording
 from kvproof.harness.contract import operations as ops
-from kvproof.harness.errors import TargetDied
+from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.records.events import Replayed, Step, TargetFailed
@@ -100,6 +100,8 @@ def _replayed(
     except TargetDied as death:
         died(target_failed(handle.name, death))
         outcome, message = "FAILED", f"the target died ({death.kind}): {death}"
+    except UsageError:  # of the op log: its configuration is not valid
+        raise
     except Exception as error:  # noqa: BLE001 - a fault of the harness, not of the target
         outcome, message = "ERROR", f"{type(error).__name__}: {error}"
     return Replayed(

@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 
 from kvproof.harness.records.timeline import Timeline
+from kvproof.harness.whole_engine.contract import config_of
 from kvproof.suites.framework.component_suite import Config, RemoteCalls
 from kvproof.suites.framework.coverage import Coverage
 
 
 class EngineMachine:
     def __init__(self, ask: RemoteCalls, config: Config, coverage: Coverage) -> None:
+        config_of(config["engine"])
         self._ask = ask
         self._coverage = coverage
         self.features = frozenset(config.get("features", ()))

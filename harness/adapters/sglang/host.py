@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 from kvproof.harness.adapters.sglang import device as sglang_device
 from kvproof.harness.adapters.sglang.api import engine
+from kvproof.harness.contract.profile import HostPolicy
 from kvproof.harness.contract.target import TargetConfig
 
-POLICIES = ("write_through", "write_through_selective", "write_back")
+POLICIES: tuple[HostPolicy, ...] = ("write_through", "write_through_selective", "write_back")
 """When pages are copied to the host: when they are cached, hit once more, or evicted."""
 
 Place = tuple[int, int]

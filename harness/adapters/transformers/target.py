@@ -11,6 +11,7 @@ Its ids count two sectors that are never allocated; they map to the null block.
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from typing import Any, NamedTuple
 
 from kvproof.harness.adapters.refusals import (
@@ -21,11 +22,11 @@ from kvproof.harness.adapters.refusals import (
     running,
 )
 from kvproof.harness.adapters.transformers.api import (
-    VERSION,
     check_drift,
     drift,
     new_cache,
     new_state,
+    version,
 )
 from kvproof.harness.adapters.transformers.cycle import make_cycle
 from kvproof.harness.contract.differences import Difference
@@ -48,51 +49,57 @@ __all__ = ["TransformersTarget", "differences", "make_cycle", "make_target"]
 TRASH = 1
 """Ids before the first that is handed out, less the null block."""
 
-PROFILE = Profile(
-    engine="transformers",
-    version=VERSION,
-    block_sizes=(1, 2, 4, 16, 64, 256),
-    adapters=False,
-    salts=False,
-    evict=False,
-    lookup=True,
-    unsupported={
-        "namespaces": "the hash of a block has its tokens and its parent only",
-        "adapters": "the hash of a block has its tokens and its parent only",
-        "salts": "the hash of a block has its tokens and its parent only",
-        "keys": "as with salts",
-        "embeddings": "requests have token ids",
-        "spans": "generate_batch takes token ids, no media",
-        "max_kernel_ratio": "one page size for allocation and attention",
-        "groups": "windows share no prefix; recurrent, chunked and latent layers are refused",
-        "no_read": "sharing is one setting for all requests",
-        "no_store": "sharing is one setting for all requests",
-        "pins": "no verb holds a cached prefix without a request",
-        "evict": "evict_cached_blocks evicts everything that nobody holds",
-        "batch": "rows of the table are written into the step's own tensors",
-        "statistics": "hits are not counted",
-        "events": "no events",
-        "retained": "keys of the index are not counted",
-        "drafts": "no speculative decoding",
-        "experts": "experts are not returned",
-        "in_flight_steps": "the processor fences, not the cache",
-        "validates": "token ids have no identity to check",
-        "eviction_order": "there is none: everything that nobody holds is evicted",
-        "scratch_first": "room is made by evicting everything that nobody holds",
-        "index": "one flat hash map: an entry may outlive the block before it",
-    },
-    provenance=declared(
-        "match, allocate, arrival, publish, release, lookup, held count, cached count",
-        refusal="the adapter compares what is needed with the room, and evicts for it",
-        unknown_ids="an id that no request has is not passed on",
-        reset="everything is evicted: there is no such call",
-        busy="the adapter asks for an idle cache",
-        kernel_tables="blocks are reported as their pages",
-        free_count="counted as what is neither held nor cached",
-    ),
-    inspection=InspectionProfile(holders=True, state=True),
-    policy=PolicyProfile(reset="idle", eviction_order="undeclared", index="flat"),
-)
+_UNSUPPORTED = {
+    "namespaces": "the hash of a block has its tokens and its parent only",
+    "adapters": "the hash of a block has its tokens and its parent only",
+    "salts": "the hash of a block has its tokens and its parent only",
+    "keys": "as with salts",
+    "embeddings": "requests have token ids",
+    "spans": "generate_batch takes token ids, no media",
+    "max_kernel_ratio": "one page size for allocation and attention",
+    "groups": "windows share no prefix; recurrent, chunked and latent layers are refused",
+    "no_read": "sharing is one setting for all requests",
+    "no_store": "sharing is one setting for all requests",
+    "pins": "no verb holds a cached prefix without a request",
+    "evict": "evict_cached_blocks evicts everything that nobody holds",
+    "batch": "rows of the table are written into the step's own tensors",
+    "statistics": "hits are not counted",
+    "events": "no events",
+    "retained": "keys of the index are not counted",
+    "drafts": "no speculative decoding",
+    "experts": "experts are not returned",
+    "in_flight_steps": "the processor fences, not the cache",
+    "validates": "token ids have no identity to check",
+    "eviction_order": "there is none: everything that nobody holds is evicted",
+    "scratch_first": "room is made by evicting everything that nobody holds",
+    "index": "one flat hash map: an entry may outlive the block before it",
+}
+
+
+@cache
+def profile() -> Profile:
+    """Profile of the installed release."""
+    return Profile(
+        engine="transformers",
+        version=version(),
+        block_sizes=(1, 2, 4, 16, 64, 256),
+        adapters=False,
+        salts=False,
+        evict=False,
+        lookup=True,
+        unsupported=_UNSUPPORTED,
+        provenance=declared(
+            "match, allocate, arrival, publish, release, lookup, held count, cached count",
+            refusal="the adapter compares what is needed with the room, and evicts for it",
+            unknown_ids="an id that no request has is not passed on",
+            reset="everything is evicted: there is no such call",
+            busy="the adapter asks for an idle cache",
+            kernel_tables="blocks are reported as their pages",
+            free_count="counted as what is neither held nor cached",
+        ),
+        inspection=InspectionProfile(holders=True, state=True),
+        policy=PolicyProfile(reset="idle", eviction_order="undeclared", index="flat"),
+    )
 
 
 class _Step(NamedTuple):
@@ -104,9 +111,8 @@ class _Step(NamedTuple):
 class TransformersTarget:
     """One `PagedAttentionCache` of one layer of full attention."""
 
-    profile = PROFILE
-
     def __init__(self, config: TargetConfig) -> None:
+        self.profile = profile()
         self._cache = new_cache(config)
         (self._allocator,) = self._cache.cache_allocators.values()
         self._pool, self._ledger = self._cache.pool, self._allocator.ledger
@@ -233,11 +239,11 @@ class TransformersTarget:
         self._dropped += sorted(hashed - self._ledger.block_to_hash.keys())
         return Released((table,))
 
-    pin = off("pin", PROFILE.unsupported["pins"])
-    unpin = off("unpin", PROFILE.unsupported["pins"])
-    batch = off("batch", PROFILE.unsupported["batch"])
-    experts = off("experts", PROFILE.unsupported["experts"])
-    evict = off("evict", PROFILE.unsupported["evict"])
+    pin = off("pin", _UNSUPPORTED["pins"])
+    unpin = off("unpin", _UNSUPPORTED["pins"])
+    batch = off("batch", _UNSUPPORTED["batch"])
+    experts = off("experts", _UNSUPPORTED["experts"])
+    evict = off("evict", _UNSUPPORTED["evict"])
 
     # --- the whole cache ---
 
@@ -290,5 +296,5 @@ def differences() -> tuple[Difference, ...]:
 def make_target(config: TargetConfig) -> TransformersTarget:
     """A fresh cache. Raises RuntimeError for another release of transformers than this is for."""
     check_drift()
-    check_kernel_size(config, PROFILE.unsupported["max_kernel_ratio"])
+    check_kernel_size(config, _UNSUPPORTED["max_kernel_ratio"])
     return TransformersTarget(config)

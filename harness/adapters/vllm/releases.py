@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from itertools import product
 from typing import NamedTuple
 
+from kvproof.harness.contract.profile import Kind
+
 SIGNATURES = {
     "KVCacheManager.__init__": (
         "self kv_cache_config max_model_len scheduler_block_size hash_block_size "
@@ -108,10 +110,10 @@ ATTRIBUTES = {
 """Attributes of engine objects that the adapter reads or sets."""
 
 
-_KINDS = ("full", "window", "chunk", "state")
+_KINDS: tuple[Kind, ...] = ("full", "window", "chunk", "state")
 
 
-def _layouts(most: int) -> tuple[tuple[str, ...], ...]:
+def _layouts(most: int) -> tuple[tuple[Kind, ...], ...]:
     """Return one to `most` groups of any kinds, but not chunked local attention alone.
 
     No such model exists; its requests would hold nothing at the end of a chunk.
@@ -126,9 +128,9 @@ class Release(NamedTuple):
     signatures: Mapping[str, str | None] = {}
     accepted: Mapping[str, str] = {}
     attributes: Mapping[str, str] = {}
-    kinds: tuple[str, ...] = _KINDS
+    kinds: tuple[Kind, ...] = _KINDS
     """Kinds of groups whose prefix it caches."""
-    layouts: tuple[tuple[str, ...], ...] = _layouts(4)
+    layouts: tuple[tuple[Kind, ...], ...] = _layouts(4)
     """Groups that it serves together."""
     whole_request: bool = True
     """Admission needs room for the whole request, also if only a chunk is computed."""

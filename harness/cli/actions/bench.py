@@ -9,7 +9,7 @@ from dataclasses import asdict
 from kvproof.harness.bench.cases import APART, GROWTH, LARGE_GROWTH, BenchOptions
 from kvproof.harness.bench.runner import run_bench
 from kvproof.harness.bench.workloads import load_workload
-from kvproof.harness.cli.actions.targets import chosen_targets, open_all
+from kvproof.harness.cli.actions.targets import open_all
 from kvproof.harness.cli.arguments.bench import BenchArguments
 from kvproof.harness.cli.options import names
 from kvproof.harness.cli.runs import run_directory
@@ -17,15 +17,12 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import OwnTargets
 from kvproof.harness.records.bench_events import GrowthPoint, SchedulerPoint, TierSummary
-from kvproof.harness.records.bench_names import current_case, current_workload
 from kvproof.harness.records.events import AnyEvent, BenchSummary, Skipped, TargetFailed
-from kvproof.harness.settings import load_settings
 
 
-def bench(arguments: BenchArguments) -> int:
+def bench(specs: Sequence[str], arguments: BenchArguments) -> int:
     """Measure, record and report; returns the exit code. Raises UsageError."""
-    specs = chosen_targets(arguments.target, load_settings(arguments.config).run.targets)
-    options, workload = _options(arguments), current_workload(arguments.workload)
+    options, workload = _options(arguments), arguments.workload
     load_workload(workload)
     config = {"targets": specs, "workload": workload, **asdict(options)}
     with ExitStack() as stack:
@@ -68,7 +65,7 @@ def _opened(
 
 def _options(arguments: BenchArguments) -> BenchOptions:
     usual, baseline = BenchOptions(), arguments.baseline_target
-    cases = tuple(map(current_case, names(arguments.case) or usual.cases))
+    cases = tuple(names(arguments.case) or usual.cases)
     if baseline is not None:
         names([baseline])  # refuses one that is empty
     return BenchOptions(

@@ -37,7 +37,7 @@ from kvproof.harness.cli.runs import link_latest, new_directory, new_manifest
 from kvproof.harness.errors import UsageError
 from kvproof.harness.redaction import redacted_tree
 
-RunnerName = Literal["kvproof", "opencompass", "stock"]
+RunnerName = Literal["kvproof", "opencompass"]
 
 
 def longbench_v2(

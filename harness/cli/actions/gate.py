@@ -17,14 +17,14 @@ from kvproof.harness.bench.cases import SMALL
 from kvproof.harness.bench.runner import run_bench
 from kvproof.harness.cli.actions.conformance import suites
 from kvproof.harness.cli.actions.sweep import run_in
-from kvproof.harness.cli.actions.targets import chosen_targets, open_all
+from kvproof.harness.cli.actions.targets import open_all
 from kvproof.harness.cli.runs import ActiveRun, hardware, run_directory, versions
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.doctor import GPU_EXTRA, KERNELS_NEED
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import OwnTargets
 from kvproof.harness.records.events import AnyEvent, BenchSample, BenchSummary, Skipped
-from kvproof.harness.settings import Settings, load_settings
+from kvproof.harness.settings import Settings
 from kvproof.harness.sweep.plan import SweepOptions
 from kvproof.suites.framework.property import Level
 from kvproof.suites.framework.suite import SUBJECT
@@ -34,19 +34,17 @@ REPETITIONS = 6
 
 
 def gate(
-    target: Sequence[str] | None,
+    specs: Sequence[str],
     *,
-    config: Path | None,
+    settings: Settings,
     save: bool,
     output: Path | None,
     own: OwnTargets,
 ) -> int:
     """Run suites, bench, thresholds and kernels on targets; returns the exit code.
 
-    Raises UsageError before anything runs if the settings or the baseline are invalid.
+    Raises UsageError before anything runs if the baseline is invalid.
     """
-    settings = load_settings(config)
-    specs = chosen_targets(target, settings.run.targets)
     recorded = {"targets": specs, **msgspec.to_builtins(settings), **own.recorded()}
     baseline = load_baseline(Path(settings.gate.baseline))
     if save:

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from kvproof.harness.cli.actions import recordings
-from kvproof.harness.cli.actions.targets import chosen_targets, open_all
+from kvproof.harness.cli.actions.targets import open_all
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
@@ -24,10 +24,9 @@ from kvproof.suites.runner.replay import replay, target_failed
 
 
 def replay_paths(
-    paths: Sequence[Path], *, target: Sequence[str] | None, output: Path | None, own: OwnTargets
+    paths: Sequence[Path], *, targets: Sequence[str], output: Path | None, own: OwnTargets
 ) -> int:
     """Replay op logs, or judge recordings; returns the exit code. Raises UsageError."""
-    targets = chosen_targets(target, ()) if target else []
     if recordings.are_recordings(paths):
         return recordings.replay(paths, targets=targets, output=output, own=own)
     return replay_logs(paths, targets=targets, output=output, own=own)

@@ -31,7 +31,7 @@ from kvproof.harness.sweep.messages import KernelFacts, ProviderFacts
 from kvproof.harness.sweep.plan import SweepOptions, describe
 from kvproof.harness.sweep.runner import MakeProcess, run_sweep
 from kvproof.harness.sweep.verdict import slower, undecided
-from kvproof.kernels.registry import provider_names
+from kvproof.kernels.registry import provider_names, unusable_providers
 
 
 def sweep(arguments: SweepArguments) -> int:
@@ -203,6 +203,8 @@ def _provider_table(providers: Sequence[ProviderFacts]) -> Table:
     for each in providers:
         kernels = ", ".join(each.kernels) or f"not usable: {each.problem}"
         table.add_row(*map(escape, (each.spec, each.version, kernels)))
+    for offer in unusable_providers():
+        table.add_row(*map(escape, (offer.name, "", f"not usable: {offer.problem}")))
     return table
 
 

@@ -23,6 +23,7 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import (
     USUAL,
     OwnTargets,
+    check_names,
     engine_handle,
     expand,
     list_targets,
@@ -36,12 +37,15 @@ _SILENCE = 2.0
 def chosen_targets(given: Sequence[str] | None, default: Sequence[str]) -> list[str]:
     """Return the targets that `--target` names, else the default ones. Raises UsageError.
 
-    Accepts `--targets a,b`, `--targets "a b"` and `--target a --target b`.
+    Accepts `--targets a,b`, `--targets "a b"` and `--target a --target b`. Comes before the verb's
+    own imports, so that a mistyped name is answered at once.
     """
     named = names(given)
     if not (named or default):
         raise UsageError("there is no target to judge", "for example --target reference")
-    return expand(named or default)
+    specs = expand(named or default)
+    check_names(specs)
+    return specs
 
 
 def open_all(specs: Sequence[str], stack: ExitStack, own: OwnTargets = USUAL) -> list[Handle]:

@@ -33,7 +33,7 @@ def longbench_v2(
     shared: Path | None = None,
     prompts: Path | None = None,
     cot: bool = False,
-    runner: Literal["kvproof", "opencompass", "stock"] = "kvproof",
+    runner: Literal["kvproof", "opencompass"] = "kvproof",
     model: str = "",
     url: Urls = None,
     output: Path | None = None,
@@ -58,7 +58,7 @@ def longbench_v2(
         The checkout's chain of thought, in two turns.
     runner
         kvproof: its own client; opencompass: data set, template, inferencer and evaluator of
-        OpenCompass, after kvproof eval install; stock: its name until 0.13.
+        OpenCompass, after kvproof eval install.
     model
         Name in requests and launch commands; the server's own by default.
     url

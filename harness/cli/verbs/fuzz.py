@@ -65,14 +65,18 @@ def fuzz(
         Where your own target runs.
 
     """
-    from kvproof.harness.cli.actions.campaign import fuzz as action
     from kvproof.harness.cli.actions.targets import chosen_targets
     from kvproof.harness.cli.secrets import read_secret
 
     settings = load_settings(config)
+    specs = chosen_targets(target, settings.run.targets)
+    from kvproof.harness.cli.actions.campaign import (
+        fuzz as action,
+    )  # dear: not for a mistyped target
+
     shared = replace(settings.campaign, **({"database": database} if database else {}))
     return action.fuzz(
-        chosen_targets(target, settings.run.targets),
+        specs,
         max_seconds=seconds(max_time),
         workers=workers,
         level=level,

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from kvproof.harness.cli.arguments.isolation import IsolationArguments
 from kvproof.harness.cli.options import Output, Targets
+from kvproof.harness.settings import load_settings
 
 
 def gate(
@@ -38,8 +39,12 @@ def gate(
         Where your own target runs.
 
     """
-    from kvproof.harness.cli.actions import gate as action
+    from kvproof.harness.cli.actions.targets import chosen_targets
+
+    settings = load_settings(config)
+    specs = chosen_targets(target, settings.run.targets)
+    from kvproof.harness.cli.actions import gate as action  # dear: not for a mistyped target
 
     return action.gate(
-        target, config=config, save=save_baseline, output=output, own=isolation.own_targets()
+        specs, settings=settings, save=save_baseline, output=output, own=isolation.own_targets()
     )

@@ -19,7 +19,7 @@ def record(
     kvproof record -- vllm serve MODEL
 
     Without a command it prints the environment that does the same in a shell, a container or a
-    service: eval "$(kvproof record --output DIR)". docs/record.md lists the recorded data.
+    service: eval "$(kvproof record --output DIR)". docs/guides/record.md lists the recorded data.
 
     Parameters
     ----------

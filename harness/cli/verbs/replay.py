@@ -34,6 +34,9 @@ def replay(
         Where your own target runs.
 
     """
-    from kvproof.harness.cli.actions.replay import replay_paths
+    from kvproof.harness.cli.actions.targets import chosen_targets
 
-    return replay_paths(paths, target=target, output=output, own=isolation.own_targets())
+    specs = chosen_targets(target, ()) if target else []
+    from kvproof.harness.cli.actions.replay import replay_paths  # dear: not for a mistyped target
+
+    return replay_paths(paths, targets=specs, output=output, own=isolation.own_targets())

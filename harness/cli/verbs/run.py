@@ -48,15 +48,17 @@ def run(
         Where your own target runs.
 
     """
-    from kvproof.harness.cli.actions import conformance
     from kvproof.harness.cli.actions.targets import chosen_targets
+
+    settings = load_settings(config)
+    specs = () if list_properties else chosen_targets(target, settings.run.targets)
+    from kvproof.harness.cli.actions import conformance  # dear: a mistyped target does without
 
     if list_properties:
         conformance.list_properties()
         return Exit.PASS
-    settings = load_settings(config)
     return conformance.run(
-        chosen_targets(target, settings.run.targets),
+        specs,
         budget=budget or settings.run.budget,
         level=level,
         seed=seed,

@@ -81,6 +81,9 @@ def show(spec: str, /) -> None:
         As for --target.
 
     """
-    from kvproof.harness.cli.actions import conformance
+    from kvproof.harness.isolation.registry import check_names
+
+    check_names([spec])
+    from kvproof.harness.cli.actions import conformance  # dear: not for a mistyped target
 
     conformance.show_target(spec)

@@ -1,6 +1,6 @@
 """The suite `parity`: forwards of a real model with forced experts (R4).
 
-The other levels need no drawn histories: `python -m examples.parity`.
+The other levels need no drawn histories: `python -m kvproof.suites.tests.lab.parity`.
 """
 
 from __future__ import annotations

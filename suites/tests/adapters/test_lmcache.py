@@ -14,6 +14,7 @@ from kvproof.suites.framework.property import LEVELS, Level
 from kvproof.suites.runner import levels
 from kvproof.suites.runner.levels import property_names
 from kvproof.suites.tests.cache_server import lmcache_kit
+from kvproof.suites.tests.patience import LONG
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")
 
@@ -28,13 +29,13 @@ def handle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handle]:
 
 def test_the_installed_engine_is_what_the_adapter_expects(handle: Handle) -> None:
     assert handle.profile.version == "0.5.6"
-    assert handle.run_job(DRIFT, {}, timeout=60) == {"differences": []}
+    assert handle.run_job(DRIFT, {}, timeout=LONG) == {"differences": []}
 
 
 def test_a_changed_signature_is_named(handle: Handle) -> None:
     changed = {"Lookup.end_session": "self name"}
     expected = "Lookup.end_session(self request_id), expected (self name)"
-    assert handle.run_job(DRIFT, changed, timeout=60) == {"differences": [expected]}
+    assert handle.run_job(DRIFT, changed, timeout=LONG) == {"differences": [expected]}
 
 
 def test_it_offers_no_block_manager(handle: Handle) -> None:

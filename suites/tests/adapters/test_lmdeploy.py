@@ -29,6 +29,7 @@ from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.session import Session
 from kvproof.suites.tests.adapters.engine_kit import prompt
+from kvproof.suites.tests.patience import LONG
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")
 
@@ -109,13 +110,13 @@ def since(handle: Handle, first: int, before: str) -> None:
 
 def test_the_installed_engine_is_what_the_adapter_expects(handle: Handle) -> None:
     assert f"lmdeploy=={handle.profile.version}" in SPECS
-    assert handle.run_job(DRIFT, {}, timeout=60) == {"differences": []}
+    assert handle.run_job(DRIFT, {}, timeout=LONG) == {"differences": []}
 
 
 def test_a_changed_signature_is_named(handle: Handle) -> None:
     changed = {"BlockTrie.evict": "self count"}
     expected = "BlockTrie.evict(self max_num_blocks), expected (self count)"
-    assert handle.run_job(DRIFT, changed, timeout=60) == {"differences": [expected]}
+    assert handle.run_job(DRIFT, changed, timeout=LONG) == {"differences": [expected]}
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 16, 32, 64])
@@ -420,7 +421,7 @@ def test_a_cycle_serves_requests_alone(handle: Handle) -> None:
         "prompts": [list(range(13)), list(range(13)), [9] * 6],
     }
     cycle = "kvproof.suites.tests.adapters.worker_fakes:engine_cycle"
-    found = handle.run_job(cycle, arguments, timeout=60)
+    found = handle.run_job(cycle, arguments, timeout=LONG)
     assert [hit for hit, _, _ in found["answers"]] == [0, 12, 0]
     assert [len(table) for _, table, _ in found["answers"]] == [4, 4, 2]
     assert all(len(table) == len(freed) for _, table, freed in found["answers"])

@@ -28,6 +28,7 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.session import Session
 from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
+from kvproof.suites.tests.patience import LONG
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")
 
@@ -65,13 +66,13 @@ def target(create: Callable[..., Target]) -> Target:
 
 def test_the_installed_engine_is_what_the_adapter_expects(handle: Handle) -> None:
     assert handle.profile.version == handle.name.partition("==")[2]
-    assert handle.run_job(DRIFT, {}, timeout=60) == {"differences": []}
+    assert handle.run_job(DRIFT, {}, timeout=LONG) == {"differences": []}
 
 
 def test_a_changed_signature_is_named(handle: Handle) -> None:
     changed = {"Req.finished": "self reason"}
     expected = "Req.finished(self), expected (self reason)"
-    assert handle.run_job(DRIFT, changed, timeout=60) == {"differences": [expected]}
+    assert handle.run_job(DRIFT, changed, timeout=LONG) == {"differences": [expected]}
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 16, 32, 64])
@@ -422,7 +423,7 @@ def test_a_cycle_serves_requests_alone(
         "prompts": [list(range(13)), list(range(13)), [9] * 6],
     }
     found = handle.run_job(
-        "kvproof.suites.tests.adapters.worker_fakes:engine_cycle", arguments, timeout=60
+        "kvproof.suites.tests.adapters.worker_fakes:engine_cycle", arguments, timeout=LONG
     )
     hits = [hit for hit, _, _ in found["answers"]]
     assert hits == [0, 12, 0]
@@ -441,7 +442,7 @@ def test_the_index_alone_hits_whole_pages(handle: Handle) -> None:
         "prompts": [list(range(13)), list(range(13)), [*range(8), *[9] * 8], [7] * 24],
     }
     found = handle.run_job(
-        "kvproof.suites.tests.adapters.worker_fakes:engine_cycle", arguments, timeout=60
+        "kvproof.suites.tests.adapters.worker_fakes:engine_cycle", arguments, timeout=LONG
     )
     assert found["answers"] == [[0, [], []], [12, [], []], [8, [], []], [0, [], []]]
     assert found["cached"] <= 7

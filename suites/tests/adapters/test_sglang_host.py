@@ -20,6 +20,7 @@ from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.suites.tests.adapters.engine_kit import admit, serve
+from kvproof.suites.tests.patience import LONG
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")
 
@@ -217,11 +218,11 @@ def test_a_host_tier_that_is_not_claimed_is_refused(
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_in_the_engine_falls_to_its_property(handle: Handle, fault: str) -> None:
-    found = handle.run_job(JOB, {"fault": fault}, timeout=60)
+    found = handle.run_job(JOB, {"fault": fault}, timeout=LONG)
     assert found["property"] == FAULTS[fault]
 
 
 @pytest.mark.parametrize("fault", ["none", "none, with states"])
 def test_the_engine_as_it_is_passes(handle: Handle, fault: str) -> None:
-    found = handle.run_job(JOB, {"fault": fault}, timeout=60)
+    found = handle.run_job(JOB, {"fault": fault}, timeout=LONG)
     assert found == {"property": "", "hits": 2}

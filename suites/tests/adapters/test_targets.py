@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,9 @@ from kvproof.harness.isolation.registry import (
     open_target,
 )
 from kvproof.harness.isolation.worker_handle import WorkerHandle
+from kvproof.suites.tests.opening.package_kit import Install, install
+
+__all__ = ["install"]
 
 FAKES = "kvproof.suites.tests.adapters.worker_fakes"
 HERE = OwnTargets(in_process=True)
@@ -54,14 +56,10 @@ def test_a_factory_of_ones_own_opens_in_a_worker_or_for_debugging_here() -> None
         assert handle.profile.engine == "toy"
 
 
-def test_an_entry_point_of_another_package_opens_in_a_worker(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    theirs = [EntryPoint(name, f"{FAKES}:make_toy", targets.GROUP) for name in ("toy", "theirs")]
-    monkeypatch.setattr(targets, "_entry_points", lambda: theirs)
-    monkeypatch.setattr(targets, "_is_ours", lambda point: point.name == "toy")
+def test_an_entry_point_of_another_package_opens_in_a_worker(install: Install) -> None:
+    install("theirs", f"theirs = {FAKES}:make_toy")
     rows = {row.name: row.isolation for row in list_targets()}
-    assert (rows["toy"], rows["theirs"]) == ("in_process", "worker")
+    assert (rows["reference"], rows["theirs"]) == ("in_process", "worker")
     with open_handle("theirs") as handle:
         assert (handle.isolation, handle.profile.engine) == ("worker", "toy")
 

@@ -25,6 +25,7 @@ from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
+from kvproof.suites.tests.patience import LONG
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")
 
@@ -59,12 +60,12 @@ def target(create: Callable[..., Target]) -> Target:
 
 def test_the_installed_engine_is_what_the_adapter_expects(handle: Handle) -> None:
     assert handle.profile.version == "0.33.0"
-    assert handle.run_job(DRIFT, {}, timeout=60) == {"differences": []}
+    assert handle.run_job(DRIFT, {}, timeout=LONG) == {"differences": []}
 
 
 def test_a_changed_signature_is_named(handle: Handle) -> None:
     changed = {"KVCacheManager.free": "self request force"}
-    found = handle.run_job(DRIFT, changed, timeout=60)
+    found = handle.run_job(DRIFT, changed, timeout=LONG)
     expected = "KVCacheManager.free(self request), expected (self request force)"
     assert found == {"differences": [expected]}
 
@@ -320,7 +321,7 @@ def test_a_cycle_serves_requests_alone(handle: Handle, variant: str) -> None:
         "variant": variant,
         "prompts": [list(range(13)), list(range(13)), [9] * 6],
     }
-    found = handle.run_job(f"{FAKES}:engine_cycle", arguments, timeout=60)
+    found = handle.run_job(f"{FAKES}:engine_cycle", arguments, timeout=LONG)
     assert found == {
         "answers": [
             [0, [1, 2, 3, 4], [1, 2, 3, 4]],
@@ -335,4 +336,4 @@ def test_a_cycle_says_which_request_does_not_fit(handle: Handle) -> None:
     config = {"num_blocks": 3, "block_size": 4}
     arguments = {"engine": "vllm", "config": config, "variant": "", "prompts": [list(range(13))]}
     with pytest.raises(TargetDied, match="request 0 of 13 tokens does not fit"):
-        handle.run_job(f"{FAKES}:engine_cycle", arguments, timeout=60)
+        handle.run_job(f"{FAKES}:engine_cycle", arguments, timeout=LONG)

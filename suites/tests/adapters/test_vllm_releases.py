@@ -12,6 +12,7 @@ from kvproof.suites.framework.expected_failures import load
 from kvproof.suites.runner.levels import property_names
 from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
 from kvproof.suites.tests.adapters.vllm_kit import NEWEST, SPECS, creator, opened
+from kvproof.suites.tests.patience import LONG
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")
 
@@ -40,13 +41,13 @@ def has(handle: Handle, prop: str) -> bool:
 
 def test_the_installed_release_is_what_the_adapter_expects(handle: Handle) -> None:
     assert f"vllm=={handle.profile.version}" in SPECS
-    assert handle.run_job(DRIFT, {}, timeout=60) == {"differences": []}
+    assert handle.run_job(DRIFT, {}, timeout=LONG) == {"differences": []}
 
 
 def test_a_changed_signature_is_named(handle: Handle) -> None:
     changed = {"KVCacheManager.free": "self request force"}
     expected = "KVCacheManager.free(self request), expected (self request force)"
-    assert handle.run_job(DRIFT, changed, timeout=60) == {"differences": [expected]}
+    assert handle.run_job(DRIFT, changed, timeout=LONG) == {"differences": [expected]}
 
 
 def test_requests_share_blocks_and_give_them_back(handle: Handle, create: Create) -> None:

@@ -36,6 +36,7 @@ from kvproof.harness.isolation import worker_main as worker
 from kvproof.harness.isolation.handles import VERBS, Handle, InProcessHandle
 from kvproof.harness.isolation.worker_handle import WorkerHandle
 from kvproof.suites.tests.adapters import worker_fakes
+from kvproof.suites.tests.patience import LONG, until
 
 FAKES = "kvproof.suites.tests.adapters.worker_fakes"
 CONFIG = TargetConfig(num_blocks=8, block_size=64)
@@ -48,7 +49,7 @@ def open_worker(log: Path, factory: str = "make_toy", **timeouts: float) -> Work
 
 @pytest.fixture
 def toy(tmp_path: Path) -> Iterator[WorkerHandle]:
-    with open_worker(tmp_path / "toy.log", call_timeout=5) as handle:
+    with open_worker(tmp_path / "toy.log", call_timeout=LONG) as handle:
         yield handle
 
 
@@ -57,16 +58,17 @@ def pid_of(target: Target) -> int:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process ends within five seconds."""
-    for _ in range(100):
+    """Wait for the end of a process."""
+
+    def is_over() -> bool:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):
             return True
-        if state == "Z":
-            return True
-        time.sleep(0.05)
-    return False
+        return state == "Z"
+
+    until(is_over)
+    return True
 
 
 def children_of(pid: int) -> list[int]:
@@ -210,7 +212,8 @@ def test_a_replaced_or_closed_target_is_out_of_use(toy: WorkerHandle, tmp_path: 
     ],
 )
 def test_a_failed_start_is_a_verdict(tmp_path: Path, factory: str, message: str) -> None:
-    with open_worker(tmp_path / "log", factory, start_timeout=2) as handle:
+    limit = 2 if factory == "make_sleeper" else LONG
+    with open_worker(tmp_path / "log", factory, start_timeout=limit) as handle:
         for _ in range(2):
             with pytest.raises(TargetDied) as death:
                 handle.create(CONFIG)
@@ -233,13 +236,13 @@ def test_a_missing_interpreter_is_a_failed_start(tmp_path: Path) -> None:
 
 def test_jobs_run_in_the_worker(toy: WorkerHandle) -> None:
     big = {"text": "x" * 3_000_000}
-    assert toy.run_job(f"{FAKES}:echo", big, timeout=10)["length"] > 3_000_000
+    assert toy.run_job(f"{FAKES}:echo", big, timeout=LONG)["length"] > 3_000_000
     with pytest.raises(TargetDied, match="job answered list"):
-        toy.run_job(f"{FAKES}:no_dict", {}, timeout=10)
+        toy.run_job(f"{FAKES}:no_dict", {}, timeout=LONG)
     with pytest.raises(TargetDied, match=r"no answer to job within 0\.5 s"):
         toy.run_job(f"{FAKES}:sleep", {"seconds": 30}, timeout=0.5)
     with pytest.raises(TargetDied, match="ModuleNotFoundError"):
-        toy.run_job("kvproof.nowhere:job", {}, timeout=10)
+        toy.run_job("kvproof.nowhere:job", {}, timeout=LONG)
 
 
 def test_a_worker_that_does_not_read_is_a_hang(toy: WorkerHandle) -> None:
@@ -285,12 +288,9 @@ def test_a_killed_host_leaves_no_orphan(tmp_path: Path) -> None:
 
 
 def first_children(pid: int) -> list[int]:
-    """Children of a process as soon as it has any; none after five seconds."""
-    for _ in range(100):
-        if found := children_of(pid):
-            return found
-        time.sleep(0.05)
-    return []
+    """Children of a process as soon as it has any."""
+    until(lambda: children_of(pid))
+    return children_of(pid)
 
 
 def test_an_interrupt_of_the_host_ends_the_worker(
@@ -432,7 +432,7 @@ def test_engine_side_files_import_the_standard_library_only(name: str) -> None:
 def test_a_job_reads_the_clock_of_the_worker_not_ours(toy: WorkerHandle) -> None:
     def read() -> float:
         job = f"{worker.__name__}:{worker.clock.__name__}"
-        return float(toy.run_job(job, {}, timeout=5)["seconds"])
+        return float(toy.run_job(job, {}, timeout=LONG)["seconds"])
 
     first, busy = read(), time.process_time() + 0.5
     while time.process_time() < busy:

@@ -98,8 +98,21 @@ make_unreasoned = _slow(20.0, "")
 make_endless = _slow(1e9, "it thinks")
 
 
+def _declaring(**wrong: Any) -> Any:
+    class Declaring(Toy):
+        profile = replace(Toy.profile, **wrong)
+
+    return Declaring
+
+
+make_maybe = _declaring(duplicates="maybe")
+make_sizeless = _declaring(block_sizes=())
+make_negative = _declaring(block_sizes=(64, -4))
+make_unknown_suite = _declaring(component_suites={"hitz": "some.module:hits"})
+
+
 def make_sleeper(config: TargetConfig) -> Target:
-    time.sleep(60)
+    time.sleep(300)
     return make_toy(config)
 
 

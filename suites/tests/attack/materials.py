@@ -137,7 +137,6 @@ BASES = {
     "targets install": typed("", "vllm==0.0.1"),
     "targets remove": typed("", "vllm==0.33.0"),
     "targets show": typed("", "reference"),
-    "targets profile": typed("", "reference"),
 }
 """Verb -> command; a verb that is not here gets its required options by their type."""
 BUILT = (

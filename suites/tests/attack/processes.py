@@ -23,7 +23,11 @@ from kvproof.suites.tests.attack.starter import LIMITS, drop_capabilities
 PATIENCE = 4.0
 """Seconds after which a command that goes on gets SIGTERM."""
 GRACE = 12.0
-"""Seconds that it then has, before it counts as hung."""
+"""Seconds of CPU time that it then has, before it counts as hung."""
+LONGEST = 120.0
+"""Seconds by the clock, for one that sleeps: a loaded machine makes a command late, not hung."""
+LEAVING = 30.0
+"""Seconds in which the processes of a command that has ended must end too."""
 MOST_OUTPUT = 4 << 20
 LOADED = 1 << 30
 """Address space of a kvproof that has just been loaded; a fork's limit is beside its own."""
@@ -264,7 +268,7 @@ def run(running: Running, command: Command, record: Path) -> Outcome:
     """Wait for the end of a command; send the attack's signal, and SIGTERM when it goes on."""
     began = time.monotonic()
     sent = stopped = hung = False
-    before = 0
+    before, used = 0, 0.0
     code = None
     while code is None:
         running.read(0.01)
@@ -273,9 +277,10 @@ def run(running: Running, command: Command, record: Path) -> Outcome:
             before, sent = whole_lines(record), running.code() is None
             running.signal(command.sent.number)
         if not stopped and seconds >= command.patience:
-            stopped = True
+            stopped, used = True, cpu_seconds(running.pid)
             running.signal(signal.SIGTERM)
-        if seconds >= command.patience + GRACE:
+        late = seconds >= command.patience + LONGEST
+        if late or (stopped and cpu_seconds(running.pid) - used >= GRACE):
             hung = True
             with suppress(ProcessLookupError):
                 os.killpg(running.pid, signal.SIGKILL)
@@ -294,9 +299,18 @@ def whole_lines(path: Path) -> int:
         return 0
 
 
-def remaining(session: int, mark: str, *, grace: float = 5.0) -> tuple[str, ...]:
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process and of its children that have ended; 0 if it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def remaining(session: int, mark: str) -> tuple[str, ...]:
     """Wait for the processes that a command has started; end and return those that stay."""
-    deadline = time.monotonic() + grace
+    deadline = time.monotonic() + LEAVING
     while found := dict(_children(session, mark)):
         if time.monotonic() > deadline:
             for pid in found:

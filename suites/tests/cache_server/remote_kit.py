@@ -10,11 +10,12 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from kvproof.suites.tests.patience import LONG, until
 
 redis = pytest.importorskip("redis", reason="pip install 'kvproof[redis]'")
 
@@ -28,7 +29,7 @@ needs_server = pytest.mark.skipif(
     BINARY is None,
     reason="no redis-server or valkey-server on PATH; KVPROOF_REDIS may name one",
 )
-PATIENCE_S = 30.0
+PATIENCE_S = LONG
 """Until a server that runs must answer, on a machine with other work."""
 
 
@@ -50,11 +51,8 @@ class Server:
         arguments = ("--port", "0", "--save", "", "--unixsocket", str(self.socket))
         more = ("--dir", str(self.folder), "--logfile", str(self.log), *self._options, *options)
         self.process = subprocess.Popen([BINARY, *arguments, *more])
-        end = time.monotonic() + PATIENCE_S
-        while not self._answers():
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < end, self.log.read_text()
-            time.sleep(0.01)
+        until(lambda: self.process.poll() is not None or self._answers())
+        assert self.process.poll() is None, self.log.read_text()
 
     def _answers(self) -> bool:
         with self.client() as client:

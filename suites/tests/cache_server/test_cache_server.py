@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,6 @@ import pytest
 
 pytest.importorskip("zmq", reason="the cache server needs the extra `server`")
 
-from examples.stress.cache_server.process import ServerProcess
 from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.address import AddressError, parse
 from kvproof.reference.cache_server.arena import ArenaError
@@ -29,16 +28,29 @@ from kvproof.suites.reference.cache_server.contract import contract_part, judge
 from kvproof.suites.reference.cache_server.contract_machine import Traits
 from kvproof.suites.reference.cache_server.model import content, key
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
+from kvproof.suites.tests.lab.stress.cache_server.process import ServerProcess
+from kvproof.suites.tests.patience import LONG, until
 
 SIZE = 1 << 20
 SPAWN = multiprocessing.get_context("spawn")
-SLOW = 60
+SLOW = LONG
 
 
 @pytest.fixture
-def server(tmp_path):
-    with ServerProcess(tmp_path, size=SIZE, patience=0.5) as running:
+def server(tmp_path, request):
+    """A server whose patience with its clients is the parameter."""
+    patience = getattr(request, "param", LONG)
+    with ServerProcess(tmp_path, size=SIZE, patience=patience) as running:
         yield running
+
+
+@contextmanager
+def hurried(client):
+    """Short of patience while it cannot be answered, and only then."""
+    connection = client._connection
+    before, connection._timeout = connection._timeout, 0.3
+    yield
+    connection._timeout = before
 
 
 @pytest.fixture
@@ -99,11 +111,10 @@ def test_a_killed_client_leaves_nothing_and_is_seen_before_the_next_message(clie
     assert client.store(objects(1)) == {key(1)}
 
 
+@pytest.mark.parametrize("server", [2.0], indirect=True)
 def test_a_stopped_client_keeps_its_memory_and_loses_its_key(client, holder):
     os.kill(holder.pid, signal.SIGSTOP)
-    deadline = time.monotonic() + SLOW
-    while not client.report().dropped and time.monotonic() < deadline:
-        time.sleep(0.05)  # until its patience is over
+    until(lambda: client.report().dropped)  # its patience is over
     assert client.store(objects(1)) == {key(1)}
     large = objects(*range(10, 40), size=SIZE // 16)
     kept = client.store(large)
@@ -184,13 +195,14 @@ def test_without_a_server_there_is_one_clear_error(tmp_path):
 
 
 def test_a_lease_ends_without_an_error_when_the_server_is_gone(server):
-    with server.client(timeout=0.3) as client:
+    with server.client(timeout=LONG) as client:
         client.store(objects(0))
         lease = client.acquire([key(0)])
         server.kill()
-        lease.release()
-        with pytest.raises(CacheServerGone):
-            client.lookup([key(0)])
+        with hurried(client):
+            lease.release()
+            with pytest.raises(CacheServerGone):
+                client.lookup([key(0)])
 
 
 def test_nothing_is_left_in_the_file_system_by_a_killed_server(server, client, tmp_path):
@@ -204,13 +216,14 @@ def test_nothing_is_left_in_the_file_system_by_a_killed_server(server, client, t
 
 
 def test_an_answer_that_took_too_long_is_given_back_before_the_next_call(server):
-    with server.client(timeout=0.3) as client, server.client() as other:
+    with server.client(timeout=LONG) as client, server.client(timeout=LONG) as other:
         client.store(objects(0))
         os.kill(server.pid, signal.SIGSTOP)
-        with pytest.raises(CacheServerGone):
-            client.acquire([key(0)])
-        with pytest.raises(CacheServerGone):
-            client.reserve({key(1): 10})
+        with hurried(client):
+            with pytest.raises(CacheServerGone):
+                client.acquire([key(0)])
+            with pytest.raises(CacheServerGone):
+                client.reserve({key(1): 10})
         os.kill(server.pid, signal.SIGCONT)
         assert other.lookup([key(0)]) == [True]
         answered(client)
@@ -218,13 +231,14 @@ def test_an_answer_that_took_too_long_is_given_back_before_the_next_call(server)
 
 
 def test_a_commit_that_was_never_sent_keeps_no_room_and_no_key(server):
-    with server.client(timeout=0.3) as client, server.client() as other:
+    with server.client(timeout=LONG) as client, server.client(timeout=LONG) as other:
         room = client.reserve({key(1): 10})
         os.kill(server.pid, signal.SIGSTOP)
-        with pytest.raises(CacheServerGone):
-            client.lookup([key(0)])  # whose answer is asked for again before anything is sent
-        with pytest.raises(CacheServerGone):
-            room.commit()
+        with hurried(client):
+            with pytest.raises(CacheServerGone):
+                client.lookup([key(0)])  # whose answer is asked for before anything is sent
+            with pytest.raises(CacheServerGone):
+                room.commit()
         os.kill(server.pid, signal.SIGCONT)
         answered(client)
         assert other.report().reserved == 0
@@ -233,11 +247,13 @@ def test_a_commit_that_was_never_sent_keeps_no_room_and_no_key(server):
 
 def answered(client):
     """Wait until a server that was stopped answers again."""
-    deadline = time.monotonic() + SLOW
-    while time.monotonic() < deadline:
+
+    def is_heard():
         with suppress(CacheServerGone):
             client.heartbeat()
-            return
+            return True
+
+    until(is_heard)
 
 
 # --- who may come, and with what ---

@@ -30,10 +30,11 @@ from kvproof.suites.tests.cache_server.remote_kit import (
     read,
     serving,
 )
+from kvproof.suites.tests.patience import until
 
 TIMEOUT_S = 0.3
-SLACK_S = 5.0
-"""What a machine with other work may add."""
+SLACK_S = 30.0
+"""What a machine with other work may add; keys that wait one after the other take longer."""
 
 
 @pytest.fixture
@@ -52,11 +53,14 @@ def hurried(store, *, timeout_s=TIMEOUT_S):
 
 def until_heard(store, *numbers):
     """Ask until the server is asked again; returns what it has then."""
-    end = time.monotonic() + 20
-    while (found := store.lookup([*map(key, numbers)])) is not None and store.is_left_alone:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return found
+    found = []
+
+    def heard():
+        found[:] = [store.lookup([*map(key, numbers)])]
+        return found[0] is None or not store.is_left_alone
+
+    until(heard)
+    return found[0]
 
 
 @needs_server
@@ -115,11 +119,9 @@ def test_a_frozen_server_holds_nobody_longer_than_the_timeout(server):
                 call()
                 assert TIMEOUT_S - 0.05 < time.monotonic() - begin < TIMEOUT_S + SLACK_S
             assert (store.counts.failed, store.is_left_alone) == (3, True)
-            begin = time.monotonic()
             for call in calls * 100:
                 call()
-            assert time.monotonic() - begin < SLACK_S, "calls are answered without the server"
-            assert store.counts.failed == 3
+            assert (store.counts.failed, store.counts.skipped) == (3, 300), "the server is asked"
 
 
 @needs_server

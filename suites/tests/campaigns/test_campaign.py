@@ -40,7 +40,7 @@ from kvproof.suites.tests.cli.cli_kit import (
 FEW = "[campaign]\nhistories = 15\n"
 
 
-def all_of(work, units, argument, *, workers=2, limit=60.0, seconds=60.0):
+def all_of(work, units, argument, *, workers=2, limit=600.0, seconds=600.0):
     pool = LocalPool(work, workers, limit=limit)
     names = [str(unit) for unit in units]
     deadline = time.monotonic() + seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import pytest
@@ -193,8 +192,6 @@ def test_workers_on_gpus_ask_for_one_each(cluster, tmp_path):
 
 
 def test_nobody_at_an_address_is_refused(tmp_path):
-    began = time.monotonic()
     refused(
         kvproof("fuzz", "--ray", "127.0.0.1:1", cwd=tmp_path), "no Ray cluster answers", "--ray"
     )
-    assert time.monotonic() - began < 60

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
@@ -22,6 +21,7 @@ from kvproof.harness.cli import main
 from kvproof.harness.isolation import environments
 from kvproof.harness.records.events import PropertyVerdict
 from kvproof.harness.records.run_directory import Run, read_run
+from kvproof.suites.tests.patience import LONG, until
 
 KVPROOF = str(Path(sys.executable).with_name("kvproof"))
 TARGETS = "kvproof.suites.tests.cli.cli_targets"
@@ -29,7 +29,7 @@ FAULT = "kvproof.suites.tests.framework.faults:last_block_off_by_one"
 VLLM = [each for each in environments.known() if each.engine == "vllm"][-1]
 ENGINE = str(VLLM)
 """An engine that runs in a worker, whatever is installed."""
-_LONGEST = 180
+_LONGEST = LONG
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 _OWN_VARIABLES = ("GITHUB_STEP_SUMMARY", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "CI")
 
@@ -139,11 +139,11 @@ class Started:
         return events.exists() and f'"event":"{kind}"' in events.read_text()
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + _LONGEST
-        while not condition():
+        def seen() -> object:
             assert self.process.poll() is None, f"it ended too early: {self.err.read_text()}"
-            assert time.monotonic() < deadline, f"never happened: {self.out.read_text()}"
-            time.sleep(0.02)
+            return condition()
+
+        until(seen)
 
     def send(self, signal_: signal.Signals, *, group: bool = False) -> Done:
         """Send a signal (`group`: to all processes, as Ctrl-C in a terminal does) and wait."""
@@ -201,14 +201,12 @@ def workers_of(running: Started) -> list[int]:
 
 
 def nothing_is_left_of(running: Started, *workers: int) -> bool:
-    """Whether all its processes end within five seconds."""
-    deadline = time.monotonic() + 5
-    while left := [
-        each for each in _processes() if each.session == running.process.pid or each.pid in workers
-    ]:
-        if time.monotonic() > deadline:
-            raise AssertionError(f"still there: {left}")
-        time.sleep(0.05)
+    """Whether all its processes end."""
+
+    def is_left(each: _Process) -> bool:
+        return each.session == running.process.pid or each.pid in workers
+
+    until(lambda: not any(map(is_left, _processes())), "processes are left")
     return True
 
 

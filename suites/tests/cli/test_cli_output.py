@@ -14,6 +14,7 @@ import pytest
 
 from kvproof.suites.runner.levels import property_names
 from kvproof.suites.tests.cli.cli_kit import ENGINE, FAULT, KVPROOF, here, kvproof, messages
+from kvproof.suites.tests.patience import LONG
 
 NAMES = property_names()
 
@@ -110,7 +111,7 @@ def _on_a_terminal(*arguments: str, cwd: Path, **variables: str) -> tuple[int, s
     while chunk := _chunk(reader):
         text += chunk
     os.close(reader)
-    return process.wait(60), text.decode()
+    return process.wait(LONG), text.decode()
 
 
 def _chunk(reader: int) -> bytes:

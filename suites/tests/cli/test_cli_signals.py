@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from kvproof.harness.isolation import signals as interrupts
+from kvproof.suites.tests.patience import LONG
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +27,7 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def _until_interrupted() -> None:
     with pytest.raises(KeyboardInterrupt):
-        time.sleep(5)
+        time.sleep(LONG)
 
 
 def test_a_signal_interrupts() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from kvproof.harness.bench.cases import CASES
 from kvproof.harness.errors import UsageError
+from kvproof.harness.records import bench_names
 from kvproof.harness.settings import (
+    CaseName,
     CompareSettings,
     GateSettings,
     Limit,
@@ -120,6 +124,14 @@ def test_everything_can_be_set(tmp_path: Path) -> None:
             "min = ... or max = ...",
         ),
         (
+            "[[gate.threshold]]\ntarget='a'\ncase='evictoin'\nblock_size=16\nmetric='ratio'\nmin=1",
+            "gate.threshold[0].case = 'evictoin' is not a case",
+            "did you mean 'eviction'?",
+        ),
+        ("[campaign]\nartifact = 'nowhere'", "campaign.artifact = 'nowhere': ", "correct"),
+        ("[compare]\nalpha = 5", "compare.alpha = 5: Expected `float` < 1", "correct"),
+        ("[compare.threshold]\np50 = 0", "compare.threshold.p50 = 0: Expected `float` > 0", ""),
+        (
             "[[gate.threshold]]\ntarget='reference'\nmetric='ratio'\nmin=1",
             "gate.threshold[0] = ",
             "correct",
@@ -130,6 +142,10 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, text: str, message: str, h
     error = refusal(tmp_path, text)
     assert message in str(error)
     assert hint in f"{error} {error.hint}"
+
+
+def test_every_case_of_the_bench_may_have_a_limit() -> None:
+    assert set(get_args(CaseName)) == {*CASES, *bench_names.CASES}
 
 
 def test_the_settings_of_this_repository_are_valid() -> None:

@@ -1,36 +1,14 @@
-"""Hooks of a cache manager, and the old way of admission and of observers (0.13)."""
+"""Hooks of a cache manager."""
 
 from __future__ import annotations
-
-import importlib
 
 import pytest
 
 from kvproof.reference.cache.cache_manager import CacheManager
-from kvproof.reference.cache.request_state import Admission, AdmitRequest, Refusal
+from kvproof.reference.cache.request_state import AdmitRequest, Refusal
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.cache_policy import decide
 from kvproof.reference.core.identity import IdentityError, Namespace
-
-OF_0_13 = {
-    "cache_manager": "CacheManager",
-    "config": "CacheConfig",
-    "engine": "Engine",
-    "engine_config": "EngineConfig",
-    "explain": "Explainer",
-    "observed": "Observed",
-    "prometheus": "CacheCollector",
-    "symbolic": "SymbolicModel",
-    "cache_server.client": "connect",
-    "stores.remote_config": "RemoteConfig",
-    "stores.remote_store": "connect",
-    "transfer.blocks": "needed_blocks",
-    "transfer.grouped": "Transfer",
-    "transfer.host_object": "HostObject",
-    "transfer.layer_groups": "layer_groups",
-    "transfer.layouts": "Hint",
-}
-"""Module -> name, as README, docs and examples of 0.13 import them; torch is needed by no more."""
 
 
 def manager() -> CacheManager:
@@ -79,24 +57,3 @@ def test_hooks_see_no_malformed_request():
     with pytest.raises(IdentityError):
         cache.admit("r", [])
     assert seen == []
-
-
-@pytest.mark.parametrize("module", OF_0_13)
-def test_imports_of_0_13_work(module):
-    if module.startswith("transfer."):
-        pytest.importorskip("torch", reason="torch is not installed")
-    assert hasattr(importlib.import_module(f"kvproof.reference.{module}"), OF_0_13[module])
-
-
-@pytest.mark.parametrize(("module", "name"), [("explain", "Explainer"), ("observed", "Observed")])
-def test_observers_of_0_13_answer_like_their_manager(module, name):
-    front = getattr(importlib.import_module(f"kvproof.reference.{module}"), name)(manager())
-    step = front.begin_step()
-    assert isinstance(front.admit("r", [1] * 9), Admission)
-    front.end_step(step)
-    front.release("r")
-    assert front.lookup([1] * 9) == 8
-    if name == "Explainer":
-        assert front.explain("r").hit == 0
-    else:
-        assert (front.admitted, front.steps_in_flight) == (1, 0)

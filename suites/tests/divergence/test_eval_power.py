@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from examples.eval_power.__main__ import NOISES, Noise, verdicts
-from examples.eval_power.faults import FAULTS, LEVELS, Fault
+from kvproof.suites.tests.lab.eval_power.__main__ import NOISES, Noise, verdicts
+from kvproof.suites.tests.lab.eval_power.faults import FAULTS, LEVELS, Fault
 
 RUNS = 4
 

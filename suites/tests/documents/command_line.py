@@ -17,12 +17,18 @@ _COMMAND = re.compile(r"^│ ([a-z][a-z0-9-]*)", re.MULTILINE)
 _SUMMARY = re.compile(r"^│ ([a-z][a-z0-9-]*) +(.+?) *│$", re.MULTILINE)
 """The same on a screen so wide that no summary is wrapped."""
 _GUIDES = {
-    "bench": "benchmarks",
-    "fuzz": "campaigns",
-    "plan": "planning",
-    "targets": "targets/README",
+    "cache-server": "engine/cache-server",
+    "eval": "guides/eval",
+    "fuzz": "guides/fuzz",
+    "plan": "engine/planning",
+    "replay": "guides/record",
+    "serve": "engine/serve",
+    "targets": "engines/index",
+    "faults": "how/evidence",
+    "run": "start/first-run",
+    "report": "start/read-a-failure",
 }
-"""Verb -> page in docs/ of another name; a page of the verb's own name needs no row."""
+"""Verb -> its page below docs/; a page `guides/<verb>` needs no row."""
 _USAGE = re.compile(r"^Usage: .* COMMAND", re.MULTILINE)
 
 Main = Callable[[Sequence[str]], None]
@@ -38,13 +44,13 @@ def commands_table(docs: Path) -> str:
     """Return one row for each command: its summary in `--help`, linked to its guide in `docs`."""
     with _plain_output(width=1000):
         found = _SUMMARY.findall(_help(_main(), ()))
-    rows = (f"| [`{name}`]({_guide(docs, name)}) | {_first_sentence(why)} |" for name, why in found)
+    rows = (f"| {_linked(docs, name)} | {_first_sentence(why)} |" for name, why in found)
     return "\n".join(("| command | purpose |", "| --- | --- |", *rows, ""))
 
 
-def _guide(docs: Path, name: str) -> str:
-    page = f"{_GUIDES.get(name, name)}.md"
-    return f"docs/{page}" if (docs / page).exists() else f"docs/cli.md#kvproof-{name}"
+def _linked(docs: Path, name: str) -> str:
+    page = f"{_GUIDES.get(name, f'guides/{name}')}.md"
+    return f"[`{name}`](docs/{page})" if (docs / page).exists() else f"`{name}`"
 
 
 def _first_sentence(text: str) -> str:

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from kvproof.suites.framework.bugs import Bug
 from kvproof.suites.framework.rooms import Room, rooms
 
+_LINK = re.compile(r"\(\.\./(\w+)/README\.md\)")
+"""A link to another finding of the engine."""
+
 
 def table() -> str:
     """Return the findings of all engines, as Markdown."""
@@ -24,9 +27,22 @@ def found() -> Iterator[tuple[Room, Bug]]:
     return ((room, bug) for room in rooms() for bug in room.bugs if bug.finding)
 
 
+def pages() -> dict[str, str]:
+    """Return path below the site -> the page of each finding."""
+    return {
+        f"engines/findings/{room.package}/{bug.finding}.md": _LINK.sub(r"(\1.md)", text(room, bug))
+        for room, bug in found()
+    }
+
+
+def text(room: Room, bug: Bug) -> str:
+    """Return the page of a finding."""
+    return (room.finding(bug) / "README.md").read_text(encoding="utf-8")
+
+
 def _row(room: Room, bug: Bug) -> str:
-    page = (room.finding(bug) / "README.md").read_text(encoding="utf-8")
-    place = f"../suites/engines/{room.package}/findings/{bug.finding}/README.md"
+    page = text(room, bug)
+    place = f"findings/{room.package}/{bug.finding}.md"
     links = ", ".join(f"[{each.text}]({each.url})" for each in room.links(bug))
     cells = (
         f"[{page.partition('# ')[2].splitlines()[0]}]({place})",

@@ -12,7 +12,7 @@ from kvproof.suites.framework.versions import within
 from kvproof.suites.tests.documents.newest import NEWEST, of_package
 
 _HEAD = """
-## {engine}
+### {engine}
 
 | bug | upstream | releases that have it | properties that find it | mended | history |
 | --- | --- | --- | --- | --- | --- |

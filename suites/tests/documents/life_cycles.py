@@ -1,4 +1,4 @@
-"""The life cycles of the reference as pictures and tables, from its transition tables."""
+"""The life cycles of the reference as tables, from its transition tables."""
 
 from __future__ import annotations
 
@@ -10,20 +10,17 @@ LIVES = (REQUEST_LIFE, CHECKPOINT_LIFE)
 
 
 def life_cycles() -> str:
-    """Return one section per life cycle: a Mermaid state diagram and a table."""
+    """Return one section per life cycle: its moves as a table."""
     return "\n".join(map(_section, LIVES))
 
 
 def _section(life: Transitions) -> str:
-    arrows = "".join(f"    {a} --> {b}: {event}\n" for (a, event), b in life.table.items())
-    ends = [state for state in life.states() if not life.events(state)] or [life.start]
-    edges = f"    [*] --> {life.start}\n{arrows}" + "".join(f"    {e} --> [*]\n" for e in ends)
     columns = list(dict.fromkeys(event for _, event in life.table))
     head = f"| in state | {' | '.join(columns)} |\n|{' --- |' * (len(columns) + 1)}\n"
     rows = "".join(_row(life, state, columns) for state in life.states())
     return (
-        f"## {life.name}\n\n```mermaid\nstateDiagram-v2\n{edges}```\n\n"
-        f"What leads where; an empty cell raises `IllegalMove` and changes nothing.\n\n{head}{rows}"
+        f"## {life.name}\n\nIt begins as *{life.start}*. A cell names the next state; an empty one "
+        f"raises `IllegalMove` and changes nothing.\n\n{head}{rows}"
     )
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import kvproof.reference
 
-_CITATION = re.compile(r"\b([A-Z])(\d{1,2})(?:-\1?(\d{1,2}))?\b")
+_CITATION = re.compile(r"(?<![\w-])([A-Z])(\d{1,2})(?:-\1?(\d{1,2}))?\b")
 """`B3`, and `T1-T5` or `T1-5` for a run of rules."""
 
 

@@ -1,4 +1,4 @@
-"""Rule -> code -> properties -> planted faults, as generated Markdown."""
+"""Rule -> properties -> planted faults, as generated Markdown."""
 
 from __future__ import annotations
 
@@ -7,33 +7,24 @@ from collections.abc import Mapping, Sequence
 
 from kvproof.suites.faults.catalogue import load
 from kvproof.suites.runner.levels import catalogue
-from kvproof.suites.tests.documents.rule_index import Place, places
 from kvproof.suites.tests.documents.rules import RULES, SECTIONS
 from kvproof.suites.whole_engine import planted_bugs
 from kvproof.suites.whole_engine.strategies import SUITE as WHOLE_ENGINES
 
 _HEAD = """\
-| rule | what it asks | code of the reference | properties | planted faults |
-| --- | --- | --- | --- | --- |
+| rule | what it asks | properties | planted faults |
+| --- | --- | --- | ---: |
 """
 
 
 def rules_table() -> str:
     """Return one table per section of the rules; ends with a newline."""
-    code, judged, planted = _by_rule(places()), properties_by_rule(), faults_by_rule()
+    judged, planted = properties_by_rule(), faults_by_rule()
     return "\n".join(
         f"## {letter}. {title[:1].upper()}{title[1:]}\n\n{_HEAD}"
-        + "".join(_row(rule, code, judged, planted) for rule in RULES if rule[0] == letter)
+        + "".join(_row(rule, judged, planted) for rule in RULES if rule[0] == letter)
         for letter, title in SECTIONS.items()
     )
-
-
-def _by_rule(found: Sequence[Place]) -> dict[str, dict[str, list[str]]]:
-    modules: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for place in found:
-        for rule in dict.fromkeys(place.rules):
-            modules[rule][place.module].append(place.name)
-    return {rule: dict(by_module) for rule, by_module in modules.items()}
 
 
 def properties_by_rule() -> dict[str, list[str]]:
@@ -64,18 +55,9 @@ def faults_by_rule() -> dict[str, list[str]]:
 
 
 def _row(
-    rule: str,
-    code: Mapping[str, Mapping[str, list[str]]],
-    judged: Mapping[str, list[str]],
-    planted: Mapping[str, list[str]],
+    rule: str, judged: Mapping[str, Sequence[str]], planted: Mapping[str, Sequence[str]]
 ) -> str:
-    where = "; ".join(
-        f"`{module}`: {', '.join(f'`{name}`' for name in names)}"
-        for module, names in code.get(rule, {}).items()
-    )
-    properties, faults = (_listed(found.get(rule, ())) for found in (judged, planted))
-    return f"| {rule} | {RULES[rule]} | {where} | {properties} | {faults} |\n"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+    names = (each.rpartition(": ")[2] for each in judged.get(rule, ()))
+    links = ", ".join(f"[{name}](properties/{name}.md)" for name in names)
+    anchor = f'<span id="{rule.lower()}"></span>'
+    return f"| {anchor}{rule} | {RULES[rule]} | {links} | {len(planted.get(rule, ()))} |\n"

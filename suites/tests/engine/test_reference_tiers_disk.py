@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -19,6 +18,7 @@ from kvproof.reference.stores.object_format import HEADER_BYTES
 from kvproof.reference.tiers.disk_tier import DiskTier
 from kvproof.reference.tiers.files import Folder
 from kvproof.reference.tiers.host_tier import HostTier
+from kvproof.suites.tests.patience import LONG, until
 
 WRITER = """
 import sys
@@ -61,9 +61,7 @@ def test_a_process_killed_while_it_stores_leaves_whole_objects_only(tmp_path, wr
     process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)])
     try:
         last = tmp_path / key(written).hex()
-        deadline = time.monotonic() + 60
-        while not last.exists() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.001)
+        until(lambda: last.exists() or process.poll() is not None)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -141,7 +139,7 @@ def test_what_cannot_be_read_is_computed_and_counted(tmp_path):
 def test_more_objects_are_read_at_once_than_a_process_may_open_files(tmp_path):
     # In a process of its own: how many files this one has open is the other tests' business.
     reader = [sys.executable, "-c", READER, str(tmp_path)]
-    done = subprocess.run(reader, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(reader, capture_output=True, text=True, timeout=LONG)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "200 0 200\n")
 
 

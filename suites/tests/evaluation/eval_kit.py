@@ -19,6 +19,7 @@ from kvproof.eval.run.protocol import Questions
 from kvproof.eval.run.records import PHASES, Phase, Record, SampleRecord, Usage
 from kvproof.eval.run.runner import RunSink, evaluate
 from kvproof.eval.verdict.compare import Comparison, compare
+from kvproof.suites.tests.patience import LONG
 
 SMALL = GeneratorOptions(samples=12, max_tokens=2000)
 
@@ -33,7 +34,7 @@ def configured(
     """Off, off again, on; at these addresses in turn."""
     off, again, on = (Server(base_url=url, reset="/reset") for url in urls)
     return EvalConfig(
-        protocol=protocol or Protocol(retries=0, timeout=20.0, control_concurrency=1),
+        protocol=protocol or Protocol(retries=0, timeout=LONG, control_concurrency=1),
         judge=judge or Judge(),
         configuration=(
             configuration("off", prefix_cache=False, server=off),

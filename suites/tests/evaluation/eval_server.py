@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from typing import Any
 from kvproof.suites.reference.evaluation import server
 from kvproof.suites.reference.evaluation.server import serving
 from kvproof.suites.tests.evaluation.eval_reader import parse, read
+from kvproof.suites.tests.patience import LONG
 
 BLOCK = 64
 """Characters; four of them count as one token."""
@@ -69,6 +71,12 @@ class Server(server.Server):
         self.active = self.most_active = 0
         self.struck: Counter[str] = Counter()
         self.begun = time.monotonic()
+        self.over = threading.Event()
+        """Nobody waits for slow answers any more."""
+
+    def server_close(self) -> None:
+        self.over.set()
+        super().server_close()
 
     def take(self, body: dict[str, Any], headers: dict[str, str]) -> tuple[int, str]:
         """Number of the request, and what goes wrong with it."""
@@ -193,7 +201,7 @@ class Handler(server.Handler):
         elif fault == "chatty":
             self.complete(body, "I think it is B, or A.", "stop", {"prompt_tokens": 9})
         elif fault == "slow":
-            time.sleep(10)
+            self.server.over.wait(LONG)
         elif fault == "drip":
             self.drip()
         elif fault == "drop":
@@ -231,9 +239,8 @@ class Handler(server.Handler):
     def drip(self) -> None:
         """Something arrives again and again, but never an answer."""
         self.send_events()
-        for _ in range(200):
+        while not self.server.over.wait(0.05):
             self.send_chunk(b": still here\n")
-            time.sleep(0.05)
 
 
 def scripted(script: Script | None = None, **settings: Any) -> AbstractContextManager[Server]:

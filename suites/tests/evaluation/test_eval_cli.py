@@ -29,7 +29,7 @@ from kvproof.suites.tests.evaluation.eval_server import Server, scripted
 CONFIG = """
 [protocol]
 retries = 0
-timeout = 20
+timeout = 300
 control_concurrency = 1
 [judge]
 margin = 0.25

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from kvproof.harness.errors import UsageError
 from kvproof.suites.tests.cli.cli_kit import here, refused
 from kvproof.suites.tests.evaluation.eval_server import scripted
 from kvproof.suites.tests.evaluation.test_eval_cli import arguments, prepared, servers
+from kvproof.suites.tests.patience import until
 
 
 def folder(path: Path, weights: bytes, **more: bytes) -> Path:
@@ -103,7 +103,7 @@ def test_off_a_terminal_the_state_is_printed_again_and_again() -> None:
     with progress(console, every=0.05) as shown:
         shown("off", 2, 10)
         shown("off", 4, 10)
-        time.sleep(0.3)
+        until(lambda: console.file.getvalue().count("\n") >= 4)  # type: ignore[attr-defined]
         shown("on", 0, 10)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert lines[0] == "off (2 of 10)"

@@ -43,7 +43,7 @@ class Session:
     """Turns of one configuration against a scripted server, and all they record."""
 
     def __init__(self, server: Server, material: Questions, **protocol: Any) -> None:
-        settings = {"retries": 0, "timeout": 1.5, **protocol}
+        settings = {"retries": 0, "timeout": 4.0, **protocol}
         self.config = configured(*[server.url] * 3, protocol=Protocol(**settings))
         self.server, self.material = server, material
         self.samples: list[SampleRecord] = []

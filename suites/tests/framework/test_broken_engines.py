@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvproof.harness.contract.target import TargetConfig
-from kvproof.harness.errors import ANSWERS, TargetDied
-from kvproof.harness.isolation import registry, worker_handle
+from kvproof.harness.errors import ANSWERS, TargetDied, UsageError
+from kvproof.harness.isolation import registry
 from kvproof.harness.isolation.registry import OwnTargets, open_handle
 from kvproof.harness.records.events import Failure, PropertyVerdict, Replayed, TargetFailed
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.runner.replay import replay
 from kvproof.suites.runner.runner import SuiteRun
+from kvproof.suites.tests.patience import LONG
 
 ROOT = Path(__file__).parents[3]
 SOUND = "examples.my_engine:make_target"
@@ -51,7 +51,6 @@ class Folder:
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(registry, "OWN_SECONDS", 2.0)
-    monkeypatch.setattr(worker_handle, "_SOONEST", 0.25)
 
 
 def judged(name: str, folder: Path) -> Folder:
@@ -79,10 +78,8 @@ def test_a_broken_engine_gets_a_verdict_a_short_history_and_a_script(
     name: str, kind: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kind == "crash":  # a busy machine fills memory slowly: that is no hang
-        monkeypatch.setattr(registry, "OWN_SECONDS", 30.0)
-    begun = time.monotonic()
+        monkeypatch.setattr(registry, "OWN_SECONDS", LONG)
     found = judged(name, tmp_path)
-    assert time.monotonic() - begun < 120
     (failure,) = found.of(Failure)
     assert (failure.property, failure.sentence) == (ANSWERS, f"the target died ({kind}): {words}")
     assert [step.op for step in failure.history] == ["admit", "complete", "reset"]
@@ -162,10 +159,8 @@ def test_the_profile_may_raise_the_limit_with_a_reason() -> None:
     ):
         handle.create(CONFIG).inspect()
     for wrong in ("make_unreasoned", "make_endless"):
-        with open_handle(f"{FAKES}:{wrong}") as handle, pytest.raises(TargetDied) as died:
-            _ = handle.profile
-        assert died.value.kind == "start"
-        assert "slowest_answer" in str(died.value)
+        with pytest.raises(UsageError, match="slowest_answer"):
+            open_handle(f"{FAKES}:{wrong}")
 
 
 def test_a_module_that_ends_its_process_is_a_failed_start_once(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ from kvproof.suites.tests.framework.suite_kit import (
     reference_handle,
     stack,
 )
+from kvproof.suites.tests.patience import LONG
 
 FEW = settings(BUDGETS["debug"], max_examples=12, phases=[Phase.generate])
 
@@ -210,18 +211,12 @@ def test_the_script_fails_where_the_suite_is_wrong(broken, tmp_path):
             [sys.executable, tmp_path / "script.py"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LONG,
             check=False,
         )
         assert (done.returncode, "2 came for 3" in done.stderr) == (is_broken, is_broken), (
             done.stderr + source
         )
-
-
-def test_scripts_of_version_0_13_still_find_play():
-    from kvproof.suites.part import play as old
-
-    assert old is play
 
 
 def test_steps_are_spelled_out_with_the_failure_on_the_last(broken):

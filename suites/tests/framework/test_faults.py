@@ -14,6 +14,7 @@ from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.tests.framework import faults
 from kvproof.suites.tests.framework.suite_faults import fallen
 from kvproof.suites.tests.framework.suite_kit import explore_target as explore
+from kvproof.suites.tests.patience import LONG
 
 KILLED_BY = {
     "lost_reference": "holders_equal_tables_and_pins",
@@ -56,5 +57,5 @@ def test_fault_is_found_by_its_property_and_reproduced(fault, tmp_path):
 def _run(path, source):
     path.write_text(source)
     return subprocess.run(
-        [sys.executable, path], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, path], capture_output=True, text=True, timeout=LONG, check=False
     )

@@ -149,19 +149,6 @@ def _by_seeds(handle: Handle, mask: Mask) -> Counterexample | None:
     return None
 
 
-def table() -> str:
-    """Return the bugs beside known failures of engines' own loops, as Markdown."""
-    lines = [
-        "| known failure | property | bug beside it | operations of its history |",
-        "| --- | --- | --- | ---: |",
-    ]
-    for mask in (each for each in masks() if each.mechanism):
-        length = len(oplog.load(mask.log()).operations)
-        bug = f"`{mask.bug.name}`: {mask.bug.story}"
-        lines.append(f"| `{mask.mechanism}` | `{mask.broken}` | {bug} | {length} |")
-    return "\n".join(lines) + "\n"
-
-
 def main(arguments: list[str]) -> None:
     """Search for the bugs whose engine, mechanism or property fits a glob."""
     (pattern,) = arguments or ["*"]

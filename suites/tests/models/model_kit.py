@@ -11,11 +11,11 @@ transformers = pytest.importorskip("transformers", reason="the extra hf is not i
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 
-from examples.parity.job import subject  # noqa: E402
 from kvproof.reference.engine.engine import Engine  # noqa: E402 - needs what is skipped above
 from kvproof.reference.engine.engine_config import EngineConfig  # noqa: E402
 from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config  # noqa: E402
 from kvproof.suites.reference.parity.tiny_models import Writer  # noqa: E402
+from kvproof.suites.tests.lab.parity.job import subject  # noqa: E402
 
 BLOCK, CHUNK = 16, 32
 

@@ -25,7 +25,7 @@ from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config
 from kvproof.reference.model_runner.self_check import self_check  # isort: skip
 from kvproof.reference.model_runner.specs import UnsupportedModel, probe  # isort: skip
 from kvproof.suites.reference.parity.tiny_models import sharpen  # isort: skip
-from examples.parity.tiny_models import FAMILIES, build  # isort: skip
+from kvproof.suites.tests.lab.parity.tiny_models import FAMILIES, build  # isort: skip
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
@@ -215,7 +215,7 @@ def test_a_cache_of_an_unknown_kind_is_refused(monkeypatch):
 @pytest.fixture
 def seeing(tmp_path):
     pytest.importorskip("PIL", reason="the extra hf is not installed")
-    from examples.stress.http import tiny
+    from kvproof.suites.tests.lab.stress.http import tiny
 
     return tiny.save("qwen3_vl", tmp_path / "tiny")
 

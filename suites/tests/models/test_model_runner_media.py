@@ -10,7 +10,7 @@ from kvproof.reference.core.identity import Namespace, Span  # isort: skip
 from kvproof.reference.model_runner.experts import MissingRouter, expert_blocks, replayed  # isort: skip
 from kvproof.reference.model_runner.images import MissingImage  # isort: skip
 from kvproof.reference.model_runner.oracle import truth  # isort: skip
-from examples.parity.prompts import with_picture  # isort: skip
+from kvproof.suites.tests.lab.parity.prompts import with_picture  # isort: skip
 
 FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen3_5_moe_vl", "gemma3_vl")
 

@@ -20,7 +20,7 @@ from kvproof.reference.model_runner import paged_attention  # isort: skip
 from kvproof.reference.model_runner.cache import PagedLayer  # isort: skip
 from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config  # isort: skip
 from kvproof.reference.model_runner.specs import UnsupportedModel  # isort: skip
-from examples.parity.tiny_models import build  # isort: skip
+from kvproof.suites.tests.lab.parity.tiny_models import build  # isort: skip
 
 FAMILIES = ("qwen3", "gpt_oss", "gemma3", "gemma4", "qwen3_next", "falcon_h1", "qwen3_vl")
 """Full; sinks, windows; windows; unequal heads; states between; states beside; 3 positions."""

@@ -10,15 +10,15 @@ import pytest
 from kvproof.suites.tests.models.model_kit import shared, torch
 
 from kvproof.harness.errors import UsageError  # isort: skip
-from examples.parity import table  # isort: skip
-from examples.parity.__main__ import main  # isort: skip
-from examples.parity.cells import Cell, Report, Versions, versions  # isort: skip
-from examples.parity.job import SELF_CHECK, Job, run  # isort: skip
-from examples.parity.compare import Outcome  # isort: skip
-from examples.parity.levels import LEVELS, hits  # isort: skip
+from kvproof.suites.tests.lab.parity import table  # isort: skip
+from kvproof.suites.tests.lab.parity.__main__ import main  # isort: skip
+from kvproof.suites.tests.lab.parity.cells import Cell, Report, Versions, versions  # isort: skip
+from kvproof.suites.tests.lab.parity.job import SELF_CHECK, Job, run  # isort: skip
+from kvproof.suites.tests.lab.parity.compare import Outcome  # isort: skip
+from kvproof.suites.tests.lab.parity.levels import LEVELS, hits  # isort: skip
 from kvproof.suites.reference.parity.tiny_models import Writer  # isort: skip
 from kvproof.suites.reference.parity.tiny_models import TEXT  # isort: skip
-from examples.parity.tiny_models import FAMILIES, build  # isort: skip
+from kvproof.suites.tests.lab.parity.tiny_models import FAMILIES, build  # isort: skip
 
 THOROUGH = ("gemma4_moe", "deepseek_v32", "falcon_h1", "qwen3_5_moe_vl")
 """Windows and experts; latent with indexer; states beside attention; images, states, experts."""

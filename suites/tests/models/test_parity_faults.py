@@ -7,9 +7,9 @@ import pytest
 from kvproof.suites.tests.models.model_kit import shared
 
 from kvproof.reference.model_runner.object_transfer import ObjectTransfer  # isort: skip
-from examples.parity.tier_roundtrip import tiers  # isort: skip
-from examples.parity.compare import TOLERANCE  # isort: skip
-from examples.parity.planted_bugs import BUGS, seen  # isort: skip
+from kvproof.suites.tests.lab.parity.tier_roundtrip import tiers  # isort: skip
+from kvproof.suites.tests.lab.parity.compare import TOLERANCE  # isort: skip
+from kvproof.suites.tests.lab.parity.planted_bugs import BUGS, seen  # isort: skip
 
 pytestmark = pytest.mark.slow(reason="computes with torch models")
 

@@ -10,18 +10,18 @@ import pytest
 from kvproof.suites.tests.models.model_kit import torch
 
 from kvproof.harness.errors import UsageError  # isort: skip
-from examples.parity.__main__ import main  # isort: skip
-from examples.parity.cells import Report, versions  # isort: skip
-from examples.parity.job import Job  # isort: skip
-from examples.parity import pool  # isort: skip
-from examples.parity.pool import compute  # isort: skip
+from kvproof.suites.tests.lab.parity.__main__ import main  # isort: skip
+from kvproof.suites.tests.lab.parity.cells import Report, versions  # isort: skip
+from kvproof.suites.tests.lab.parity.job import Job  # isort: skip
+from kvproof.suites.tests.lab.parity import pool  # isort: skip
+from kvproof.suites.tests.lab.parity.pool import compute  # isort: skip
 
 pytestmark = pytest.mark.slow(reason="starts many processes")
 
 
 DEADLY = """
 import os
-from examples.parity import worker_main as worker
+from kvproof.suites.tests.lab.parity import worker_main as worker
 real = worker.run
 worker.run = lambda job: os._exit(7) if job.family == "deadly" else real(job)
 worker.main()

@@ -8,8 +8,8 @@ import pytest
 
 from kvproof.suites.tests.models.model_kit import shared, torch, transformers
 
-from examples.parity.tiny_models import build  # isort: skip
-from examples.stress.http import tiny  # isort: skip
+from kvproof.suites.tests.lab.parity.tiny_models import build  # isort: skip
+from kvproof.suites.tests.lab.stress.http import tiny  # isort: skip
 from kvproof.reference.model_runner import short_copy as copying  # isort: skip
 from kvproof.reference.model_runner.batch import Batch  # isort: skip
 from kvproof.reference.model_runner.families import REFUSED, TESTED_WITH  # isort: skip

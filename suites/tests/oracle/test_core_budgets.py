@@ -16,6 +16,7 @@ from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.suites.framework.budgets import BUDGETS, seeded
 from kvproof.suites.runner.levels import suites
 from kvproof.suites.tests.framework.suite_kit import explore_target as explore
+from kvproof.suites.tests.patience import LONG
 
 
 def reference():
@@ -47,7 +48,7 @@ def reported(before="", **environment):
         [sys.executable, "-c", before + TOLD],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LONG,
         check=True,
         env=plain | environment,
     )

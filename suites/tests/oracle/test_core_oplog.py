@@ -134,6 +134,15 @@ def file_of(tmp_path, **changes):
     return path
 
 
+def test_an_operation_takes_one_line_however_many_tokens_it_has():
+    admit = ops.Admit(Request(id="r0", tokens=tuple(range(300))), None)
+    lines = dump(log_of([admit, admit])).decode().splitlines()
+    assert [line for line in lines if line.startswith("  ")] == [
+        line for line in lines if '"op": ' in line
+    ]
+    assert len(lines) == len(OpLog.__struct_fields__) + 2 + 3  # operations, braces, the list's end
+
+
 def test_a_log_is_read_back_from_its_file(tmp_path):
     log = log_of(SAMPLES.values(), oracle="invariant", fingerprint="0123")
     (tmp_path / "log.json").write_bytes(dump(log))

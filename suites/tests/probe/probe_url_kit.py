@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-from examples.stress.http import process
-from examples.stress.http.process import Server, serving
 from kvproof.harness.records.events import Failure, PropertyVerdict
 from kvproof.harness.records.run_directory import Run, read_run
 from kvproof.suites.probe import check
 from kvproof.suites.probe import metrics_idle as at_rest
 from kvproof.suites.tests.cli.cli_kit import Done, here
+from kvproof.suites.tests.lab.stress.http import process
+from kvproof.suites.tests.lab.stress.http.process import Server, serving
 from kvproof.suites.tests.probe.probe_url_faults import RUN
 
 JUDGED = {each.name for each in check.ALL} - {check.CLAIMED.name}
@@ -42,7 +42,7 @@ class Probed(NamedTuple):
 def probed(url: str, cwd: Path, *options: str) -> Probed:
     """Probe a server; nothing may look like a mistake of kvproof itself."""
     cwd.mkdir(exist_ok=True)
-    with mock.patch.object(at_rest, "_SETTLE", 0.5):
+    with mock.patch.object(at_rest, "_SETTLE", 3.0):
         done = here("probe", url, "--output", "out", *options, cwd=cwd)
     assert "Traceback" not in done.out + done.err, done
     assert done.code in (0, 1, 3), done

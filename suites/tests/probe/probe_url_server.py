@@ -42,8 +42,6 @@ class Script:
     """Only hits of at least so many tokens are wrong."""
     longest: int = 4096
     """Tokens of a prompt, as the list of models has it; longer ones are refused."""
-    token_seconds: float = 0.0
-    """For each token that is computed."""
     recomputes: bool = False
     """Hits are told, and computed all the same."""
     reasons: bool = False
@@ -76,6 +74,8 @@ class Server(server.Server):
     def __init__(self, script: Script) -> None:
         super().__init__(Handler)
         self.script = script
+        self.computed = 0
+        """Tokens that were not taken from the cache."""
         self.count = self.hit_tokens = self.query_tokens = self.hits = 0
 
     def find(self, tokens: list[Any], salt: str) -> int:
@@ -151,14 +151,15 @@ class Handler(server.Handler):
         return list(body["prompt"]) if "ids" in forms else None
 
     def complete(self, body: dict[str, Any], number: int) -> None:
-        script, tokens = self.server.script, self.tokens(body)
+        server, script, tokens = self.server, self.server.script, self.tokens(body)
         if tokens is None or len(tokens) + body["max_tokens"] > script.longest:
             why = "not in this form" if tokens is None else "longer than the model"
             self.send_json(400, {"error": {"message": why}})
             return
         salt = "" if script.salts == "ignored" else body.get("cache_salt", "")
-        cached = self.server.find(tokens, salt)
-        time.sleep(script.token_seconds * (len(tokens) - (0 if script.recomputes else cached)))
+        cached = server.find(tokens, salt)
+        with server.lock:
+            server.computed += len(tokens) - (0 if script.recomputes else cached)
         wrong = self.stale(cached) or (script.noisy and number % script.noisy == 0)
         seed = digest((tokens, number if wrong else 0))
         said = [self.token(seed, place, cached) for place in range(body["max_tokens"])]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from kvproof.harness.errors import UsageError
-from kvproof.suites.probe import check
+from kvproof.suites.probe import check, server_connection
 from kvproof.suites.probe.answers import read_answer
 from kvproof.suites.probe.claims import LOOKS, Round, _judged
 from kvproof.suites.probe.compare import ALPHA
@@ -137,12 +139,19 @@ def test_what_is_no_depth_is_refused(text: str, tmp_path: Path) -> None:
 
 # --- hits that are claimed ---
 
-SLOW = {"token_seconds": 5e-5}
-"""0.2 s for a prompt of 4,000 tokens, far above the noise of a busy machine."""
+TOKEN_SECONDS = 5e-5
+
+
+def clocked(cwd: Path, **settings: Any) -> Probed:
+    """Probe a server; the clock goes on only with each token that it computes."""
+    with scripted(**settings) as server:
+        clock = SimpleNamespace(perf_counter=lambda: server.computed * TOKEN_SECONDS)
+        with mock.patch.object(server_connection, "time", clock):
+            return probed(server.url, cwd)
 
 
 def test_hits_that_are_computed_again_fail(tmp_path: Path) -> None:
-    found = probing(tmp_path, recomputes=True, **SLOW)
+    found = clocked(tmp_path, recomputes=True)
     claimed = found.verdicts[check.CLAIMED.name]
     assert claimed.verdict == "fail"
     assert claimed.reason.startswith("hits are claimed and computed again: 3,984 tokens")
@@ -150,7 +159,7 @@ def test_hits_that_are_computed_again_fail(tmp_path: Path) -> None:
 
 
 def test_hits_that_are_worth_their_name_pass(tmp_path: Path) -> None:
-    found = probing(tmp_path, **SLOW)
+    found = clocked(tmp_path)
     assert found.verdicts[check.CLAIMED.name].verdict == "pass"
     assert found.done.code == 0
 

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from examples.stress.http.process import Server, serving
 from kvproof.suites.probe import check
+from kvproof.suites.tests.lab.stress.http.process import Server, serving
 from kvproof.suites.tests.probe.probe_url_kit import JUDGED, SYMBOLIC, faulty, probed
 
 pytestmark = pytest.mark.slow(reason="finds planted faults by exploration")

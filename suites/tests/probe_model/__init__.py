@@ -1,1 +1,1 @@
-"""Training of the probe model (examples/probe_model), and the checkpoint that is shipped."""
+"""Training of the probe model (`lab.probe_model`), and the checkpoint that is shipped."""

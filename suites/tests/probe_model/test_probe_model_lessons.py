@@ -8,7 +8,13 @@ import re
 import numpy as np
 import pytest
 
-from examples.probe_model.sequence_writer import (
+from kvproof.eval.benchmark.extract import extract
+from kvproof.eval.benchmark.fact_base import draw_facts
+from kvproof.eval.benchmark.prompts import own_prompts
+from kvproof.eval.benchmark.shapes import SHAPES
+from kvproof.eval.run.generator import GeneratorOptions, generate
+from kvproof.suites.tests.evaluation.eval_reader import read
+from kvproof.suites.tests.lab.probe_model.sequence_writer import (
     CHOICE,
     DRILL,
     EASY,
@@ -23,15 +29,16 @@ from examples.probe_model.sequence_writer import (
     Lesson,
     SequenceWriter,
 )
-from examples.probe_model.synthetic_tasks import FOUND, choices_task, keepers_task
-from examples.probe_model.training_data import LEVELS, lesson
-from examples.probe_model.vocabulary import SPECIAL, byte_letters, encode, ids, pieces, words
-from kvproof.eval.benchmark.extract import extract
-from kvproof.eval.benchmark.fact_base import draw_facts
-from kvproof.eval.benchmark.prompts import own_prompts
-from kvproof.eval.benchmark.shapes import SHAPES
-from kvproof.eval.run.generator import GeneratorOptions, generate
-from kvproof.suites.tests.evaluation.eval_reader import read
+from kvproof.suites.tests.lab.probe_model.synthetic_tasks import FOUND, choices_task, keepers_task
+from kvproof.suites.tests.lab.probe_model.training_data import LEVELS, lesson
+from kvproof.suites.tests.lab.probe_model.vocabulary import (
+    SPECIAL,
+    byte_letters,
+    encode,
+    ids,
+    pieces,
+    words,
+)
 
 TEXT = {number: text for text, number in ids().items()}
 SAMPLES = generate(GeneratorOptions(samples=48, max_tokens=2000, seed=3)).samples

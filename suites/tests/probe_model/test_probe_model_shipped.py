@@ -15,8 +15,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import kvproof.eval
-from examples.probe_model.evaluate import answered, foreign
 from kvproof.eval.run.generator import GeneratorOptions, generate
+from kvproof.suites.tests.lab.probe_model.evaluate import answered, foreign
 
 FOLDER = Path(kvproof.eval.__file__).parent / "probe_model"
 MADE = generate(GeneratorOptions(samples=24, max_tokens=2000, seed=77)).samples

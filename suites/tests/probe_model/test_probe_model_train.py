@@ -16,19 +16,19 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 
-from examples.probe_model import evaluate, train
-from examples.probe_model.batches import Batch, Lessons, loader
-from examples.probe_model.network import (
+from kvproof.eval.benchmark.prompts import own_prompts
+from kvproof.eval.run.generator import GeneratorOptions, generate
+from kvproof.reference.model_runner.loading import load
+from kvproof.suites.tests.lab.probe_model import evaluate, train
+from kvproof.suites.tests.lab.probe_model.batches import Batch, Lessons, loader
+from kvproof.suites.tests.lab.probe_model.network import (
     configuration,
     gated_delta_rule,
     make_trainable,
     network,
 )
-from examples.probe_model.sequence_writer import CHOICE, EASY, HARD, KINDS, NONE
-from examples.probe_model.vocabulary import encode, ids, tokenizer_of
-from kvproof.eval.benchmark.prompts import own_prompts
-from kvproof.eval.run.generator import GeneratorOptions, generate
-from kvproof.reference.model_runner.loading import load
+from kvproof.suites.tests.lab.probe_model.sequence_writer import CHOICE, EASY, HARD, KINDS, NONE
+from kvproof.suites.tests.lab.probe_model.vocabulary import encode, ids, tokenizer_of
 
 ORIGINAL = qwen.torch_chunk_gated_delta_rule
 SMALL = {"minutes": 1.0, "hidden": 32, "layers": "GA", "batch_tokens": 1024, "workers": 0}

@@ -20,11 +20,12 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.reproduce import oplog
 from kvproof.suites.runner.replay import property_of, replay
-from kvproof.suites.tests.documents.findings import found
+from kvproof.suites.tests.documents import site
+from kvproof.suites.tests.documents.findings import found, table
 from kvproof.suites.tests.documents.newest import showing
+from kvproof.suites.tests.patience import LONG
 
 FOLDER = Path(__file__).parents[2] / "engines"
-INDEX = Path(__file__).parents[3] / "docs" / "findings.md"
 FINDINGS = {f"{room.package}/{bug.finding}": showing(room, bug) for room, bug in found()}
 """Room and name -> the newest release of the target that shows it."""
 
@@ -54,7 +55,9 @@ def test_a_finding_is_described_and_listed(name: str) -> None:
     page = (place(name) / "README.md").read_text()
     assert page.startswith("# ")
     assert all(f"| {word} |" in page for word in ("engine", "judged as", "where", "upstream"))
-    assert f"/{name.replace('/', '/findings/')}/README.md)" in INDEX.read_text()
+    room, _, finding = name.partition("/")
+    assert f"(findings/{room}/{finding}.md)" in table()
+    assert site.pages()[f"engines/findings/{room}/{finding}.md"].startswith("# ")
 
 
 def named(file: Path) -> str:
@@ -123,7 +126,7 @@ def test_its_script_shows_it(name: str, engine: EngineVersion, tmp_path: Path) -
     stubs = [Path(next(iter(adapters.__path__))) / "sglang" / "stubs.py"]
     done = subprocess.run(
         [python, "-W", "ignore", script, *(stubs if engine.engine == "sglang" else [])],
-        capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **more},
+        capture_output=True, text=True, check=False, timeout=LONG, env={**os.environ, **more},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,7 +11,6 @@ from kvproof.reports.values import types as parts
 from kvproof.suites.faults.catalogue import find
 from kvproof.suites.runner.levels import catalogue, properties
 from kvproof.suites.tests.documents import rules_table as rules_table_module
-from kvproof.suites.tests.documents import write as docs
 from kvproof.suites.tests.documents.rule_index import cited, places
 from kvproof.suites.tests.documents.rules import CITES_NOTHING, RULES, SECTIONS
 from kvproof.suites.tests.documents.rules_table import (
@@ -20,8 +18,6 @@ from kvproof.suites.tests.documents.rules_table import (
     properties_by_rule,
     rules_table,
 )
-
-DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.mark.parametrize("held_by", [properties_by_rule, faults_by_rule])
@@ -62,7 +58,7 @@ def test_every_rule_stands_in_its_section_once():
     numbers = [(list(SECTIONS).index(rule[0]), int(rule[1:])) for rule in RULES]
     assert numbers == sorted(numbers)
     assert len(set(RULES.values())) == len(RULES)
-    rows = re.findall(r"^\| ([A-Z]\d+) \|", rules_table(), re.MULTILINE)
+    rows = re.findall(r"^\| <span id=\"\w+\"></span>([A-Z]\d+) \|", rules_table(), re.MULTILINE)
     assert rows == list(RULES)
 
 
@@ -80,11 +76,6 @@ def test_the_core_level_is_a_part_of_the_full_one():
     assert set(catalogue("core")["cache"]) < set(catalogue("full")["cache"])
 
 
-@pytest.mark.parametrize("name", docs.GENERATED)
-def test_the_document_is_fresh(name):
-    assert docs.is_fresh(DOCS / name), "write it again: make docs"
-
-
 @pytest.mark.parametrize(
     ("text", "rules"),
     [
@@ -93,7 +84,7 @@ def test_the_document_is_fresh(name):
             "Copies (S3, S10), see X1-X3 and P1-3.",
             ("S3", "S10", "X1", "X2", "X3", "P1", "P2", "P3"),
         ),
-        ("SHA256 of UTF8, H100, B-3, 1B2", ()),
+        ("SHA256 of UTF8, H100, B-3, 1B2, Falcon-H1", ()),
     ],
 )
 def test_citations_are_found(text, rules):

@@ -74,7 +74,7 @@ def test_a_bug_of_the_engine_is_found_by_what_was_recorded(tmp_path: Path) -> No
 def test_the_command_draws_the_failure_and_stores_its_script(tmp_path: Path) -> None:
     recorded(tmp_path / "in", salt="tenant")
     out, target = tmp_path / "out", "kvproof.suites.tests.whole_engine.toy_target:make_target"
-    assert replay_paths([tmp_path / "in"], target=[target], output=out, own=OwnTargets()) == 1
+    assert replay_paths([tmp_path / "in"], targets=[target], output=out, own=OwnTargets()) == 1
     events = read_run(out).events
     (failure,) = (event for event in events if isinstance(event, Failure))
     assert failure.property == "namespaces_share_no_slot"

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -22,11 +21,6 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
     given = {import_hook.DIRECTORY: str(tmp_path), import_hook.LIMIT: "5", import_hook.KEY: "0a"}
     assert import_hook.settings_from(given) == Settings(tmp_path, 5, b"\n")
     assert import_hook.settings_from({import_hook.DIRECTORY: "x"}) == Settings(Path("x"))
-
-
-def test_the_entry_point_of_installations_of_0_13_starts_it() -> None:
-    value = "kvproof.harness.recorder.shim:start"
-    assert EntryPoint("kvproof", value, "vllm.general_plugins").load() is import_hook.start
 
 
 @pytest.mark.parametrize("wrong", [{import_hook.LIMIT: "1G"}, {import_hook.KEY: "no hexadecimal"}])

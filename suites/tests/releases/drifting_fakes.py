@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import importlib
 import os
+from dataclasses import replace
+from importlib.metadata import version
+from typing import cast
 
 from kvproof.harness.contract.differences import Difference
-from kvproof.suites.tests.adapters.worker_fakes import make_toy
+from kvproof.harness.contract.target import Target, TargetConfig
+from kvproof.suites.tests.adapters.worker_fakes import Toy
 
-__all__ = ["differences", "make_toy"]
+
+def make_toy(config: TargetConfig) -> Target:
+    toy = Toy(config)
+    vars(toy)["profile"] = replace(Toy.profile, version=version("toyengine"))
+    return cast("Target", toy)
 
 
 def differences() -> tuple[Difference, ...]:

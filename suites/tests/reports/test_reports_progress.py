@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from kvproof.harness.records.events import AnyEvent, Explained, PropertyVerdict,
 from kvproof.harness.records.run_directory import read_run
 from kvproof.harness.records.sweep_events import Cell
 from kvproof.reports.render.terminal import LiveProgress
+from kvproof.suites.tests.patience import until
 
 RECORDED = Path(__file__).parent / "snapshots" / "report_run"
 
@@ -84,18 +84,21 @@ def test_a_status_in_a_pipe_is_told_when_its_words_change_or_time_has_passed(
 
 
 def test_a_pipe_is_not_silent_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvproof.reports.render.live.SILENCE_SECONDS", 0.2)
-    monkeypatch.setattr("kvproof.reports.render.live._TICK", 0.01)
+    clock = [0.0]
+    monkeypatch.setattr("kvproof.reports.render.live.time.monotonic", lambda: clock[0])
     screen, file = console(tty=False)
-    with LiveProgress(screen) as live:
-        live.status("mine", "shrinking", 0, 0, seen=181)
-        deadline = time.monotonic() + 10
-        while file.getvalue().count("\n") < 3 and time.monotonic() < deadline:
-            time.sleep(0.02)
+    live = LiveProgress(screen)
+    live.status("mine", "shrinking", 0, 0, seen=181)
+
+    def wait(seconds: float) -> bool:
+        clock[0] += seconds
+        return clock[0] > 40
+
+    monkeypatch.setattr(live._over, "wait", wait)
+    live._break_silences()
     first, *others = file.getvalue().splitlines()
     assert first == "mine: shrinking, 181 histories seen"
-    assert others[0].startswith("mine: shrinking, 181 histories seen (nothing new for ")
-    assert len(others) == 2, "the silences grow"
+    assert others == [f"{first} (nothing new for {silent} s)" for silent in (2, 4, 8, 10, 10)]
 
 
 def test_a_terminal_shows_failures_above_and_counts_below() -> None:
@@ -118,7 +121,4 @@ def test_an_exception_ends_the_display() -> None:
     before = threading.active_count()
     with pytest.raises(KeyboardInterrupt), LiveProgress(screen):
         raise KeyboardInterrupt
-    deadline = time.monotonic() + 5
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert threading.active_count() == before
+    until(lambda: threading.active_count() == before)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from examples.stress.http.process import Reply, Server
 from kvproof.harness.http import sse
+from kvproof.suites.tests.lab.stress.http.process import Reply, Server
 
 SMALL = (
     "--model", "symbolic", "--block-size", "4", "--num-blocks", "257", "--max-model-len", "512",

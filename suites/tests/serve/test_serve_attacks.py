@@ -7,16 +7,17 @@ import logging
 import resource
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from examples.stress.http.process import Server, serving
 from kvproof.reference.server import quiet_log
 from kvproof.reference.server.connections import OWN_DESCRIPTORS, most_connections
+from kvproof.suites.tests.lab.stress.http.process import Server, serving
+from kvproof.suites.tests.patience import LONG, until
 from kvproof.suites.tests.serve.serve_kit import SMALL, completion
 
 LOG_LIMIT = 100_000
@@ -24,15 +25,8 @@ LOG_LIMIT = 100_000
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 
 
-def until(condition: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.02)
-
-
 def connected(server: Server, sent: bytes = b"") -> socket.socket:
-    made = socket.create_connection((server.host, server.port), timeout=30)
+    made = socket.create_connection((server.host, server.port), timeout=LONG)
     made.sendall(sent)
     return made
 
@@ -60,7 +54,6 @@ def test_more_connections_than_allowed_are_answered_and_closed() -> None:
     with serving(*SMALL, "--max-connections", "4") as server, ExitStack() as held:
         for _ in range(4):
             held.enter_context(connected(server))
-        time.sleep(0.2)
         with connected(server) as one_more:
             assert one_more.recv(100).startswith(b"HTTP/1.1 503 ")
         held.close()
@@ -71,32 +64,38 @@ def test_more_connections_than_allowed_are_answered_and_closed() -> None:
 
 
 @pytest.mark.parametrize(
-    "half",
-    [b"", b"GET /health HT", HEAD + b"Content-Length: 1000\r\n\r\n{", b"\r\n" * 3],
+    ("half", "least"),
+    [
+        (b"", 0.4),
+        (b"GET /health HT", 0.4),
+        (HEAD + b"Content-Length: 1000\r\n\r\n{", 0.4),
+        (b"\r\n" * 3, 0.0),  # no request can begin like this
+    ],
     ids=["nothing", "half a line", "half a body", "empty lines"],
 )
-def test_a_half_request_has_a_time_limit(half: bytes) -> None:
-    with (
-        serving(*SMALL, "--request-timeout", "0.5") as server,
-        connected(server, half) as attacker,
-    ):
-        assert not is_closed(attacker)
-        until(lambda: is_closed(attacker), 5)
+def test_a_half_request_has_a_time_limit(half: bytes, least: float) -> None:
+    with serving(*SMALL, "--request-timeout", "0.5") as server:
+        began = time.monotonic()
+        with connected(server, half) as attacker:
+            until(lambda: is_closed(attacker))
+        assert time.monotonic() - began > least, "too early"
         assert server.send("GET", "/health").status == 200
 
 
 def drip(connection: socket.socket) -> None:
-    for byte in HEAD * 100:
+    """Send a head that is never whole, for four minutes."""
+    for byte in HEAD + b"X: " + b"x" * 5000:
         connection.sendall(bytes([byte]))
         time.sleep(0.05)
 
 
 def test_a_request_byte_by_byte_has_one_time_limit() -> None:
-    with serving(*SMALL, "--request-timeout", "1") as server, connected(server) as attacker:
-        began = time.monotonic()
-        with pytest.raises(ConnectionError):
-            drip(attacker)
-        assert time.monotonic() - began < 4
+    with (
+        serving(*SMALL, "--request-timeout", "1") as server,
+        connected(server) as attacker,
+        pytest.raises(ConnectionError),
+    ):
+        drip(attacker)
 
 
 def test_a_half_request_after_a_whole_one_has_a_time_limit() -> None:
@@ -104,7 +103,7 @@ def test_a_half_request_after_a_whole_one_has_a_time_limit() -> None:
         whole = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
         with connected(server, whole + b"GET /hea") as attacker:
             assert attacker.recv(100).startswith(b"HTTP/1.1 200 ")
-            until(lambda: is_closed(attacker), 5)
+            until(lambda: is_closed(attacker))
 
 
 def test_a_client_that_does_not_read_has_a_time_limit() -> None:
@@ -112,7 +111,7 @@ def test_a_client_that_does_not_read_has_a_time_limit() -> None:
         attacker.settimeout(0.2)
         with suppress(TimeoutError):
             attacker.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 5000)
-        attacker.settimeout(10)
+        attacker.settimeout(LONG)
         with pytest.raises(ConnectionError):
             attacker.sendall(bytes(64 << 20))
         assert server.send("GET", "/health").status == 200
@@ -144,7 +143,7 @@ def test_without_descriptors_it_says_so_once_goes_on_and_recovers() -> None:
     with ExitStack() as stack:
         server = stack.enter_context(serving(*SMALL, descriptors=80))
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (24, 24))
-        kept = http.client.HTTPConnection(server.host, server.port, timeout=30)
+        kept = http.client.HTTPConnection(server.host, server.port, timeout=LONG)
         stack.callback(kept.close)
         kept.connect()
         with ExitStack() as held:

@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from examples.stress.http.malformed import PNG, data_url
-from examples.stress.http.process import Server, serving
+from kvproof.suites.tests.lab.stress.http.malformed import PNG, data_url
+from kvproof.suites.tests.lab.stress.http.process import Server, serving
 from kvproof.suites.tests.serve.serve_kit import SMALL
 
 

@@ -21,6 +21,7 @@ from kvproof.reference.server.errors import ApiError
 from kvproof.reference.server.language.language import SamplingOptions
 from kvproof.reference.server.language.symbolic_text import SymbolicText
 from kvproof.reference.server.writer import Piece, Writer
+from kvproof.suites.tests.patience import LONG
 
 CACHE = CacheConfig(33, block_size=4, cache_partial_blocks=True)
 
@@ -38,7 +39,7 @@ class Faulty:
         return getattr(self._model, name)
 
     def launch(self, step: int, works: Sequence[Work]) -> None:
-        assert self.may_run.wait(30)
+        assert self.may_run.wait(LONG)
         if self.broken == "launch":
             raise RuntimeError("no kernel image")
         self._model.launch(step, works)
@@ -71,7 +72,7 @@ class RunningLoop:
         """The last events of so many orders."""
         ends: dict[str, Event] = {}
         while len(ends) < count:
-            name, event = self.events.get(timeout=30)
+            name, event = self.events.get(timeout=LONG)
             if isinstance(event, ApiError) or event.finish:
                 ends[name] = event
         return ends
@@ -79,7 +80,7 @@ class RunningLoop:
     def between_steps(self, question: Any) -> Any:
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.loop.between_steps(lambda: answers.put(question()))
-        return answers.get(timeout=30)
+        return answers.get(timeout=LONG)
 
     def held(self) -> int:
         held: int = self.between_steps(lambda: self.engine.cache.usage().held)

@@ -8,7 +8,6 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from examples.stress.http.malformed import PNG, data_url
 from kvproof.reference.server.body import read
 from kvproof.reference.server.errors import ApiError
 from kvproof.reference.server.language.language import Abilities
@@ -16,6 +15,7 @@ from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.request_options import Checker, RequestOptions
 from kvproof.reference.server.unsupported import CHAT, COMPLETION
 from kvproof.reference.server.wire import ChatBody, CompletionBody
+from kvproof.suites.tests.lab.stress.http.malformed import PNG, data_url
 
 ABLE = Abilities(
     sampling=True, top_logprobs=20, prompt_logprobs=True, images=True, experts=True,

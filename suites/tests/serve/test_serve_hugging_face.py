@@ -16,9 +16,6 @@ pytest.importorskip("transformers", reason="the extra hf is not installed")
 import torch
 import transformers
 
-from examples.stress.http import tiny
-from examples.stress.http.malformed import data_url
-from examples.stress.http.process import Server, serving
 from kvproof.harness.cli.actions.serving import models as serve_models
 from kvproof.harness.cli.arguments.serve import ServeOptions
 from kvproof.reference.model_runner.images import Images
@@ -31,6 +28,9 @@ from kvproof.reference.server.language.hugging_face_sampling import (
 )
 from kvproof.reference.server.language.language import Prepared, SamplingOptions
 from kvproof.reference.server.language.token_text import GrowingText, TokenBytes
+from kvproof.suites.tests.lab.stress.http import tiny
+from kvproof.suites.tests.lab.stress.http.malformed import data_url
+from kvproof.suites.tests.lab.stress.http.process import Server, serving
 
 PROMPT = "a prompt of a few blocks, for which every token counts"
 CACHE = ("--block-size", "16", "--num-blocks", "200", "--max-model-len", "512")

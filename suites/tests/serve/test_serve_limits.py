@@ -7,29 +7,22 @@ import json
 import os
 import signal
 import socket
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from examples.stress.http.process import NotStarted, Server, serving
-from examples.stress.http.streams import stream
+from kvproof.suites.tests.lab.stress.http.process import NotStarted, Server, serving
+from kvproof.suites.tests.lab.stress.http.streams import stream
+from kvproof.suites.tests.patience import LONG as PATIENCE
+from kvproof.suites.tests.patience import until
 from kvproof.suites.tests.serve.serve_kit import SMALL
 
 LONG = {"model": "symbolic", "prompt": "long", "max_tokens": 400, "ignore_eos": True}
 FEW = ("--model", "symbolic", "--max-requests", "1", "--max-waiting", "1")
 BEGUN = 'kvproof_tokens_total{kind="prompt"}'
 HELD = 'kvproof_blocks{owner="held"}'
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def open_request(server: Server, **fields: object) -> socket.socket:
@@ -90,7 +83,7 @@ def test_a_signal_lets_requests_end(how: signal.Signals, code: int) -> None:
         until(lambda: server.metrics()[BEGUN])
         server.process.send_signal(how)
         assert asked.result().json["usage"]["completion_tokens"] == 400
-        assert server.process.wait(30) == code
+        assert server.process.wait(PATIENCE) == code
         assert server.errors() in ("", "kvproof: interrupted\n")
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((server.host, server.port))

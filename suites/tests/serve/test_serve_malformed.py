@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from examples.stress.http.malformed import Malformed, cases
-from examples.stress.http.process import Server, serving
+from kvproof.suites.tests.lab.stress.http.malformed import Malformed, cases
+from kvproof.suites.tests.lab.stress.http.process import Server, serving
 from kvproof.suites.tests.serve.serve_kit import SMALL, completion
 
 CASES = cases("symbolic", max_len=512, max_tokens=400, max_body_bytes=65536)

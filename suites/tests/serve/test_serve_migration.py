@@ -15,11 +15,11 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from examples.stress.http.process import Reply, Server, serving
 from kvproof.reference.engine.request_queue import Prompt
 from kvproof.reference.model.interface import Content
 from kvproof.reference.server.language.language import SamplingOptions
 from kvproof.reference.server.migration import TYPE, Travelling
+from kvproof.suites.tests.lab.stress.http.process import Reply, Server, serving
 
 KEY = "between-servers"
 OPTIONS = (

@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from examples.stress.http.process import Server, serving
 from kvproof.harness.cli.actions.serving import serve
 from kvproof.reference.tiers.remote import open_remote
 from kvproof.suites.tests.cli.cli_kit import here, refused
+from kvproof.suites.tests.lab.stress.http.process import Server, serving
 
 TINY = (
     "--model", "symbolic", "--block-size", "4", "--num-blocks", "17", "--max-model-len", "64",
@@ -31,7 +31,7 @@ SECRET = "hunter2-hunter2-hunter2"
 @contextmanager
 def cache_server(folder: Path) -> Iterator[tuple[str, ...]]:
     pytest.importorskip("zmq", reason="the extra server is not installed")
-    from examples.stress.cache_server.process import ServerProcess
+    from kvproof.suites.tests.lab.stress.cache_server.process import ServerProcess
 
     with ServerProcess(folder, size=4 << 20) as running:
         yield ("--remote", running.address)
@@ -89,7 +89,7 @@ def test_weights_of_another_name_hit_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow(reason="starts many processes")
 def test_a_store_that_dies_costs_hits_and_no_request(tmp_path: Path) -> None:
     pytest.importorskip("zmq", reason="the extra server is not installed")
-    from examples.stress.cache_server.process import ServerProcess
+    from kvproof.suites.tests.lab.stress.cache_server.process import ServerProcess
 
     store = ServerProcess(tmp_path, size=4 << 20)
     with store, serving(*TOY, "--remote", store.address) as server:

@@ -12,7 +12,6 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from examples.stress.http.process import Server, serving
 from kvproof.reference.model.symbolic import mix
 from kvproof.reference.server.language.symbolic_scores import (
     CHANCES,
@@ -20,6 +19,7 @@ from kvproof.reference.server.language.symbolic_scores import (
     SPREAD,
     score_words,
 )
+from kvproof.suites.tests.lab.stress.http.process import Server, serving
 from kvproof.suites.tests.serve.serve_kit import SMALL, chat, completion, events
 
 PROMPT = "once upon a time there was a cache"
@@ -152,7 +152,7 @@ def test_symbolic_chances_are_those_of_the_hash() -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("transformers", reason="the extra hf is not installed")
-    from examples.stress.http import tiny
+    from kvproof.suites.tests.lab.stress.http import tiny
 
     return tiny.save("qwen3", tmp_path_factory.mktemp("models") / "tiny")
 

@@ -23,6 +23,7 @@ from kvproof.reference.server.language.template_variables import settable
 from kvproof.reference.server.migration import Address, arrived, travelling
 from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.service import Service
+from kvproof.suites.tests.patience import LONG
 
 CACHE = CacheConfig(65, block_size=4, max_requests=2)
 
@@ -71,7 +72,7 @@ def test_leaving_early_cancels_the_rest(monkeypatch: pytest.MonkeyPatch) -> None
         reported, left, step = Event(), Event(), made.engine.step
 
         def step_until_told() -> list[Output]:
-            assert not reported.is_set() or left.wait(60)
+            assert not reported.is_set() or left.wait(LONG)
             outputs = step()
             if outputs:
                 reported.set()

@@ -11,10 +11,16 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from examples.stress.http.outcome import BASELINE, RESIDENT, Outcome, Tally, report
-from examples.stress.http.process import Server
-from examples.stress.http.streams import Streamed
-from examples.stress.http.stress import Client, Expected, Options, stress, without_tiers
+from kvproof.suites.tests.lab.stress.http.outcome import BASELINE, RESIDENT, Outcome, Tally, report
+from kvproof.suites.tests.lab.stress.http.process import Server
+from kvproof.suites.tests.lab.stress.http.streams import Streamed
+from kvproof.suites.tests.lab.stress.http.stress import (
+    Client,
+    Expected,
+    Options,
+    stress,
+    without_tiers,
+)
 
 TIGHT = ("--block-size", "8", "--num-blocks", "300", "--max-requests", "16", "--max-waiting", "8")
 """So that evictions, preemptions and 429 happen."""

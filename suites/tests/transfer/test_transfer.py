@@ -6,7 +6,6 @@ from kvproof.suites.tests.kernels.kernel_kit import DEVICE, torch
 
 # Kernels come after the interpreter is chosen, or the test is skipped.
 # isort: split
-from examples.stress.transfer.round_trip import every_width, mix, round_trip
 from kvproof.kernels.backend import runs_triton
 from kvproof.reference.transfer.blocks import (
     Part,
@@ -26,6 +25,7 @@ from kvproof.suites.reference.transfer.draws import MODELS, model
 from kvproof.suites.reference.transfer.machine import TransferMachine
 from kvproof.suites.reference.transfer.oracle import NUMBERS
 from kvproof.suites.reference.transfer.properties import PROPERTIES
+from kvproof.suites.tests.lab.stress.transfer.round_trip import every_width, mix, round_trip
 
 
 @pytest.fixture

@@ -9,9 +9,6 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra gpu is not installed")
 
-from examples.stress.transfer import __main__ as command  # noqa: E402 - likewise
-from examples.stress.transfer.jobs import Job, do, jobs  # noqa: E402 - likewise
-from examples.stress.transfer.shared_pages import share  # noqa: E402 - likewise
 from kvproof.harness.cli.actions.serving import models  # noqa: E402 - likewise
 from kvproof.harness.cli.arguments.serve import ServeOptions  # noqa: E402 - likewise
 from kvproof.reference.model_runner import object_transfer  # noqa: E402 - likewise
@@ -23,6 +20,9 @@ from kvproof.reference.transfer.pinned import PinError, Pinned  # noqa: E402 - l
 from kvproof.reference.transfer.staging import Staging  # noqa: E402 - likewise
 from kvproof.suites.reference.cache_server.local import LocalServer, Settings  # noqa: E402 - likewise
 from kvproof.suites.reference.transfer.draws import MODELS, model  # noqa: E402 - likewise
+from kvproof.suites.tests.lab.stress.transfer import __main__ as command  # noqa: E402 - likewise
+from kvproof.suites.tests.lab.stress.transfer.jobs import Job, do, jobs  # noqa: E402 - likewise
+from kvproof.suites.tests.lab.stress.transfer.shared_pages import share  # noqa: E402 - likewise
 
 LATER = 2**40
 """A deadline that does not come."""

@@ -1,0 +1,92 @@
+"""A page for each property: rule, reason, the situations it needs, an example failure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from kvproof.suites.faults.catalogue import Fault, load
+from kvproof.suites.framework.property import Property
+from kvproof.suites.runner.levels import catalogue
+from kvproof.suites.tests.documents.rules import RULES
+
+FOLDER = "reference/properties"
+_INDEX = """\
+# Properties
+
+The suite `cache` judges the cache manager of any target; the suite `engine` judges a whole engine.
+Each other suite judges one component of the reference engine, at `--level full`. A property passes
+only if it was evaluated and every situation that it needs occurred.
+
+"""
+_TABLE = "| property | rules | what it demands |\n| --- | --- | --- |\n"
+
+
+def pages() -> dict[str, str]:
+    """Return path -> Markdown: the index, and one page for each property."""
+    suites, planted = catalogue("full"), _planted()
+    found = {f"{FOLDER}/index.md": _INDEX + "\n".join(_suite(*each) for each in suites.items())}
+    for suite, properties in suites.items():
+        for prop in properties:
+            found[f"{FOLDER}/{prop.name}.md"] = _page(suite, prop, planted.get(prop.name, ()))
+    return found
+
+
+def _planted() -> Mapping[str, Sequence[Fault]]:
+    found: defaultdict[str, list[Fault]] = defaultdict(list)
+    for fault in load().values():
+        if not fault.equivalent:
+            found[fault.property].append(fault)
+    return found
+
+
+def _suite(name: str, properties: Sequence[Property]) -> str:
+    rows = "".join(
+        f"| [{each.name}]({each.name}.md) | {' '.join(each.rules)} | {each.sentence} |\n"
+        for each in properties
+    )
+    return f"## Suite `{name}`\n\n{_TABLE}{rows}"
+
+
+def _page(suite: str, prop: Property, faults: Sequence[Fault]) -> str:
+    parts = (
+        [f"# {prop.name}", "", f"{_sentence(prop.sentence)}"],
+        ["", f"**Why it matters.** {_sentence(prop.why)}"] if prop.why else [],
+        ["", *_facts(suite, prop)],
+        ["", "## Situations it needs", "", *_situations(prop)],
+        ["", "## Example failures", "", *_examples(faults)],
+    )
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _facts(suite: str, prop: Property) -> Iterator[str]:
+    yield "| | |"
+    yield "| --- | --- |"
+    for rule in prop.rules:
+        yield f"| rule [{rule}](../rules.md#{rule.lower()}) | {RULES[rule]} |"
+    yield f"| suite | `{suite}`, from level {prop.level} |"
+    yield f"| judged by | {prop.oracle} |"
+    if prop.needs:
+        yield f"| capability of the target | `{prop.needs}` |"
+
+
+def _situations(prop: Property) -> Iterator[str]:
+    if not prop.situations:
+        yield "None: every history evaluates it."
+        return
+    yield "Without one of these the verdict is inconclusive."
+    yield ""
+    yield from (f"- {each}" for each in prop.situations)
+
+
+def _examples(faults: Sequence[Fault]) -> Iterator[str]:
+    if not faults:
+        yield "No planted fault names this property."
+        return
+    yield "These planted faults break it; `kvproof faults --only NAME` shows the shortest history."
+    yield ""
+    yield from (f"- `{each.name}`: {each.story} (`{each.module}`)" for each in faults)

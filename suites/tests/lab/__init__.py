@@ -1,0 +1,1 @@
+"""Makers of published figures and soaks: kept with the tests, not shipped."""

@@ -1,0 +1,1 @@
+"""Targets when they are opened: names, releases, entry points."""
