@@ -121,6 +121,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, tag="fault"):
 
     message: str
     traceback: str
+    broken: bool = False
+    """The process can launch nothing any more and must be replaced."""
 
 
 Answer: TypeAlias = Greeted | Described | Listed | Limits | Judged | Fault

@@ -270,11 +270,11 @@ class _Sweep:
             if lost.kind == "start":
                 raise
             return _Found(task, self._lost(process, task, lost))
-        if isinstance(answer, Fault):
-            return _Found(task, answer)
-        assert isinstance(answer, Judged)
+        assert isinstance(answer, Fault | Judged)
         if answer.broken:
             process.end()
+        if isinstance(answer, Fault):
+            return _Found(task, answer)
         return _Found(task, self._owned(process, task, answer.cell), answer.crowded)
 
     def _lost(self, process: DeviceWorker, task: _Task, lost: WorkerLost) -> Cell:

@@ -73,7 +73,8 @@ class SweepWorker:
         except Exception as error:  # noqa: BLE001 - whatever a description raises is its fault
             self._forget()
             text = "".join(traceback.format_exception_only(error)).strip()
-            return messages.Fault(message=text, traceback=traceback.format_exc())
+            trace = traceback.format_exc()
+            return messages.Fault(message=text, traceback=trace, broken=self._lost_its_device())
 
     def _cell(self, request: messages.Check | messages.Measure) -> messages.Judged:
         started = time.monotonic()
@@ -87,7 +88,7 @@ class SweepWorker:
             cell = _without_room(request, error)
         if crowded or cell.outcome not in ("ok", "unsupported"):
             self._forget()
-        broken = self._device == "cuda" and not _usable()
+        broken = self._lost_its_device()
         seconds = round(time.monotonic() - started, 3)
         return messages.Judged(
             cell=replace(cell, provider=offered.name, provider_version=offered.version,
@@ -117,6 +118,9 @@ class SweepWorker:
             device=self._device,
             cache=self._sets,
         )
+
+    def _lost_its_device(self) -> bool:
+        return self._device == "cuda" and not _usable()
 
     def _forget(self) -> None:
         self._inputs.clear()

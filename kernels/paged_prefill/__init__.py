@@ -5,6 +5,6 @@ Imports the kernels' common modules.
 """
 
 from kvproof.kernels.paged_prefill.launch import paged_prefill
-from kvproof.kernels.paged_prefill.plans import Plan
+from kvproof.kernels.paged_prefill.tiling import Plan
 
 __all__ = ["Plan", "paged_prefill"]

@@ -52,6 +52,12 @@ class Inputs(NamedTuple):
         """Query heads per KV head."""
         return int(self.q.shape[1]) // self.kv_heads
 
+    @property
+    def scale_strides(self) -> tuple[int, ...]:
+        """Strides of scales of tokens; those of heads are contiguous."""
+        k_scale = self.k_scale
+        return k_scale.stride() if k_scale is not None and k_scale.dim() == 3 else (0, 0, 0)
+
 
 def check(given: Inputs, out: torch.Tensor) -> None:
     """Check shapes, dtypes, strides and devices. Raises ArgumentError with the value."""

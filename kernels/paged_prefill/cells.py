@@ -6,10 +6,12 @@ import random
 from collections.abc import Callable
 from itertools import product
 
+from kvproof.kernels.paged_prefill.arguments import MOST_DIM
 from kvproof.kernels.spec import Case, Value, distinct
 
 PAGES = (16, 32, 64, 128, 256)
 DTYPES = ("bf16", "fp16", "fp8", "int8")
+LAYOUTS = ("own", "packed", "skewed-queries", "skewed-pages", "heads-first")
 
 
 def cell(
@@ -26,12 +28,13 @@ def cell(
     window: int = 0,
     sinks: bool = False,
     soft_cap: float = 0.0,
+    layout: str = "own",
 ) -> Case:
     """One cell with all axes, in the order of the signature."""
     return {
         "page": page, "head_dim": head_dim, "kv_dtype": kv_dtype, "batch": batch,
         "context": context, "new": new, "lengths": lengths, "heads": heads, "kv_heads": kv_heads,
-        "window": window, "sinks": sinks, "soft_cap": soft_cap,
+        "window": window, "sinks": sinks, "soft_cap": soft_cap, "layout": layout,
     }  # fmt: skip
 
 
@@ -44,7 +47,7 @@ def published() -> list[Case]:
 
 
 def gpu() -> list[Case]:
-    """Page x head size x dtype, and the neighbours of the published shapes in every other axis."""
+    """Page x head size x dtype, neighbours of the published shapes in every other axis, borders."""
     grid = [
         cell(page=page, head_dim=dim, kv_dtype=dtype, batch=4, context=3000, new=700,
              lengths="ragged")
@@ -55,7 +58,60 @@ def gpu() -> list[Case]:
              lengths="edges")
         for dtype, dim, page in product(DTYPES, (64, 128, 256), (8, 16, 128))
     ]  # fmt: skip
-    return distinct([*grid, *edges, *_around()])
+    borders = [case for pair in (*borders_of_sizes(), *borders_of_lengths()) for case in pair]
+    return distinct([*grid, *edges, *_around(), *borders])
+
+
+def borders_of_sizes() -> list[tuple[Case, Case]]:
+    """A cell just inside of what a kernel can copy by hardware, and one just outside.
+
+    Sizes of heads, with one KV head and several, copied from the pages and gathered before; page
+    sizes; strides.
+    """
+    small: dict[str, Value] = {
+        "batch": 3,
+        "context": 300,
+        "new": 200,
+        "lengths": "ragged",
+        "heads": 4,
+        "kv_heads": 2,
+    }
+    several: list[dict[str, Value]] = [{"kv_heads": 4}, {"kv_heads": 4, "kv_dtype": "fp8"}]
+    sizes = ((8, 1), (8, 7), (16, 12), (56, 57), (104, 100), (256, 252), (248, 255))
+    others: list[dict[str, Value]] = [
+        {"kv_heads": 1},
+        {"kv_heads": 1, "kv_dtype": "fp8"},
+        {"kv_dtype": "fp16"},
+        {"kv_dtype": "int8"},
+    ]
+    axes: list[tuple[str, tuple[Value, Value], dict[str, Value]]] = [
+        *(("head_dim", pair, kind) for pair, kind in product(sizes, several)),
+        *(("head_dim", pair, kind) for pair, kind in product(((64, 60), (136, 124)), others)),
+        ("head_dim", (104, 100), {"heads": 1, "kv_heads": 1}),
+        ("head_dim", (104, 100), {"layout": "packed"}),
+        ("page", (8, 4), {}),
+        ("page", (24, 12), {"kv_dtype": "fp16"}),
+        ("layout", ("packed", "skewed-queries"), {}),
+        ("layout", ("packed", "skewed-queries"), {"kv_dtype": "fp8"}),
+        ("layout", ("packed", "skewed-pages"), {}),
+        ("layout", ("own", "heads-first"), {}),
+    ]
+    return [_pair({**cell(), **small, **kind}, axis, values) for axis, values, kind in axes]
+
+
+def borders_of_lengths() -> list[tuple[Case, Case]]:
+    """A cell just long enough for a kernel, or short enough, and one that is not."""
+    wide: dict[str, Value] = {"kv_dtype": "fp8", "head_dim": 256, "heads": 32, "kv_heads": 32}
+    return [
+        _pair(cell(context=1000), "new", (40, 39)),
+        _pair(cell(context=1000, kv_dtype="fp8"), "new", (128, 127)),
+        _pair({**cell(new=128), **wide}, "context", (32768 - 128, 32768 - 127)),
+    ]
+
+
+def _pair(of: Case, axis: str, values: tuple[Value, Value]) -> tuple[Case, Case]:
+    inside, outside = ({**of, axis: value} for value in values)
+    return inside, outside
 
 
 def _around() -> list[Case]:
@@ -105,7 +161,15 @@ def cpu() -> list[Case]:
         {**cell(page=page, head_dim=64, kv_dtype=dtype), **small, **feature}
         for (dtype, page), feature in product((("fp16", 4), ("fp8", 16)), _features())
     ]
-    return distinct([*widths, *groups, *features])
+    sizes = [
+        {**cell(page=4, head_dim=dim, kv_dtype=dtype), **small}
+        for dim, dtype in zip((1, 3, 7, 12, 36, 60, 100, 252), DTYPES * 2, strict=True)
+    ]
+    layouts = [
+        {**cell(page=8, head_dim=64, kv_dtype=dtype, layout=layout), **small}
+        for dtype, layout in product(("bf16", "int8"), LAYOUTS[1:])
+    ]
+    return distinct([*widths, *groups, *features, *sizes, *layouts])
 
 
 def _features() -> list[dict[str, Value]]:
@@ -124,16 +188,17 @@ def _features() -> list[dict[str, Value]]:
 
 
 def random_cells(count: int, *, seed: int = 0, small: bool = False) -> list[Case]:
-    """Seeded shapes of any page, width, group, length and feature; `small` for the interpreter."""
+    """Seeded shapes over the documented range of every axis; `small` for the interpreter."""
     draw = random.Random(seed)  # noqa: S311 - shapes, not secrets
     return [_drawn(draw, small) for _ in range(count)]
 
 
 def _drawn(draw: random.Random, small: bool) -> Case:  # noqa: FBT001 - one caller, above
     kv_heads = draw.choice((1, 2, 3) if small else (1, 2, 4, 5, 8, 10))
+    widest = 96 if small else MOST_DIM
     return cell(
         page=draw.choice((1, 4, 8, 16, 24, 32, 48, 64, 128, 256)),
-        head_dim=draw.choice((64, 128, 256, 8 * draw.randint(3, 12 if small else 32))),
+        head_dim=draw.choice((64, 128, *(n * draw.randint(1, widest // n) for n in (8, 4, 1)))),
         kv_dtype=draw.choice(DTYPES),
         batch=draw.randint(1, 4 if small else 24),
         context=draw.randint(0, 60) if small else round(2 ** draw.uniform(0, 14)),
@@ -144,6 +209,7 @@ def _drawn(draw: random.Random, small: bool) -> Case:  # noqa: FBT001 - one call
         window=draw.choice((0, 0, 0, draw.randint(1, 40 if small else 3000))),
         sinks=draw.random() < 0.3,
         soft_cap=draw.choice((0.0, 0.0, 5.0, 30.0)),
+        layout=draw.choice((*["own"] * 6, *LAYOUTS)),
     )
 
 

@@ -17,6 +17,7 @@ from kvproof.kernels.paged_inputs import (
     pool_of,
     scale_of,
 )
+from kvproof.kernels.paged_prefill.layouts import laid_out_pages, laid_out_queries
 from kvproof.kernels.source import Source
 from kvproof.kernels.spec import Case, Problem
 
@@ -42,7 +43,7 @@ def make(case: Case, source: Source) -> Problem:
     The requests are `equal`, `ragged` (log-uniform cached tokens, uniform new ones, the first
     request has the most of both) or `edges` (nothing new, nothing cached, one token, one page and
     one token more or less). Queries have twice the usual size, so that softmax is far from a plain
-    mean.
+    mean. What a layout has between the tensors is NaN.
     """
     requests = requests_of(case)
     page, heads, dim = int(case["page"]), int(case["heads"]), int(case["head_dim"])
@@ -50,7 +51,7 @@ def make(case: Case, source: Source) -> Problem:
     dtype = kv_dtype if kv_dtype.itemsize == 2 else torch.bfloat16
     needs = [-(-request.length // page) for request in requests]
     order = source.permutation(sum(needs) + SPARE_PAGES)
-    pools = [pool_of(case, source, len(order), dim) for _ in range(2)]
+    pools = laid_out_pages(case, source, [pool_of(case, source, len(order), dim) for _ in range(2)])
     scales = [scale_of(case, source, pool) for pool in pools]
     for tensor in (*pools, *scales):
         if tensor is not None and tensor.dim() > 1:
@@ -60,7 +61,7 @@ def make(case: Case, source: Source) -> Problem:
     query = (starts[-1], heads, dim)
     return Problem(
         {
-            "q": source.normal(query, dtype, scale=2.0),
+            "q": laid_out_queries(case, source, source.normal(query, dtype, scale=2.0)),
             "k_pages": pools[0],
             "v_pages": pools[1],
             "block_table": _table(source, order, needs),

@@ -7,24 +7,14 @@ import torch
 from kvproof.kernels.backend import interpreted, power_above, runs_triton
 from kvproof.kernels.checks import require
 from kvproof.kernels.interpreter import let_tensors_bound_loops
-from kvproof.kernels.paged_prefill import torch_reference
+from kvproof.kernels.paged_prefill import hopper, torch_reference
 from kvproof.kernels.paged_prefill.arguments import Inputs, check, check_ids
-from kvproof.kernels.paged_prefill.plans import (
-    GATHERED_PAGE,
-    HOPPER_COLUMNS,
-    HOPPER_ROWS,
-    Plan,
-    box,
-    choose,
-    rows_apart,
-)
+from kvproof.kernels.paged_prefill.gathered import gathered
+from kvproof.kernels.paged_prefill.plans import choose, why_not
+from kvproof.kernels.paged_prefill.tiling import Plan, blocks_of
 
 COMBINED_ROWS = 8
 """Rows of one head that a program combines."""
-
-GATHERED_ROWS = 8
-GATHERED_COLUMNS = 1024
-"""Tokens that a program gathers, and elements of each that it holds at a time."""
 
 
 def paged_prefill(
@@ -89,6 +79,9 @@ def paged_prefill(
         check_ids(given, longest_query=longest_query, longest=longest)
     if not len(q) or not len(lengths) or not len(k_pages):
         return
+    if plan is not None:
+        reason = why_not(given, longest, plan)
+        require(not reason, reason)
     if runs_triton(q):
         if interpreted():
             let_tensors_bound_loops()
@@ -99,15 +92,10 @@ def paged_prefill(
         out[:rows] = found[:rows].to(out.dtype)
 
 
-def _blocks(rows: int, batch: int, block: int) -> int:
-    """Upper bound of the blocks of query rows for any division among the requests."""
-    return rows // block + batch
-
-
 def _launch(given: Inputs, out: torch.Tensor, longest: int, plan: Plan) -> None:
-    run = _run_hopper if plan.hopper else _run
+    run = hopper.run if plan.hopper else _run
     if plan.gather:
-        given = _gathered(given, longest)
+        given = gathered(given, longest)
     if plan.splits == 1:
         run(given, out, None, plan)
         return
@@ -125,79 +113,23 @@ def _launch(given: Inputs, out: torch.Tensor, longest: int, plan: Plan) -> None:
     )  # fmt: skip
 
 
-def _gathered(given: Inputs, longest: int) -> Inputs:
-    """The same problem with a 16-bit context in consecutive pages.
-
-    Values times the scales of their tokens become float16, which rounds eight times finer than
-    bfloat16, and so do the queries. Without such scales they are exact in q's dtype.
-    """
-    from kvproof.kernels.paged_prefill.triton_kernel_gather import gather
-
-    batch, room = len(given.lengths), -(-longest // GATHERED_PAGE)
-    dim, k, v = given.q.shape[2], given.k_pages, given.v_pages
-    scaled = given.k_scale is not None and given.k_scale.dim() == 3
-    q = given.q.half() if scaled else given.q
-    rows = q.new_empty((2, batch * room, GATHERED_PAGE, given.kv_heads, dim))
-    table = torch.arange(batch * room, dtype=torch.int32, device=rows.device).view(batch, room)
-    gather[(-(-longest // GATHERED_ROWS), batch)](
-        k, v, *rows, given.block_table, given.lengths, given.query_starts,
-        given.k_scale, given.v_scale, given.block_table.stride(0),
-        *k.stride()[:3], *v.stride()[:3], *_scale_strides(given),
-        room * GATHERED_PAGE, given.window,
-        PAGE=given.page_size, KV_HEADS=given.kv_heads, DIM=dim, ROWS=GATHERED_ROWS,
-        COLUMNS=min(GATHERED_COLUMNS, power_above(given.kv_heads * dim)),
-        LONGEST_TILE=GATHERED_PAGE, SCALED=scaled,
-    )  # fmt: skip
-    given = given._replace(q=q, k_pages=rows[0], v_pages=rows[1], block_table=table)
-    return given._replace(k_scale=None, v_scale=None) if scaled else given
-
-
-def _scale_strides(given: Inputs) -> tuple[int, ...]:
-    """Strides of scales of tokens; those of heads are contiguous."""
-    k_scale = given.k_scale
-    return k_scale.stride() if k_scale is not None and k_scale.dim() == 3 else (0, 0, 0)
-
-
 def _run(given: Inputs, out: torch.Tensor, weights: torch.Tensor | None, plan: Plan) -> None:
     from kvproof.kernels.paged_prefill.triton_kernel import prefill
 
     tokens, heads, dim = given.q.shape
     batch = len(given.lengths)
-    blocks = _blocks(tokens * given.group, batch, plan.rows) * given.kv_heads
+    blocks = blocks_of(tokens * given.group, batch, plan.rows) * given.kv_heads
     prefill[(blocks, plan.splits)](
         given.q, given.k_pages, given.v_pages, out, weights,
         given.block_table, given.lengths, given.query_starts,
         given.sinks, given.k_scale, given.v_scale,
         given.scale, given.soft_cap, batch, heads, tokens, given.block_table.stride(0),
         *given.q.stride()[:2], *given.k_pages.stride()[:3], *given.v_pages.stride()[:3],
-        *out.stride()[:2], *_scale_strides(given),
+        *out.stride()[:2], *given.scale_strides,
         KV_HEADS=given.kv_heads, GROUP=given.group, PAGE=given.page_size,
         DIM=dim, COLUMNS=max(16, power_above(dim)), ROWS=plan.rows, TILE=plan.tile,
         WINDOW=given.window, CAPPED=given.soft_cap > 0,
         SCALES={None: 0, 1: 1, 3: 2}[given.k_scale.dim() if given.k_scale is not None else None],
         SPLITS=plan.splits, INTERPRETED=interpreted(),
         num_warps=plan.warps, num_stages=plan.stages,
-    )  # fmt: skip
-
-
-def _run_hopper(given: Inputs, out: torch.Tensor, weights: torch.Tensor | None, plan: Plan) -> None:
-    from kvproof.kernels.paged_prefill.triton_kernel_hopper import descriptor, prefill_hopper
-
-    q, pages, batch = given.q, (given.k_pages, given.v_pages), len(given.lengths)
-    tokens, heads, dim = q.shape
-    copied = min(box(given.page_size), plan.tile)
-    columns = max(HOPPER_COLUMNS, power_above(dim))
-    rows = [(len(pool) - 1) * rows_apart(pool) + given.page_size for pool in pages]
-    prefill_hopper[(_blocks(tokens, batch, plan.rows) * heads, plan.splits)](
-        descriptor(q, tokens, heads * dim, q.stride(0), (HOPPER_ROWS, columns)),
-        *(
-            descriptor(pool, count, given.kv_heads * dim, pool.stride(1), (copied, columns))
-            for pool, count in zip(pages, rows, strict=True)
-        ),
-        out, weights, given.block_table, given.lengths, given.query_starts, given.sinks,
-        given.k_scale, given.v_scale, given.scale, given.soft_cap, batch, heads, tokens,
-        given.block_table.stride(0), *out.stride()[:2], *rows, *map(rows_apart, pages),
-        GROUP=given.group, PAGE=given.page_size, BOX=copied, TILE=plan.tile, DIM=dim,
-        STAGES=plan.stages, WINDOW=given.window, CAPPED=given.soft_cap > 0,
-        SPLITS=plan.splits, TOGETHER=plan.together, COPIERS=plan.copiers, num_warps=4,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from kvproof.kernels.paged_prefill import torch_reference
-from kvproof.kernels.paged_prefill.cells import SETS
+from kvproof.kernels.paged_prefill.cells import LAYOUTS, SETS
 from kvproof.kernels.paged_prefill.inputs import make, requests_of
 from kvproof.kernels.paged_prefill.launch import paged_prefill
 from kvproof.kernels.paged_prefill.torch_dense import prepare_dense, why_not_dense
@@ -59,7 +59,7 @@ KERNEL = Kernel(
     sentence="causal attention of chunks of new tokens over their paged context",
     axes={
         "page": [16, 32, 64, 128, 256],
-        "head_dim": [64, 96, 128, 192, 256],
+        "head_dim": [1, 7, 12, 60, 64, 96, 100, 128, 192, 252, 256],
         "kv_dtype": ["bf16", "fp16", "fp8", "int8"],
         "batch": [1, 4, 8],
         "context": [0, 1000, 4096, 16384, 32768, 65536],
@@ -70,6 +70,7 @@ KERNEL = Kernel(
         "window": [0, 128, 1000, 4096],
         "sinks": [False, True],
         "soft_cap": [0.0, 30.0],
+        "layout": list(LAYOUTS),
     },
     cells=SETS,
     make=make,

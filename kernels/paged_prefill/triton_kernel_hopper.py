@@ -22,17 +22,18 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kvproof.kernels.gluon import async_load, barrier
+from kvproof.kernels.paged_prefill.grid import Grid
 
 LOG2E = gl.constexpr(1.4426950408889634)
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
 
-def descriptor(
-    tensor: torch.Tensor, rows: int, columns: int, row_stride: int, box: tuple[int, int]
-) -> TensorDescriptor:
-    """A tensor as `rows` rows of `columns` elements; a copy moves `box`."""
+def descriptor(tensor: torch.Tensor, grid: Grid, box: tuple[int, int]) -> TensorDescriptor:
+    """A tensor as the rows of its grid; a copy moves `box`."""
+    size = tensor.element_size()
+    shape, strides = [grid.rows, grid.heads * grid.head // size], [grid.apart // size, 1]
     layout = gl.NVMMASharedLayout.get_default_for(box, _DTYPES[tensor.dtype])
-    return TensorDescriptor(tensor, [rows, columns], [row_stride, 1], list(box), layout)
+    return TensorDescriptor(tensor, shape, strides, list(box), layout)
 
 
 @gluon.jit

@@ -14,7 +14,7 @@ import torch
 from kvproof.kernels.paged_decode import rules
 from kvproof.kernels.paged_decode.launch import paged_decode, shape_of_problem
 from kvproof.kernels.paged_decode.workspace import workspace
-from kvproof.kernels.paged_prefill import plans
+from kvproof.kernels.paged_prefill import hopper, plans
 from kvproof.kernels.paged_prefill.arguments import Inputs
 from kvproof.kernels.paged_prefill.launch import paged_prefill
 from kvproof.kernels.spec import Arguments, Case, Entry, Launch, Provider
@@ -69,7 +69,7 @@ def _prefill(name: str, **changes: Any) -> Provider:
 def _without_hopper(case: Case) -> str:
     if not (torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9):
         return "it is a form of the kernel for compute capability 9"
-    if case["kv_dtype"] not in ("bf16", "fp16") or int(case["page"]) % plans.HOPPER_BOX:
+    if case["kv_dtype"] not in ("bf16", "fp16") or int(case["page"]) % hopper.HOPPER_BOX:
         return "pages are copied directly: of the dtype of the query, in multiples of 8 tokens"
     if int(case["new"]) < plans.HOPPER_LEAST:
         return f"a chunk has at least {plans.HOPPER_LEAST} new tokens; it has {case['new']}"

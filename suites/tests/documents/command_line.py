@@ -17,9 +17,12 @@ _COMMAND = re.compile(r"^│ ([a-z][a-z0-9-]*)", re.MULTILINE)
 _SUMMARY = re.compile(r"^│ ([a-z][a-z0-9-]*) +(.+?) *│$", re.MULTILINE)
 """The same on a screen so wide that no summary is wrapped."""
 _GUIDES = {
-    "cache-server": "engine/cache-server",
-    "eval": "guides/eval",
-    "fuzz": "guides/fuzz",
+    "baseline": "guides/compare",
+    "cache-server": "engine/tiers",
+    "doctor": "start/first-run",
+    "gate": "test/ci",
+    "history": "guides/compare",
+    "merge": "guides/compare",
     "plan": "engine/planning",
     "replay": "guides/record",
     "serve": "engine/serve",

@@ -22,7 +22,7 @@ from kvproof.kernels.latent.triton_kernel_sparse import sparse_latent_hopper
 from kvproof.kernels.paged_decode import rules
 from kvproof.kernels.paged_decode.launch import constants, shape_of_problem
 from kvproof.kernels.paged_decode.triton_kernel import paged_decode_kernel
-from kvproof.kernels.paged_prefill import plans
+from kvproof.kernels.paged_prefill import hopper
 from kvproof.kernels.paged_prefill.triton_kernel_hopper import prefill_hopper
 from kvproof.kernels.sparse_latent import launch as sparse_launch
 from kvproof.kernels.sparse_latent.triton_kernel import sparse_latent_kernel
@@ -135,14 +135,16 @@ def portable(*, dtype, **axes):
 
 
 def prefill(*, page, head_dim, copiers):
-    tile, columns = 128 if head_dim <= 128 else 64, max(plans.HOPPER_COLUMNS, head_dim)
-    box = min(plans.box(page), tile)
+    tile, columns = 128 if head_dim <= 128 else 64, max(hopper.HOPPER_COLUMNS, head_dim)
+    box = min(hopper.box(page), tile)
     fixed = {
         "GROUP": 4, "PAGE": page, "BOX": box, "TILE": tile, "DIM": head_dim, "STAGES": 2,
         "WINDOW": 0, "CAPPED": False, "SPLITS": 1, "TOGETHER": 4, "COPIERS": copiers,
         "sinks": None, "k_scale": None, "v_scale": None,
     }  # fmt: skip
-    known = boxes(q_desc=(plans.HOPPER_ROWS, columns), k_desc=(box, columns), v_desc=(box, columns))
+    known = boxes(
+        q_desc=(hopper.HOPPER_ROWS, columns), k_desc=(box, columns), v_desc=(box, columns)
+    )
     return shared_bytes(GluonASTSource, prefill_hopper, fixed, known=known)
 
 

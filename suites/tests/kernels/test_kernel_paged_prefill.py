@@ -7,10 +7,14 @@ import pytest
 from kvproof.suites.tests.kernels.kernel_kit import DEVICE, close, fit_a_hopper, judge, torch
 
 from kvproof.kernels.checks import ArgumentError  # isort: skip - after the interpreter is chosen
-from kvproof.kernels.paged_prefill import Plan, launch, paged_prefill, plans  # isort: skip - likewise
-from kvproof.kernels.paged_prefill.cells import SETS, cell  # isort: skip - likewise
-from kvproof.kernels.paged_prefill.inputs import requests_of  # isort: skip - likewise
+from kvproof.kernels.paged_prefill import Plan, hopper as fast, launch, paged_prefill, plans  # isort: skip - likewise
+from kvproof.kernels.paged_prefill.cells import (  # isort: skip - likewise
+    SETS, borders_of_lengths, borders_of_sizes, cell, random_cells,
+)  # fmt: skip
+from kvproof.kernels.paged_prefill.grid import NO_GRID, Grid  # isort: skip - likewise
+from kvproof.kernels.paged_prefill.inputs import Request, requests_of  # isort: skip - likewise
 from kvproof.kernels.paged_prefill.sweep import KERNEL, OURS  # isort: skip - likewise
+from kvproof.kernels.paged_inputs import DTYPES  # isort: skip - likewise
 from kvproof.kernels.source import Source  # isort: skip - likewise
 from kvproof.kernels.spec import cell_name  # isort: skip - likewise
 
@@ -171,16 +175,30 @@ def hopper(monkeypatch):
     monkeypatch.setattr(plans, "interpreted", lambda: False)
 
 
-def planned(new, *, context=32768, page=16, dim=128, kv_dtype=torch.bfloat16, window=0, heads=32):
-    """What is chosen for one request; only shapes are looked at, so nothing is allocated."""
+def without_content(*, requests, page, dim, heads, kv_heads, kv_dtype, window=0):
+    """Arguments of which only the shapes are looked at, so nothing is allocated."""
+    new, pages = sum(one.new for one in requests), sum(-(-one.length // page) for one in requests)
     with torch.device("meta"):
-        pool = torch.empty(-(-(context + new) // page), page, 8, dim, dtype=kv_dtype)
-        ids = torch.empty(1, len(pool), dtype=torch.int32)
-        scales = None if kv_dtype.itemsize > 1 else torch.ones(8)
-        q = torch.empty(new, heads, dim, dtype=torch.bfloat16)
-    given = launch.Inputs(
-        q, pool, pool, ids, ids[0, :1], ids[0, :2], 1.0, window, 0.0, None, scales, scales
+        pool = torch.empty(pages, page, kv_heads, dim, dtype=kv_dtype)
+        ids = torch.empty(len(requests), pages, dtype=torch.int32)
+        form = {torch.int8: pool.shape[:3], torch.float8_e4m3fn: (kv_heads,)}.get(kv_dtype)
+        scales = None if form is None else torch.ones(form)
+        dtype = kv_dtype if kv_dtype.itemsize > 1 else torch.bfloat16
+        q = torch.empty(new, heads, dim, dtype=dtype)
+        starts = torch.empty(len(requests) + 1, dtype=torch.int32)
+    return launch.Inputs(
+        q, pool, pool, ids, ids[:, 0], starts, 1.0, window, 0.0, None, scales, scales
     )
+
+
+def planned(
+    new, *, context=32768, page=16, dim=128, kv_dtype=torch.bfloat16, window=0, heads=32, kv_heads=8
+):
+    """The plan that is chosen for one request."""
+    given = without_content(
+        requests=[Request(context, new)], page=page, dim=dim, heads=heads, kv_heads=kv_heads,
+        kv_dtype=kv_dtype, window=window,
+    )  # fmt: skip
     return plans.choose(given, new, context + new)
 
 
@@ -236,10 +254,112 @@ def test_the_widest_launches_fit_into_a_hopper_with_either_number_of_copying_war
 
 def test_rows_of_pages_lie_on_a_grid_or_not():
     pool = torch.zeros(3, 2, 16, 2, 64, dtype=torch.bfloat16)
-    assert plans.rows_apart(pool[:, 0]) == 32
-    assert plans.rows_apart(pool[:, 0, ::2]) == 16
-    assert plans.rows_apart(pool[:, 0, :, :, :32]) == 0
-    assert plans.rows_apart(pool[:, 0].transpose(1, 2)) == 0
+    assert fast.slots(pool[:, 0])[1:] == (80, 256, 2, 128)
+    assert fast.slots(pool[:, 0, ::2])[1:] == (40, 512, 2, 128)
+    of_one_head = pool.view(3, 2, 1, 32, 64)[:, 0].transpose(1, 2)
+    assert fast.slots(of_one_head)[1:] == (160, 128, 1, 128)
+    for other in (pool[:, 0, :, :, :32], pool[:, 0].transpose(1, 2),
+                  torch.zeros(3, 1, 2, 64).expand(3, 16, 2, 64)):  # fmt: skip
+        assert fast.slots(other) == NO_GRID
+    assert not NO_GRID.can_be_copied()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kv_heads", [1, 2, 8])
+def test_no_copy_starts_between_the_units_of_the_hardware(hopper, kv_heads, dtype):
+    """A head that is no multiple of 16 bytes ends the context of the device."""
+    for dim in range(1, 257):
+        chosen = planned(
+            200, context=300, dim=dim, kv_heads=kv_heads, heads=16, kv_dtype=DTYPES[dtype]
+        )
+        assert chosen.hopper == (dim % 8 == 0), dim
+        assert chosen.gather == (chosen.hopper and dtype in ("fp8", "int8"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "copied"),
+    [
+        ({}, True),
+        ({"start": 8}, False),
+        ({"apart": 4 * 200 + 8}, False),
+        ({"apart": 4 * 200 - 16}, False),
+        ({"apart": 1 << 40}, False),
+        ({"head": 200}, False),
+        ({"head": 200, "heads": 1}, True),
+        ({"head": 200, "heads": 2, "apart": 400}, False),
+        ({"rows": 1 << 31}, False),
+        ({"rows": 0}, False),
+    ],
+)
+def test_what_the_hardware_can_copy(changed, copied):
+    grid = Grid(start=1 << 20, rows=50, apart=832, heads=4, head=208)
+    assert grid._replace(**changed).can_be_copied() == copied
+
+
+def test_one_head_of_any_size_is_copied_from_rows_of_whole_units(hopper):
+    rows = torch.zeros(50, 1, 104, dtype=torch.bfloat16)
+    assert fast.queries(rows[:, :, :100]).can_be_copied()
+    assert not fast.queries(rows[:, :, :100].contiguous()).can_be_copied()
+    assert not fast.queries(rows.view(25, 2, 104)[:, :, :100]).can_be_copied()
+
+
+def test_a_plan_that_the_shapes_do_not_allow_is_refused():
+    case = {**SMALL, "head_dim": 100, "page": 16}
+    for plan in (Plan(rows=128, tile=64, stages=2, hopper=True),
+                 Plan(rows=128, tile=64, stages=2, hopper=True, gather=True)):  # fmt: skip
+        with pytest.raises(ArgumentError, match="plan has hopper=True: its kernel cannot copy q"):
+            paged_prefill(**arguments_of(case), plan=plan)
+
+
+def path(case):
+    """Which kernel a cell of the sweep takes on a Hopper GPU, and whether it gathers first."""
+    if case["layout"] != "own":
+        made = arguments_of(case)
+        given = launch.Inputs(*(made[name] for name in launch.Inputs._fields))
+    else:
+        names = {"dim": "head_dim", "page": "page", "heads": "heads", "kv_heads": "kv_heads"}
+        given = without_content(
+            requests=requests_of(case), kv_dtype=DTYPES[case["kv_dtype"]],
+            **{name: case[axis] for name, axis in names.items()},
+        )  # fmt: skip
+    most = max(one.new for one in requests_of(case))
+    chosen = plans.choose(given, most, max(one.length for one in requests_of(case)))
+    return (chosen.hopper, chosen.gather)
+
+
+@pytest.mark.parametrize("borders", [borders_of_sizes, borders_of_lengths])
+def test_the_sweep_has_a_cell_on_either_side_of_every_precondition(hopper, borders):
+    for inside, outside in borders():
+        assert path(inside) != path(outside), (cell_name(inside), cell_name(outside))
+        assert path(inside)[0], cell_name(inside)
+    assert {path(case) for pair in borders() for case in pair} == {
+        (True, False), (True, True), (False, False),
+    }  # fmt: skip
+    assert {cell_name(case) for pair in borders() for case in pair} <= {
+        cell_name(case) for case in SETS["gpu"]()
+    }
+
+
+def as_in_0_14_0(grid):
+    """The precondition that looked at addresses and rows only."""
+    return grid.start % 16 == grid.apart % 16 == 0
+
+
+@pytest.mark.parametrize("cells", [SETS["gpu"], SETS["random"]], ids=["gpu", "random"])
+def test_the_sweep_finds_the_precondition_that_left_out_the_start_of_a_copy(
+    hopper, monkeypatch, cells
+):
+    cases = [case for case in cells() if case["layout"] == "own"]
+    right = [path(case) for case in cases]
+    monkeypatch.setattr(Grid, "can_be_copied", as_in_0_14_0)
+    found = {then for case, now in zip(cases, right, strict=True)
+             if (then := path(case)) != now}  # fmt: skip
+    assert found == {(True, False), (True, True)}, "pages as they are, and gathered"
+
+
+def test_head_sizes_are_drawn_from_the_documented_range():
+    drawn = {case["head_dim"] for case in random_cells(9000, seed=1)}
+    assert drawn == set(range(1, 257))
 
 
 def test_the_sets_of_cells_cover_the_axes():

@@ -11,8 +11,7 @@ import pytest
 from kvproof.harness.cli.app import app
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-PAGES = ("campaigns.md", "compare.md", "history.md", "recipes-github-actions.md",
-         "recipes-ray.md", "recipes-slurm.md")  # fmt: skip
+PAGES = ("guides/fuzz.md", "guides/compare.md", "test/ci.md")
 
 _FENCED = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 _ENDS = {";", "&&", "|", "&", ")", "done", ">"}
@@ -67,9 +66,9 @@ def test_a_command_that_is_not_understood_would_be_seen():
 
 def test_workflows_and_the_cluster_file_are_yaml_with_the_parts_that_they_need():
     yaml = pytest.importorskip("yaml", reason="pip install pyyaml")
-    gate, steps, night = map(yaml.safe_load, blocks("recipes-github-actions.md", "yaml"))
+    gate, steps, night = map(yaml.safe_load, blocks("test/ci.md", "yaml"))
     assert set(gate["jobs"]) == {"gate"}
     assert set(night["jobs"]) == {"fuzz", "report"}
     assert [set(step) for step in steps] == [{"run"}]
-    (cluster,) = map(yaml.safe_load, blocks("recipes-ray.md", "yaml"))
+    (cluster,) = map(yaml.safe_load, blocks("guides/fuzz.md", "yaml"))
     assert cluster["provider"]["type"] == "local"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +15,11 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.records.events import AnyEvent, HarnessFault, Skipped
 from kvproof.harness.records.sweep_events import Cell, SweepConcluded
 from kvproof.harness.records.sweep_results import latest, started
+from kvproof.harness.sweep import worker_main
+from kvproof.harness.sweep.device_worker import DeviceSlot, SweepProcess
+from kvproof.harness.sweep.messages import Answer, Check, Fault, Judged, Request
 from kvproof.harness.sweep.plan import SweepOptions
-from kvproof.harness.sweep.runner import run_sweep
+from kvproof.harness.sweep.runner import MakeProcess, run_sweep
 from kvproof.suites.tests.sweep import sweep_toys
 
 TOYS = "kvproof.suites.tests.sweep.sweep_toys"
@@ -34,7 +38,9 @@ class Swept(NamedTuple):
         return [cell for cell in latest(self.events).values() if cell.provider == provider]
 
 
-def swept(folder: Path, *providers: str, **options: object) -> Swept:
+def swept(
+    folder: Path, *providers: str, make: MakeProcess = SweepProcess, **options: object
+) -> Swept:
     events: list[AnyEvent] = []
     chosen = {"kernels": (KERNEL,), "device": "cpu", "workers": 2, "seeds": (0, 1), "timeout": 20.0}
     chosen |= options
@@ -45,6 +51,7 @@ def swept(folder: Path, *providers: str, **options: object) -> Swept:
         progress=lambda *_: None,
         logs=folder,
         earlier=earlier,
+        make=make,
     )
     return Swept(events)
 
@@ -178,6 +185,57 @@ def test_what_an_earlier_part_has_judged_does_not_run_again(tmp_path: Path) -> N
     assert again == [8, 8]
     assert second.verdict.outcomes == {"wrong_page": {"ok": 4, "wrong": 2}}
     assert second.verdict.verdict == "fail"
+
+
+class LosesItsDevice(SweepProcess):
+    """A worker whose first cell costs it the device; until it is replaced it must not be asked."""
+
+    def __init__(self, slot: DeviceSlot, log: Path, *, answer: Answer) -> None:
+        super().__init__(slot, log)
+        self.answer, self.checked, self.lost, end = answer, 0, False, self.end
+
+        def replaced() -> None:
+            self.lost = False
+            end()
+
+        self.end = replaced
+
+    def ask(self, request: Request, timeout: float) -> Answer:
+        assert not self.lost
+        if isinstance(request, Check):
+            self.checked += 1
+            if self.checked == 1:
+                self.lost = True
+                return self.answer
+        return super().ask(request, timeout)
+
+
+CRASH = Cell(
+    kernel="toy", provider="good", case=dict(sweep_toys.cases()[0]), outcome="crash", reason="lost"
+)
+
+
+@pytest.mark.slow(reason="starts processes and waits for them")
+@pytest.mark.parametrize(
+    "answer",
+    [Judged(cell=CRASH, broken=True), Fault(message="lost", traceback="", broken=True)],
+    ids=["while the kernel runs", "while its answer is checked"],
+)
+def test_a_lost_device_costs_one_cell(tmp_path: Path, answer: Answer) -> None:
+    found = swept(tmp_path, "good", make=partial(LosesItsDevice, answer=answer), workers=1)
+    outcomes = [cell.outcome for cell in found.cells("good")]
+    assert outcomes.count("ok") == len(sweep_toys.cases()) - 1
+    assert found.verdict.verdict == ("fail" if isinstance(answer, Judged) else "inconclusive")
+
+
+def test_a_worker_says_that_it_lost_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_main, "_usable", lambda: False)
+    case = dict(sweep_toys.cases()[0])
+    check = Check(kernel=KERNEL, provider=f"{TOYS}:broken", case=case, seeds=[0], again=False)
+    for device, lost in (("cpu", False), ("cuda", True)):
+        answer = worker_main.SweepWorker(device).answer(check)
+        assert isinstance(answer, Fault)
+        assert answer.broken == lost
 
 
 def test_a_broken_reference_is_nobodys_fault_and_no_pass(tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""The kernel for compute capability 9: what it can copy, and its launch.
+
+It copies queries, keys and values by the tensor memory unit, in boxes of rows and columns of one
+head. `fits` is its whole precondition; the launch makes its descriptors of the same grids.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kvproof.kernels.backend import power_above
+from kvproof.kernels.paged_prefill.arguments import Inputs
+from kvproof.kernels.paged_prefill.grid import NO_GRID, Grid
+from kvproof.kernels.paged_prefill.tiling import Plan, blocks_of
+
+HOPPER_ROWS = 64
+"""Query rows of a warp group; a program has two."""
+
+HOPPER_COLUMNS = 64
+"""Columns of the narrowest tile: 128 bytes, a row of its swizzle."""
+
+HOPPER_BOX = 8
+"""Fewest rows of a page in one copy: the period of the swizzle."""
+
+
+def fits(given: Inputs) -> bool:
+    """Whether the kernel can attend these queries over these pages as they are."""
+    keys, values = given.k_pages, given.v_pages
+    return (
+        keys.dtype == given.q.dtype
+        and box(keys.shape[1]) >= HOPPER_BOX
+        and queries(given.q).can_be_copied()
+        and slots(keys).can_be_copied()
+        and slots(values).can_be_copied()
+    )
+
+
+def queries(q: torch.Tensor) -> Grid:
+    """The rows of queries, one for each token."""
+    (tokens, heads, dim), (row, head, _), size = q.shape, q.stride(), q.itemsize
+    if heads > 1 and head != dim:
+        return NO_GRID
+    return Grid(q.data_ptr(), tokens, row * size, heads, dim * size)
+
+
+def slots(pages: torch.Tensor) -> Grid:
+    """The rows of keys or values from the first slot of the first page to the last of the last."""
+    (count, page_size, heads, dim), (page, slot, head, _) = pages.shape, pages.stride()
+    if not slot or page < slot or page % slot or (heads > 1 and head != dim):
+        return NO_GRID
+    size, rows = pages.itemsize, (count - 1) * (page // slot) + page_size
+    return Grid(pages.data_ptr(), rows, slot * size, heads, dim * size)
+
+
+def box(page_size: int) -> int:
+    """The greatest power of two that divides a page size."""
+    return page_size & -page_size
+
+
+def run(given: Inputs, out: torch.Tensor, weights: torch.Tensor | None, plan: Plan) -> None:
+    """Attend; with several splits `out` and `weights` are those of the first."""
+    from kvproof.kernels.paged_prefill.triton_kernel_hopper import descriptor, prefill_hopper
+
+    q, pages, batch = given.q, (given.k_pages, given.v_pages), len(given.lengths)
+    tokens, heads, dim = q.shape
+    copied = min(box(given.page_size), plan.tile)
+    columns = max(HOPPER_COLUMNS, power_above(dim))
+    grids = [slots(pool) for pool in pages]
+    boxes = [(copied, columns)] * len(pages)
+    prefill_hopper[(blocks_of(tokens, batch, plan.rows) * heads, plan.splits)](
+        descriptor(q, queries(q), (HOPPER_ROWS, columns)),
+        *map(descriptor, pages, grids, boxes),
+        out, weights, given.block_table, given.lengths, given.query_starts, given.sinks,
+        given.k_scale, given.v_scale, given.scale, given.soft_cap, batch, heads, tokens,
+        given.block_table.stride(0), *out.stride()[:2],
+        *(grid.rows for grid in grids), *(pool.stride(0) // pool.stride(1) for pool in pages),
+        GROUP=given.group, PAGE=given.page_size, BOX=copied, TILE=plan.tile, DIM=dim,
+        STAGES=plan.stages, WINDOW=given.window, CAPPED=given.soft_cap > 0,
+        SPLITS=plan.splits, TOGETHER=plan.together, COPIERS=plan.copiers, num_warps=4,
+    )  # fmt: skip
