@@ -52,7 +52,8 @@ bench-all: $(VENV)/.core  ## every engine, every case, shared stores, an hour of
 # cores, each in a record of its own, which are merged.
 matrix: TARGETS := $(or $(TARGETS),reference \
   $(shell ls harness/locks | sed -n 's/-\([0-9][0-9.]*\)\.txt$$/==\1/p') \
-  $(shell ls suites/expected | sed -n 's/^\(.*-engine\)-\([0-9.]*\)\.toml$$/\1==\2/p'))
+  $(shell ls harness/adapters | sed -n 's/_engine$$//p' | while read engine; do ls harness/locks | \
+    sed -n "s/^$$engine-\([0-9.]*\)\.txt$$/$$engine-engine==\1/p" | sort -V | tail -n 1; done))
 matrix: RUNS := runs/matrix-$(shell date +%Y%m%d-%H%M%S)
 matrix: $(VENV)/.core  ## every property on every engine and version, what is red first
 	@for target in $(filter-out reference,$(TARGETS)); do \

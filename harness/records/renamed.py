@@ -1,7 +1,7 @@
 """Names of properties that 0.14 published, which its files hold; they go with 0.16.
 
-Known failures, op logs and run records may name a property by its old name. They are read as if
-they had the new one.
+Op logs and run records may name a property by its old name. They are read as if they had the new
+one.
 """
 
 from __future__ import annotations

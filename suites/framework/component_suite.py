@@ -18,9 +18,9 @@ from kvproof.harness.oracle.violation import SURVIVES, Violation
 from kvproof.harness.records.events import BlockView
 from kvproof.harness.records.timeline import Timeline
 from kvproof.suites.framework.coverage import Coverage
+from kvproof.suites.framework.failed import Failed
 from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.property import Property
-from kvproof.suites.mechanisms.failed import Failed
 
 Config: TypeAlias = dict[str, Any]
 Arguments: TypeAlias = dict[str, Any]

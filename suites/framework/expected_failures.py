@@ -1,55 +1,51 @@
-"""Known failures of one engine version: each a mechanism, with a finding or an upstream link.
+"""Known failures of one release of a target, from the records of its engine's room.
 
-An entry excuses the failures that its predicate (`suites/mechanisms`) recognises, and nothing else
-of its property. Its own history is replayed before it is judged, so that a random search that does
-not meet it proves nothing; a history that does not show it any more is a failure.
+An entry excuses the failures that its predicate recognises, and nothing else of its property. Its
+own history is replayed before it is judged, so that a random search that does not meet it proves
+nothing. In a release that kvproof knows, a history that does not show it any more is a failure; in
+any other release, or in a build of your own, the bug counts as mended.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
 import msgspec
-import tomllib
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records.renamed import current
+from kvproof.harness.isolation.environments import EngineVersion
+from kvproof.suites.framework import rooms
+from kvproof.suites.framework.bugs import Bug, Shown, link
+from kvproof.suites.framework.failed import Failed
 from kvproof.suites.framework.known import Known
-from kvproof.suites.mechanisms.failed import Failed, Predicate
-from kvproof.suites.mechanisms.registry import adoptions, modules
+from kvproof.suites.framework.rooms import Room
+from kvproof.suites.framework.versions import within
 
-FOLDER = Path(__file__).parents[1] / "expected"
-SUITES = Path(__file__).parents[1]
 FACTOR, SLACK = 3, 10
 """A rate is far if so many times more, or fewer, histories show it, and so many beyond that."""
 
 
-class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One entry: in this way a property fails on this version, and why."""
+class Expected(msgspec.Struct, frozen=True):
+    """One entry: in this way a property fails on this release, and why."""
 
     property: str
     mechanism: str
-    """Name of its predicate in the engine's module of `suites/mechanisms`."""
+    """Name of its predicate in the engine's room."""
     reason: str
     upstream: str
-    finding: str = ""
-    """Folder below `suites/findings`."""
-    history: str = ""
-    """Op log that shows it, below `suites`; empty: `history.json` of the finding."""
+    history: Path | None = None
+    """Op log that shows it; None: none is kept."""
     goes_on: bool = True
     """A history goes on after it; False: the target cannot be followed any further."""
     needs: str = ""
     """Capability of the target without which nothing shows it; empty: none."""
     rate: float | None = None
     """Histories that show it, of 1,000 operations of its suite at level full; None: too rare."""
-
-    def log(self) -> Path | None:
-        """The history that shows it; None: none is kept."""
-        name = self.history or (self.finding and f"findings/{self.finding}/history.json")
-        return SUITES / name if name else None
+    strict: bool = True
+    """A history that does not show it any more is a failure; False: the bug is mended then."""
 
     def far(self, histories: int, operations: int) -> str:
         """Return how far the rate of a run is from the stored one, in words; empty: near."""
@@ -61,64 +57,85 @@ class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"in {histories} histories, {usual:.0f} are usual: look whether it is the same bug"
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    expected: list[Expected] = []
-
-
 def load(
-    engine: str,
+    target: str,
     version: str,
     *,
     names: Collection[str],
-    folder: Path = FOLDER,
+    folder: Path = rooms.FOLDER,
     unsupported: Collection[str] = (),
 ) -> list[Expected]:
-    """Return the entries of `<folder>/<engine>-<version>.toml`; no file, no entries.
+    """Return the entries of a release; an engine without a room has none.
 
     `names` are those of all properties; entries that need what is `unsupported` are left out.
     Raises UsageError for an unreadable file, an unknown property or mechanism, or a second entry
     for both.
     """
-    path = folder / f"{engine}-{version}.toml"
-    if not path.exists():
+    room = rooms.room(target, folder=folder)
+    if room is None:
         return []
-    try:
-        entries = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File).expected
-    except OSError as error:
-        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        raise UsageError(f"{str(path)!r} is not a list of expected failures: {error}") from error
     found: dict[tuple[str, str], Expected] = {}
-    for each in entries:
-        entry = msgspec.structs.replace(each, property=current(each.property))
-        _check(path, entry.property, names, "property", "see kvproof run --list-properties")
-        _check(path, entry.mechanism, _named(engine), "mechanism", f"add it for {engine}")
-        key = entry.property, entry.mechanism
+    for bug, shown in _shown(room, target, version):
+        _check(room, bug, shown.property, names, "property", "see kvproof run --list-properties")
+        _check(room, bug, bug.predicate, room.predicates(), "mechanism", "add it to `mechanisms`")
+        key = shown.property, bug.predicate
         if key in found:
             raise UsageError(
-                f"{str(path)!r} has two entries for {entry.property!r} by {entry.mechanism!r}",
-                "keep one of them",
+                f"{_place(room, bug)} fails {key[0]!r} by {key[1]!r} twice in {version}",
+                "keep one of them, or part their releases",
             )
-        found[key] = entry
+        found[key] = _entry(room, bug, shown, target, version)
     return [each for each in found.values() if each.needs not in unsupported]
 
 
-def _check(path: Path, name: str, names: Collection[str], kind: str, hint: str) -> None:
+def _shown(room: Room, target: str, version: str) -> Iterator[tuple[Bug, Shown]]:
+    wanted = rooms.layer(target)
+    for bug in (each for each in room.bugs if each.layer == wanted):
+        for shown in bug.shows:
+            if within(version, bug.range_of(shown)):
+                yield bug, shown
+
+
+def _entry(room: Room, bug: Bug, shown: Shown, target: str, version: str) -> Expected:
+    place = f" (suites/engines/{room.package}/findings/{bug.finding})" if bug.finding else ""
+    return Expected(
+        shown.property,
+        bug.predicate,
+        f"{shown.reason or bug.symptom}{place}",
+        _upstream(room, bug, shown, version),
+        room.history(bug) if bug.finding and shown.replayed else None,
+        bug.goes_on if shown.goes_on is None else shown.goes_on,
+        bug.needs,
+        shown.rates.get(version),
+        EngineVersion(target, version).locked,
+    )
+
+
+def _upstream(room: Room, bug: Bug, shown: Shown, version: str) -> str:
+    if shown.upstream:
+        return link(shown.upstream, room.records.repository).url
+    return next((each.url for each in room.links(bug)), room.records.source(bug, version))
+
+
+def _check(room: Room, bug: Bug, name: str, names: Collection[str], kind: str, hint: str) -> None:
     if name not in names:
         close = get_close_matches(name, names, 1)
         raise UsageError(
-            f"{str(path)!r} names the {kind} {name!r}, which does not exist",
+            f"{_place(room, bug)} names the {kind} {name!r}, which does not exist",
             f"did you mean {close[0]!r}?" if close else hint,
         )
 
 
-def _named(engine: str) -> dict[str, Predicate]:
-    return {name: each for module in modules(engine) for name, each in module.items()}
+def _place(room: Room, bug: Bug) -> str:
+    return f"{str(room.folder)!r}: {bug.name}"
 
 
-def known(engine: str, entries: Iterable[Expected]) -> tuple[Known, ...]:
+def known(target: str, entries: Iterable[Expected]) -> tuple[Known, ...]:
     """Return entries as histories recognise them."""
-    predicates, adopt = _named(engine), adoptions(engine)
+    room = rooms.room(target)
+    if room is None:
+        return ()
+    predicates, adopt = room.predicates(), room.adoptions()
     return tuple(
         Known(
             each.mechanism,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from kvproof.suites.mechanisms.failed import Failed, MissingFact
+from kvproof.suites.framework.failed import Failed, MissingFact
 
 
 class Known(NamedTuple):

@@ -96,7 +96,7 @@ def _judge(
     known: Sequence[Expected],
     shown: Collection[str] | None,
 ) -> PropertyVerdict:
-    seen = [each for each in known if tally.tolerated[each.mechanism] or each.log()]
+    seen = [each for each in known if _counts(each, tally, shown)]
     if seen and not tally.failed(prop.name):
         verdict, reason = _expected(seen, tally, shown)
     else:  # also where it failed in another way
@@ -116,6 +116,13 @@ def _judge(
         situations={name: tally.situations[name] for name in prop.situations},
         fingerprint=failure.fingerprint if failure else "",
     )
+
+
+def _counts(each: Expected, tally: Tally, shown: Collection[str] | None) -> bool:
+    """Whether an entry bears on the verdict: random histories alone show one without a history."""
+    if tally.tolerated[each.mechanism] or not each.history:
+        return bool(tally.tolerated[each.mechanism])
+    return each.strict or shown is None or each.mechanism in shown
 
 
 def _expected(

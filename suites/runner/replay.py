@@ -68,7 +68,7 @@ def shows(handle: Handle, entry: Expected, entries: Iterable[Expected]) -> bool:
 
     One without a history is shown by random ones alone.
     """
-    path, profile = entry.log(), handle.profile
+    path, profile = entry.history, handle.profile
     if path is None:
         return False
     log = oplog.load(path)

@@ -209,8 +209,8 @@ class Server:
         if self._pages.pop(instance, None) is None:
             return
         self._transfer.unregister_kv_cache(instance)
-        # LMCache keeps a tensor of each mapping for good (suites/findings,
-        # lmcache_left_pages_stay_mapped); remaining views keep the pages without it
+        # LMCache keeps a tensor of each mapping for good (suites/engines/lmcache/findings,
+        # left_pages_stay_mapped); remaining views keep the pages without it
         engine().kept_pages.clear()
         for name in self._names.pop(instance):
             engine().shm_unlink(name)

@@ -56,11 +56,11 @@ _FROM_PACKAGE = {
     ),
     "second turns with states": (
         "they may hit inside a block of their own, for which the contract has no word; see "
-        "suites/findings/lmdeploy_second_turn_shifts_its_table"
+        "suites/engines/lmdeploy/findings/second_turn_shifts_its_table"
     ),
     "blocks behind a hit inside a block": (
         "they are cached when the request next grows by a block, else not at all "
-        "(suites/findings/lmdeploy_hit_inside_a_block_ends_caching)"
+        "(suites/engines/lmdeploy/findings/hit_inside_a_block_ends_caching)"
     ),
 }
 

@@ -14,9 +14,9 @@ from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import OwnTargets
-from kvproof.suites import known_bugs
 from kvproof.suites.framework.budgets import BUDGETS, seeded
 from kvproof.suites.framework.property import Level
+from kvproof.suites.runner.known_bugs_table import known_bugs_table
 from kvproof.suites.runner.levels import suites as suites_of
 from kvproof.suites.runner.properties_table import properties_table
 from kvproof.suites.runner.runner import Doing, SuiteRun
@@ -25,7 +25,7 @@ from kvproof.suites.runner.shares import Sharing
 
 def list_properties() -> None:
     """Print all properties, and the known bugs of engines that they catch, as Markdown."""
-    print_text(f"{properties_table()}\n## Known bugs\n\n{known_bugs.table()}")
+    print_text(f"{properties_table()}\n## Known bugs\n\n{known_bugs_table()}")
 
 
 def run(

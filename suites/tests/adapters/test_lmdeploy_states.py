@@ -154,7 +154,7 @@ def test_frozen_blocks_are_evicted_first_and_with_their_states(target: Target) -
 def test_what_follows_a_hit_inside_a_block_is_cached_when_the_request_grows(
     target: Target,
 ) -> None:
-    """The finding `lmdeploy_hit_inside_a_block_ends_caching`."""
+    """The finding `hit_inside_a_block_ends_caching`."""
     serve(target, prompt("a", 6))
     assert admit(target, prompt("b", 15)).saves == ()
     target.finish("b")

@@ -366,7 +366,7 @@ def test_a_prompt_of_whole_pages_that_comes_twice_does_not_end_the_process(
 def test_a_chunk_that_begins_inside_a_page_misplaces_its_state(
     handle: Handle, create: Callable[..., Target]
 ) -> None:
-    """suites/findings/sglang_state_of_another_length."""
+    """suites/engines/sglang/findings/state_of_another_length."""
     target = create(16, **STATEFUL)
     assert admit(target, prompt("a", 24), compute=6).stop == 4
     assert extend(target, "a", compute=1).stop == 5
@@ -381,7 +381,7 @@ def test_a_chunk_that_begins_inside_a_page_misplaces_its_state(
 
 
 def test_a_refused_prompt_that_hits_evicts_another(create: Callable[..., Target]) -> None:
-    """suites/findings/sglang_refused_admission_evicts."""
+    """suites/engines/sglang/findings/refused_admission_evicts."""
     target = create(12, 1, groups=(Group("full", 1), Group("state", 1)), state_rows=11)
     for name in range(7):
         serve(target, Request(str(name), (name,)))

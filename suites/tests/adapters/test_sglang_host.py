@@ -179,7 +179,7 @@ def test_a_state_comes_back_to_the_cache_and_to_the_request(
 
 
 def test_backups_that_lock_all_states_are_waited_for(hosted: Callable[..., Target]) -> None:
-    """SGLang itself ends there: suites/findings/sglang_backups_lock_all_states."""
+    """SGLang itself ends there: suites/engines/sglang/findings/backups_lock_all_states."""
     target = hosted(20, **{**STATES, "state_rows": 6}, host_blocks=11)
     serve(target, long("a"))
     assert target.inspect().moves == ()

@@ -49,14 +49,14 @@ ASK = {"sequence": 0, "salt": "", "most": 8}
 TAKE = {"number": 0, "start": 0, "skip": 0, "nulls": False, "first": 40}
 
 
-@pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_partly_null_chunk_is_served")
+@pytest.mark.xfail(strict=True, raises=Violation, reason="partly_null_chunk_is_served")
 def test_a_chunk_that_a_window_has_left_in_part_is_not_served(handle):
     part = offered(lmcache_kit.asking(handle, "prefixes")).suite
     store = ("store", {**STORE, "ahead": 4})
     run(part, config(32), [store, ("ask", ASK), ("take", TAKE)])
 
 
-@pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_left_window_in_a_shared_object")
+@pytest.mark.xfail(strict=True, raises=Violation, reason="left_window_in_a_shared_object")
 def test_a_chunk_that_a_window_has_left_is_not_served_with_others(handle):
     part = offered(lmcache_kit.asking(handle, "prefixes")).suite
     store = ("store", {**STORE, "ahead": 0})
@@ -64,7 +64,7 @@ def test_a_chunk_that_a_window_has_left_is_not_served_with_others(handle):
     run(part, config(-1, 16, separate=False), [store, ask, ("take", TAKE)])
 
 
-@pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_retrieve_writes_the_null_block")
+@pytest.mark.xfail(strict=True, raises=Violation, reason="retrieve_writes_the_null_block")
 def test_a_retrieve_does_not_write_the_null_block(handle):
     part = offered(lmcache_kit.asking(handle, "prefixes")).suite
     store = ("store", {**STORE, "ahead": 0, "end": 3})
@@ -78,21 +78,21 @@ def test_a_chunk_that_a_window_has_left_whole_is_not_stored(handle):
     assert [each.answer for each in history.operations] == ["[False, True]", "0"]
 
 
-@pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_refused_retrieve_keeps_locks")
+@pytest.mark.xfail(strict=True, raises=Violation, reason="refused_retrieve_keeps_locks")
 def test_a_retrieve_that_is_refused_leaves_no_lock(handle):
     part = offered(lmcache_kit.asking(handle, "prefixes")).suite
     store = ("store", {**STORE, "ahead": 0})
     run(part, config(-1), [store, ("ask", ASK), ("short_take", {"number": 0})])
 
 
-@pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_failed_store_blocks_its_content")
+@pytest.mark.xfail(strict=True, raises=Violation, reason="failed_store_blocks_its_content")
 def test_a_store_that_fails_leaves_no_room_taken(handle):
     part = offered(lmcache_kit.asking(handle, "prefixes")).suite
     wrong = {"sequence": 0, "salt": "", "start": 0, "end": 2}
     run(part, config(-1), [("wrong_store", wrong)])
 
 
-@pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_types_share_keys")
+@pytest.mark.xfail(strict=True, raises=Violation, reason="types_share_keys")
 def test_an_engine_with_other_numbers_reads_nothing(handle):
     part = offered(lmcache_kit.asking(handle, "prefixes")).suite
     store = ("store", {**STORE, "ahead": 0})
@@ -124,7 +124,7 @@ def test_without_a_target_the_part_says_why_it_cannot_run():
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux tells what is open")
 def test_pages_of_engines_that_have_gone_are_let_go(handle):
-    """suites/findings/lmcache_left_pages_stay_mapped: it had ended a search."""
+    """suites/engines/lmcache/findings/left_pages_stay_mapped: it had ended a search."""
     job = f"{adapter_jobs.__name__}:{adapter_jobs.lmcache_open_files.__name__}"
     counts = handle.run_job(job, {"engines": 6}, timeout=60)["counts"]
     assert counts[1:] == counts[1:2] * 5

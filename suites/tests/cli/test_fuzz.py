@@ -36,6 +36,7 @@ from kvproof.harness.records.run_directory import read_run
 from kvproof.harness.settings import CampaignSettings
 from kvproof.suites.framework.verdicts import Tally
 from kvproof.suites.runner import registry
+from kvproof.suites.runner.runner import CORPUS
 from kvproof.suites.tests.cli.cli_kit import FAULT, TARGETS, closed_run, here, started
 from kvproof.suites.tests.cli.cli_targets import STARTED
 from kvproof.suites.tests.framework.suite_kit import breaks_later, entry, expecting, stack
@@ -405,7 +406,7 @@ def concluded(tmp_path, monkeypatch, tally, *, cut_short):
     """The verdict on a property that is expected to fail and has not."""
     prop = "a_full_stack_refuses"
     monkeypatch.setattr(registry, "SUITES", (stack(),))
-    log = "corpus/pinned_path_survives_a_reset.json"
+    log = CORPUS / "pinned_path_survives_a_reset.json"
     expecting(monkeypatch, entry(prop, history=log), matches=lambda _: False)
     active = Kept(tmp_path)
     verb._conclude(active, "full", "reference", {"stack": tally}, OwnTargets(), cut_short=cut_short)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from itertools import groupby
 
-from kvproof.suites import known_bugs
 from kvproof.suites.faults.catalogue import Fault, load
+from kvproof.suites.framework.rooms import rooms
 
 _HEAD = """
 ## {mechanism}
@@ -31,8 +31,8 @@ def _section(mechanism: str, faults: list[Fault]) -> str:
 
 
 def _row(fault: Fault) -> str:
-    links = {bug.id: engine.links(bug)[0].url for engine in known_bugs.load() for bug in engine.bug}
-    bugs = ", ".join(f"[{bug}]({links[bug]})" for bug in fault.bugs)
+    links = {bug.name: room.links(bug) for room in rooms() for bug in room.bugs}
+    bugs = ", ".join(f"[{bug}]({links[bug][0].url})" for bug in fault.bugs)
     found = f"`{fault.suite}: {fault.property}`"
     if fault.equivalent:
         found = f"nothing: {fault.equivalent}"

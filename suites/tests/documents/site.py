@@ -1,19 +1,28 @@
 """Hook of mkdocs: adds to docs/ what follows from the code.
 
 A page of docs/ holds a mark such as `<!-- generated: rules -->` where a table belongs. The pages
-of the properties and the changelog are generated whole.
+of the properties, those of the findings and the changelog are generated whole.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvproof.suites import known_bugs
-from kvproof.suites.tests.documents import blind, engine_faults, faults, property_pages
+from kvproof.suites.framework.rooms import rooms
+from kvproof.suites.runner.known_bugs_table import known_bugs_table
+from kvproof.suites.tests.documents import (
+    blind,
+    engine_faults,
+    engines,
+    faults,
+    findings,
+    historical,
+    property_pages,
+)
 from kvproof.suites.tests.documents.command_line import command_line
 from kvproof.suites.tests.documents.life_cycles import life_cycles
 from kvproof.suites.tests.documents.rules_table import rules_table
@@ -29,10 +38,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "blind faults": blind.table,
     "command line": command_line,
     "engine faults": engine_faults.table,
-    "known bugs": known_bugs.table,
+    "findings": findings.table,
+    "historical bugs": historical.table,
+    "known bugs": known_bugs_table,
     "life cycles": life_cycles,
     "planted faults": faults.table,
     "rules": rules_table,
+    **{f"engine {room.package}": partial(engines.table, room) for room in rooms()},
 }
 """Word of a mark -> Markdown in its place."""
 
@@ -45,7 +57,11 @@ _MARK = re.compile(r"<!-- generated: ([a-z ]+) -->")
 def pages() -> dict[str, str]:
     """Return path below the site -> Markdown, for every page that is generated whole."""
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    return {"changelog.md": _LINK.sub(r"\1", changelog), **property_pages.pages()}
+    return {
+        "changelog.md": _LINK.sub(r"\1", changelog),
+        **property_pages.pages(),
+        **findings.pages(),
+    }
 
 
 def marks(markdown: str) -> list[str]:

@@ -12,14 +12,14 @@ import pytest
 
 from kvproof.harness.errors import UsageError
 from kvproof.kernels.registry import provider_names
-from kvproof.suites import known_bugs
 from kvproof.suites.faults.catalogue import KERNELS, chosen, find, load, of_suite, shadowed
 from kvproof.suites.faults.planting import Unfit, changed, origin, plant
+from kvproof.suites.framework.rooms import rooms
 from kvproof.suites.runner.levels import catalogue
 
 FAULTS = load()
 PROPERTIES = {suite: {p.name: p for p in found} for suite, found in catalogue("full").items()}
-BUGS = {bug.id for engine in known_bugs.load() for bug in engine.bug}
+BUGS = {bug.name for room in rooms() for bug in room.bugs}
 
 
 def test_there_are_enough_of_many_kinds():

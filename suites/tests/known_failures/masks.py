@@ -1,8 +1,8 @@
 """Plant a bug beside a known failure of the same property, search for it, keep its history.
 
 `python -m kvproof.suites.tests.known_failures.masks [GLOB]` searches at budget `pr` with the known
-failures excused, as a run does, and writes `histories/<engine>_<property>.json`. On an engine's own
-loop each mechanism has a bug of its own: `histories/<engine>_<mechanism>_<property>.json`.
+failures excused, as a run does, and writes `masks/<property>.json` in the engine's room. On an
+engine's own loop each mechanism has a bug of its own: `masks/<mechanism>_<property>.json`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import tomllib
 
+from kvproof.harness.isolation.environments import package_of
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.reproduce import oplog
@@ -27,9 +27,11 @@ from kvproof.suites.faults.catalogue import Fault, engines
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.component_suite import Config, Counterexample
 from kvproof.suites.framework.evidence import log_of
+from kvproof.suites.framework.rooms import FOLDER, rooms
 from kvproof.suites.framework.suite import Suite, on_target
 from kvproof.suites.runner import levels
 from kvproof.suites.runner.replay import known_failures
+from kvproof.suites.tests.documents.newest import showing
 from kvproof.suites.whole_engine.choices import Choices
 from kvproof.suites.whole_engine.histories import PROFILES
 from kvproof.suites.whole_engine.planted_bugs import Bug, catalogue
@@ -37,7 +39,6 @@ from kvproof.suites.whole_engine.search import cut_down
 from kvproof.suites.whole_engine.search import search as search_by_seeds
 from kvproof.suites.whole_engine.strategies import SUITE
 
-FOLDER = Path(__file__).parent
 SECONDS = 300.0
 SEEDS, OPERATIONS, CUT_S = 120, 50, 8.0
 """Of a search on an engine's own loop."""
@@ -66,8 +67,9 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True):
 
     def log(self) -> Path:
         """The history that shows it."""
-        parts = (self.target.partition("==")[0], self.mechanism, self.broken)
-        return FOLDER / "histories" / f"{'_'.join(filter(None, parts))}.json"
+        name = "_".join(filter(None, (self.mechanism, self.broken)))
+        package = package_of(self.target.partition("==")[0])
+        return FOLDER / package / "masks" / f"{name}.json"
 
     def choose(self, choices: Choices) -> Config:
         """Choose a configuration of its profile that has the settings."""
@@ -76,29 +78,23 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True):
         return config
 
 
-class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    bug: str
-    mechanism: str
-    profile: str
-    engine: dict[str, Any] = {}
-
-
 def masks() -> list[Mask]:
-    """Faults of engines with the property of a known failure, and those of engines' own loops."""
+    """Faults of engines with the property of a known failure, and the masks of bugs' records."""
     faults = [fault for fault in engines().values() if fault.property]
-    file = tomllib.loads((FOLDER / "whole_engine.toml").read_text(encoding="utf-8"))
     bugs = {bug.name: bug for bug in catalogue()}
     return [
         *(Mask(bug=fault, target=fault.target) for fault in faults),
         *(
             Mask(
-                bug=bugs[row.bug],
-                target=file["target"],
-                mechanism=row.mechanism,
-                profile=row.profile,
-                engine=row.engine,
+                bug=bugs[mask.bug],
+                target=str(showing(room, bug)),
+                mechanism=bug.predicate,
+                profile=mask.profile,
+                engine=mask.engine,
             )
-            for row in msgspec.convert(file["mask"], list[_Row])
+            for room in rooms()
+            for bug in room.bugs
+            for mask in bug.masks
         ),
     ]
 
@@ -151,19 +147,6 @@ def _by_seeds(handle: Handle, mask: Mask) -> Counterexample | None:
             if seen.failure and seen.failure.violation.property == mask.broken:
                 return cut_down(suite, seen.failure, seconds=CUT_S)
     return None
-
-
-def table() -> str:
-    """Return the bugs beside known failures of engines' own loops, as Markdown."""
-    lines = [
-        "| known failure | property | bug beside it | operations of its history |",
-        "| --- | --- | --- | ---: |",
-    ]
-    for mask in (each for each in masks() if each.mechanism):
-        length = len(oplog.load(mask.log()).operations)
-        bug = f"`{mask.bug.name}`: {mask.bug.story}"
-        lines.append(f"| `{mask.mechanism}` | `{mask.broken}` | {bug} | {length} |")
-    return "\n".join(lines) + "\n"
 
 
 def main(arguments: list[str]) -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.isolation.environments import EngineVersion, state
+from kvproof.harness.isolation.environments import EngineVersion, package_of, state
 from kvproof.harness.isolation.registry import open_handle
+from kvproof.suites.framework.rooms import layer
 from kvproof.suites.runner.replay import property_of, replay
+from kvproof.suites.tests.documents.newest import NEWEST
 from kvproof.suites.tests.known_failures.masks import masks, planted
-from kvproof.suites.tests.project.test_known_failures import NEWEST, SHIPPED
+from kvproof.suites.tests.project.test_known_failures import SHIPPED
 
 MASKS = masks()
 ENGINES = sorted({mask.target for mask in MASKS})
@@ -24,8 +26,8 @@ def test_every_property_that_a_current_release_breaks_has_another_bug() -> None:
 
 
 def test_every_known_failure_of_an_engines_own_loop_has_another_bug() -> None:
-    loop = NEWEST["vllm-engine"]
-    known = {(str(loop), e.mechanism, e.property) for e in SHIPPED[loop]}
+    loops = [spec for spec in NEWEST.values() if layer(spec.engine) == "loop"]
+    known = {(str(spec), e.mechanism, e.property) for spec in loops for e in SHIPPED[spec]}
     assert known == {(mask.target, mask.mechanism, mask.broken) for mask in MASKS
                      if mask.mechanism}  # fmt: skip
 
@@ -34,7 +36,7 @@ def test_every_known_failure_of_an_engines_own_loop_has_another_bug() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_it_is_reported_beside_the_known_failure(engine: str, tmp_path: Path) -> None:
     name, _, version = engine.partition("==")
-    if state(EngineVersion(name.removesuffix("-engine"), version)) != "installed":
+    if state(EngineVersion(package_of(name), version)) != "installed":
         pytest.skip(f"{engine} is not installed: kvproof targets install {engine}")
     try:
         opened = open_handle(engine, log_directory=tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import Phase, settings
 
 from kvproof.harness.adapters.reference.target import ReferenceTarget, make_target
 from kvproof.harness.contract.target import Refused
-from kvproof.harness.errors import ANSWERS, Exit, UsageError
+from kvproof.harness.errors import ANSWERS, Exit
 from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.harness.oracle.coverage import Coverage
 from kvproof.harness.records.events import (
@@ -31,7 +32,6 @@ from kvproof.suites.framework import expected_failures, state_machine
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.verdicts import Tally, verdicts
 from kvproof.suites.runner import levels, runner
-from kvproof.suites.runner.levels import property_names
 from kvproof.suites.runner.runner import CORPUS, SuiteRun
 from kvproof.suites.tests.framework.suite_kit import entry, expecting
 from kvproof.suites.tests.framework.suite_kit import explore_target as explore
@@ -253,7 +253,7 @@ def test_a_log_whose_last_operation_is_not_possible_is_skipped(off):
 # --- expected failures ---
 
 
-NEVER_FAILED = "corpus/pinned_path_survives_a_reset.json"
+NEVER_FAILED = CORPUS / "pinned_path_survives_a_reset.json"
 
 
 def test_an_expected_failure_that_does_not_fail_is_a_failure(monkeypatch):
@@ -321,72 +321,15 @@ def test_an_expected_failure_that_fails_is_told_with_its_reason_and_hides_nothin
     assert Exit.FAILURE not in recorder.codes()
 
 
-ENTRY = """
-[[expected]]
-property = "{}"
-mechanism = "chunk_across_blocks"
-reason = "why"
-upstream = "https://x/1"
-"""
-
-
-def test_entries_are_read_by_engine_and_version(tmp_path):
-    (tmp_path / "vllm-1.toml").write_text(ENTRY.format("usage_adds_up"))
-    (found,) = expected_failures.load("vllm", "1", folder=tmp_path, names=property_names())
-    assert found.property == "usage_adds_up"
-    assert expected_failures.load("vllm", "2", folder=tmp_path, names=property_names()) == []
-
-
-@pytest.mark.parametrize(("unsupported", "left"), [((), 1), (("blocks",), 1), (("lmcache",), 0)])
-def test_an_entry_needs_what_shows_it(tmp_path, unsupported, left):
-    entry = ENTRY.format("usage_adds_up") + 'needs = "lmcache"\n'
-    (tmp_path / "vllm-1.toml").write_text(entry)
-    found = expected_failures.load(
-        "vllm", "1", folder=tmp_path, names=property_names(), unsupported=unsupported
-    )
-    assert len(found) == left
-
-
-@pytest.mark.parametrize(
-    ("text", "message", "hint"),
-    [
-        (ENTRY.format("usage_add_up"), "names the property 'usage_add_up'", "'usage_adds_up'"),
-        (ENTRY.format("zzz"), "names the property 'zzz'", "--list-properties"),
-        (ENTRY.format("usage_adds_up") + 'why = "x"', "is not a list of expected failures", ""),
-        ('[[expected]]\nproperty = "usage_adds_up"', "is not a list of expected failures", ""),
-        ("[[expected", "is not a list of expected failures", ""),
-        ("# \udcff", "is not a list of expected failures: 'utf-8' codec can't decode", ""),
-        (
-            ENTRY.format("usage_adds_up") + "goes_on = false\n" + ENTRY.format("usage_adds_up"),
-            "has two entries for 'usage_adds_up' by 'chunk_across_blocks'",
-            "keep one",
-        ),
-        (
-            ENTRY.format("usage_adds_up").replace("chunk_", "chunks_"),
-            "names the mechanism 'chunks_across_blocks'",
-            "'chunk_across_blocks'",
-        ),
-    ],
-)
-def test_an_entry_that_could_never_match_is_refused(tmp_path, text, message, hint):
-    (tmp_path / "vllm-1.toml").write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(UsageError) as refused:
-        expected_failures.load("vllm", "1", folder=tmp_path, names=property_names())
-    assert message in str(refused.value)
-    assert "vllm-1.toml" in str(refused.value)
-    assert hint in refused.value.hint
-
-
-def test_a_list_that_cannot_be_read_is_refused(tmp_path):
-    (tmp_path / "e-1.toml").mkdir()
-    with pytest.raises(UsageError, match=r"cannot read .*e-1\.toml.: Is a directory"):
-        expected_failures.load("e", "1", folder=tmp_path, names=property_names())
-
-
-def test_entries_that_are_shipped_can_be_read():
-    for path in expected_failures.FOLDER.glob("*.toml"):
-        engine, _, version = path.stem.rpartition("-")
-        assert expected_failures.load(engine, version, names=property_names()), path
+def test_a_bug_that_another_release_does_not_show_counts_as_mended(monkeypatch):
+    """A history that shows nothing is a failure in a release with a lock file alone."""
+    mended = entry("usage_adds_up", history=Path("history.json"))
+    monkeypatch.setattr("kvproof.suites.runner.runner.shows", lambda *_: False)
+    for strict, verdict in ((True, "fail"), (False, "pass")):
+        known = msgspec.structs.replace(mended, strict=strict)
+        expecting(monkeypatch, known, matches=lambda _: False)
+        recorder = judged(ReferenceTarget, settings(FEW, max_examples=3))
+        assert recorder.verdicts()["usage_adds_up"].verdict == verdict
 
 
 # --- our own faults ---

@@ -20,63 +20,14 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.reproduce import oplog
 from kvproof.suites.runner.replay import property_of, replay
+from kvproof.suites.tests.documents import site
+from kvproof.suites.tests.documents.findings import found, table
+from kvproof.suites.tests.documents.newest import showing
 from kvproof.suites.tests.patience import LONG
 
-FOLDER = Path(__file__).parents[2] / "findings"
-FINDINGS = {
-    "lmdeploy_refused_admission_evicts": EngineVersion("lmdeploy", "0.18.0"),
-    "lmdeploy_clamped_suffix_is_not_cached": EngineVersion("lmdeploy", "0.18.0"),
-    "lmdeploy_private_copy_pins_its_original": EngineVersion("lmdeploy", "0.18.0"),
-    "lmdeploy_full_pool_saves_no_state_inside_a_block": EngineVersion("lmdeploy", "0.18.0"),
-    "lmdeploy_hit_inside_a_block_ends_caching": EngineVersion("lmdeploy", "0.18.0"),
-    "lmdeploy_lru_in_whole_seconds": EngineVersion("lmdeploy", "0.18.0"),
-    "lmdeploy_decode_reads_behind_the_last_token": EngineVersion("lmdeploy", "0.18.0"),
-    "lmdeploy_second_turn_shifts_its_table": EngineVersion("lmdeploy", "0.18.0"),
-    "lmdeploy_waiting_turn_gives_its_blocks_up": EngineVersion("lmdeploy", "0.18.0"),
-    "sglang_extra_key_is_an_adapter": EngineVersion("sglang", "0.5.23"),
-    "sglang_state_of_another_length": EngineVersion("sglang", "0.5.23"),
-    "sglang_refused_admission_evicts": EngineVersion("sglang", "0.5.23"),
-    "sglang_backups_lock_all_states": EngineVersion("sglang", "0.5.23"),
-    "sglang_selective_counts_no_full_hit": EngineVersion("sglang", "0.5.23"),
-    "vllm_chunk_across_blocks": EngineVersion("vllm", "0.33.0"),
-    "vllm_windows_count_as_drafts": EngineVersion("vllm", "0.33.0"),
-    "vllm_decoded_behind_embeddings_is_no_prompt": EngineVersion("vllm", "0.33.0"),
-    "vllm_cleared_event_names_no_tier": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_second_reset_asserts": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_failed_load_stays_cached": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_answer_of_a_failed_load_is_taken": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_failed_load_runs_for_ever": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_idle_engine_stores_for_ever": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_blocks_are_read_after_their_lease": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_failed_load_hides_those_behind": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_pushed_blocks_never_come": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_aborted_push_is_remembered": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_unequal_blocks_shift_a_hit": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_window_of_a_loaded_prompt_is_one_short": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_push_into_smaller_blocks_ends_the_engine": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_taken_port_hangs_the_start": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_left_out_request_loses_its_state": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_row_takes_the_count_of_another": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_preempted_in_its_own_step_stays_cached": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_completion_reported_twice_raises": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_repeated_message_counts_for_another_worker": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_example_connector_loads_what_it_has_not_kept": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_store_serves_other_salts_and_weights": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_lmcache_table_grows_twice": EngineVersion("vllm-engine", "0.33.0"),
-    "vllm_lmcache_unread_hit_ends_the_engine": EngineVersion("vllm-engine", "0.33.0"),
-    "lmcache_partly_null_chunk_is_served": EngineVersion("lmcache", "0.5.6"),
-    "lmcache_left_window_in_a_shared_object": EngineVersion("lmcache", "0.5.6"),
-    "lmcache_retrieve_writes_the_null_block": EngineVersion("lmcache", "0.5.6"),
-    "lmcache_types_share_keys": EngineVersion("lmcache", "0.5.6"),
-    "lmcache_skip_is_rounded_down": EngineVersion("lmcache", "0.5.6"),
-    "lmcache_refused_retrieve_keeps_locks": EngineVersion("lmcache", "0.5.6"),
-    "lmcache_failed_store_blocks_its_content": EngineVersion("lmcache", "0.5.6"),
-    "lmcache_indexer_objects_differ": EngineVersion("lmcache", "0.5.6"),
-    "lmcache_interleaved_groups_are_never_stored": EngineVersion("lmcache", "0.5.6"),
-    "lmcache_small_window_takes_a_chunk": EngineVersion("lmcache", "0.5.6"),
-    "lmcache_left_pages_stay_mapped": EngineVersion("lmcache", "0.5.6"),
-    "transformers_oversized_prompt_stops_the_loop": EngineVersion("transformers", "5.23.0"),
-}
+FOLDER = Path(__file__).parents[2] / "engines"
+FINDINGS = {f"{room.package}/{bug.finding}": showing(room, bug) for room, bug in found()}
+"""Room and name -> the newest release of the target that shows it."""
 
 
 def skip_without(engine: EngineVersion) -> None:
@@ -85,24 +36,35 @@ def skip_without(engine: EngineVersion) -> None:
 
 
 def skip_without_lmcache(name: str, engine: EngineVersion) -> None:
-    if "_lmcache_" in name and not list(engine.directory.glob("lib/python*/site-packages/lmcache")):
+    if "/lmcache_" in name and not list(engine.directory.glob("lib/python*/site-packages/lmcache")):
         pytest.skip("LMCache is not there beside vLLM: harness/locks/more")
 
 
-def test_the_list_is_complete() -> None:
-    found = {path.name for path in FOLDER.iterdir() if path.is_dir() and path.name[0] != "_"}
-    assert found == FINDINGS.keys()
+def test_every_finding_has_a_record() -> None:
+    pages = {f"{path.parts[-4]}/{path.parts[-2]}" for path in FOLDER.glob("*/findings/*/README.md")}
+    assert pages == FINDINGS.keys()
+
+
+def place(name: str) -> Path:
+    engine, _, finding = name.partition("/")
+    return FOLDER / engine / "findings" / finding
 
 
 @pytest.mark.parametrize("name", FINDINGS)
 def test_a_finding_is_described_and_listed(name: str) -> None:
-    page = (FOLDER / name / "README.md").read_text()
+    page = (place(name) / "README.md").read_text()
     assert page.startswith("# ")
     assert all(f"| {word} |" in page for word in ("engine", "judged as", "where", "upstream"))
-    assert f"({name}/README.md)" in (FOLDER / "README.md").read_text()
+    room, _, finding = name.partition("/")
+    assert f"(findings/{room}/{finding}.md)" in table()
+    assert site.pages()[f"engines/findings/{room}/{finding}.md"].startswith("# ")
 
 
-HISTORIES = sorted(FOLDER.glob("*/history.json"))
+def named(file: Path) -> str:
+    return f"{file.parts[-4]}/{file.parts[-2]}"
+
+
+HISTORIES = sorted(FOLDER.glob("*/findings/*/history.json"))
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +81,9 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Engin
 
 
 @pytest.mark.slow(reason="runs an installed engine")
-@pytest.mark.parametrize("history", HISTORIES, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "history", HISTORIES, ids=lambda path: f"{path.parts[-4]}/{path.parts[-2]}"
+)
 def test_a_history_breaks_the_property_of_its_page(
     history: Path, opened: Callable[[EngineVersion], Handle]
 ) -> None:
@@ -127,29 +91,31 @@ def test_a_history_breaks_the_property_of_its_page(
     page = (history.parent / "README.md").read_text()
     assert f"`{log.property}`" in page
     assert "`history.json`" in page
-    skip_without(FINDINGS[history.parent.name])
-    skip_without_lmcache(history.parent.name, FINDINGS[history.parent.name])
-    again = replay(opened(FINDINGS[history.parent.name]), history)
+    name = named(history)
+    skip_without(FINDINGS[name])
+    skip_without_lmcache(name, FINDINGS[name])
+    again = replay(opened(FINDINGS[name]), history)
     assert (again.outcome, property_of(again)) == ("FAILED", log.property), again.message
 
 
-@pytest.mark.parametrize(
-    "script", sorted(FOLDER.rglob("*.py")), ids=lambda path: str(path.relative_to(FOLDER))
-)
+SCRIPTS = sorted(FOLDER.glob("*/findings/**/*.py"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_nothing_of_kvproof_is_used(script: Path) -> None:
     imported = re.findall(r"^\s*(?:import|from)\s+(\w+)", script.read_text(), re.MULTILINE)
     assert imported
     assert "kvproof" not in imported
 
 
-KERNELS = "lmdeploy_decode_reads_behind_the_last_token"
+KERNELS = "lmdeploy/decode_reads_behind_the_last_token"
 """Needs Triton, which environments leave out: it runs in this interpreter."""
 
 
 @pytest.mark.slow(reason="runs an installed engine")
 @pytest.mark.parametrize(("name", "engine"), FINDINGS.items())
 def test_its_script_shows_it(name: str, engine: EngineVersion, tmp_path: Path) -> None:
-    script = FOLDER / name / "script.py"
+    script = place(name) / "script.py"
     skip_without(engine)
     skip_without_lmcache(name, engine)
     if name == KERNELS:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kvproof.harness.isolation.handles import InProcessHandle
-from kvproof.suites import known_bugs
 from kvproof.suites.faults.catalogue import Fault, find
 from kvproof.suites.framework import state_machine
 from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.property import Level
+from kvproof.suites.framework.rooms import rooms
 from kvproof.suites.runner.levels import catalogue
 from kvproof.suites.tests.framework import planted
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, fallen, home
@@ -55,9 +55,9 @@ def explore(fault: Fault, seed: int | None) -> Exploration:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_table_names_the_property_that_has_to_find_it(name):
-    bugs = {bug.id: bug for engine in known_bugs.load() for bug in engine.bug}
+    bugs = {bug.name: bug for room in rooms() for bug in room.bugs}
     fault = find(name)
-    assert any(fault.property in bugs[bug].properties for bug in fault.bugs)
+    assert any(fault.property in bugs[bug].caught_by for bug in fault.bugs)
 
 
 @pytest.mark.slow(reason="finds planted faults by exploration")

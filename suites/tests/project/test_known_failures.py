@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.isolation.environments import EngineVersion, known, state
+from kvproof.harness.isolation.environments import EngineVersion, known, package_of, state
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.reproduce import oplog
 from kvproof.suites.framework import expected_failures
 from kvproof.suites.framework.component_suite import History
-from kvproof.suites.framework.expected_failures import Expected
 from kvproof.suites.framework.explore import Watch
+from kvproof.suites.framework.failed import Failed
 from kvproof.suites.framework.known import Known
-from kvproof.suites.mechanisms.failed import Failed
-from kvproof.suites.mechanisms.registry import modules
+from kvproof.suites.framework.rooms import rooms
 from kvproof.suites.runner.levels import property_names
 from kvproof.suites.runner.replay import shows
+from kvproof.suites.tests.documents.newest import NEWEST
 from kvproof.suites.tests.framework.suite_kit import stack
 
 PROPERTY, OTHER = "what_is_pushed_comes_back", "a_full_stack_refuses"
@@ -115,35 +115,30 @@ def test_a_check_returns_after_a_known_failure_that_histories_survive(goes_on: b
         check(PROPERTY, False, lambda: "gone", facts={"item": 4})  # noqa: FBT003 - a condition
 
 
-def shipped() -> Iterator[tuple[EngineVersion, list[Expected]]]:
-    for path in sorted(expected_failures.FOLDER.glob("*.toml")):
-        engine, _, version = path.stem.rpartition("-")
-        entries = expected_failures.load(engine, version, names=property_names())
-        yield EngineVersion(engine, version), entries
-
-
-SHIPPED = dict(shipped())
-NEWEST = {each.engine: each for each in (*known(), *SHIPPED)}
-"""Engine -> its current release."""
+SHIPPED = {
+    each: expected_failures.load(each.engine, each.version, names=property_names())
+    for each in known()
+}
+"""Release with a lock file -> its known failures."""
 
 
 def test_every_entry_of_a_current_release_has_a_history_and_a_finding() -> None:
     assert len(NEWEST) == 6
+    assert all(SHIPPED[each] for each in NEWEST.values())
     for engine in NEWEST.values():
         for entry in SHIPPED[engine]:
-            log = entry.log()
+            log = entry.history
             assert log is not None, (engine, entry.mechanism)
             assert log.exists(), log
             assert (log.parent / "README.md").exists()
 
 
 def test_every_mechanism_is_used_and_described() -> None:
-    for engine in NEWEST:
-        names = {name for module in modules(engine) for name in module}
-        used = {e.mechanism for spec, found in SHIPPED.items() if spec.engine == engine
-                for e in found}  # fmt: skip
-        assert names == used
-        assert all(each.__doc__ for module in modules(engine) for each in module.values())
+    for room in rooms():
+        used = {e.mechanism for spec, found in SHIPPED.items()
+                if package_of(spec.engine) == room.package for e in found}  # fmt: skip
+        assert room.predicates().keys() == used
+        assert all(each.__doc__ for each in room.predicates().values())
 
 
 def test_a_history_shows_its_own_property() -> None:
@@ -151,7 +146,7 @@ def test_a_history_shows_its_own_property() -> None:
     for entries in SHIPPED.values():
         properties: dict[Path, set[str]] = {}
         for entry in entries:
-            if log := entry.log():
+            if log := entry.history:
                 properties.setdefault(log, set()).add(entry.property)
         for log, names in properties.items():
             assert oplog.load(log).property in names, log

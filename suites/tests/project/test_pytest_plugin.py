@@ -211,7 +211,8 @@ runner.SuiteRun = Recorded
 def test_a_broken_list_of_expected_failures_is_named_without_a_traceback(
     project: pytest.Pytester,
 ) -> None:
-    (project.path / "reference-9.toml").write_text("[[expected]]\nproperty = 'hits_are_maximol'\n")
+    (project.path / "reference").mkdir()
+    (project.path / "reference" / "bugs.toml").write_text("[[bug]]\nsymptom = 'x'\n")
     project.makeconftest(
         """
         from pathlib import Path
@@ -224,7 +225,7 @@ def test_a_broken_list_of_expected_failures_is_named_without_a_traceback(
     )
     result = conformance(project, "reference", "-k", "maximal")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*reference-9.toml' is not a list of expected failures: *"])
+    result.stdout.fnmatch_lines(["*bugs.toml' is no list of bugs: *"])
     assert "Traceback" not in result.stdout.str()
 
 

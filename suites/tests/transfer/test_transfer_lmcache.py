@@ -46,7 +46,7 @@ def test_grouped_round_trips_are_exact(handle):
 
 
 def known(limit: str, prop: str, reason: str) -> object:
-    """A strict expected failure of LMCache 0.5.6; suites/findings has a script for each."""
+    """A strict expected failure of LMCache 0.5.6; each has a finding with a script."""
     mark = pytest.mark.xfail(strict=True, raises=Violation, reason=reason)
     return pytest.param(limit, prop, marks=mark, id=limit)
 

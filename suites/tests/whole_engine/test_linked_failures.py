@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kvproof.harness.oracle.violation import Violation
-from kvproof.suites.mechanisms import vllm_engine as known
-from kvproof.suites.mechanisms.failed import Failed
+from kvproof.suites.engines.vllm.mechanisms import loop as known
+from kvproof.suites.framework.failed import Failed
 
 LOST = {"r0": "a message is lost"}
 WAITS = "after 80 more steps, 80 of them without progress, {'r0': 'waiting_for_remote_kvs'} has"

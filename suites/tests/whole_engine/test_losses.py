@@ -8,12 +8,12 @@ import pytest
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.whole_engine.contract import Reads, Row
 from kvproof.harness.whole_engine.losses import Losses
-from kvproof.suites.mechanisms.failed import Failed
-from kvproof.suites.mechanisms.vllm_engine import (
+from kvproof.suites.engines.vllm.mechanisms.loop import (
     answer_of_a_failed_load_is_taken,
     failed_load_runs_for_ever,
     failed_load_stays_cached,
 )
+from kvproof.suites.framework.failed import Failed
 
 
 def row(name: str, start: int, blocks: list[int], length: int = 1) -> Row:

@@ -11,8 +11,8 @@ from kvproof.harness.whole_engine.contract import EngineRequest, GroupKind, Read
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.memory import Layer, Pool, ShadowMemory
-from kvproof.suites.mechanisms import vllm_engine as known
-from kvproof.suites.mechanisms.failed import Failed, MissingFact
+from kvproof.suites.engines.vllm.mechanisms import loop as known
+from kvproof.suites.framework.failed import Failed, MissingFact
 
 KIND = GroupKind("state", layers=1)
 PROMPT = tuple(range(10, 16))

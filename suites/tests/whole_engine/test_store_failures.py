@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kvproof.harness.oracle.violation import Violation
-from kvproof.suites.mechanisms import vllm_engine_stores as known
-from kvproof.suites.mechanisms.failed import Failed
+from kvproof.suites.engines.vllm.mechanisms import loop_stores as known
+from kvproof.suites.framework.failed import Failed
 
 RAISED = "the engine raised "
 FILE = RAISED + "FileNotFoundError: No such file: /a.safetensors in safetensors/torch.py:load_file"

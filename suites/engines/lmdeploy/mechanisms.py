@@ -1,0 +1,217 @@
+"""Known failures of LMDeploy; records and pages of the findings have the causes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from kvproof.harness.contract import operations as ops
+from kvproof.harness.contract.target import Inspection, Refused, Scheduled, Table
+from kvproof.harness.oracle.state import OracleState, RequestState
+from kvproof.suites.framework.failed import Failed
+
+
+def refused_admission_evicts(found: Failed) -> bool:
+    """A call that does not fit evicts cached blocks, or a checkpoint, before it is refused."""
+    operation, answer = found.state.history[-1]
+    if not isinstance(operation, (ops.Admit, ops.Extend)) or not isinstance(answer, Refused):
+        return False
+    before, after = found.fact("before", Inspection), found.fact("found", Inspection)
+    lost = before.usage.cached - after.usage.cached
+    rows = len(_dropped(after, 1))
+    return (
+        answer.reason == "no_space"
+        and before.holders == after.holders
+        and before.usage.held == after.usage.held
+        and after.usage.free - before.usage.free == lost
+        and (lost > 0 or rows == 1)
+        and (lost > 0 or found.state.layout.separate)
+        and rows <= 1 + lost
+    )
+
+
+def waiting_turn_gives_its_blocks_up(found: Failed) -> bool:
+    """The next turn of a session does not fit, and the blocks of its earlier turns are freed."""
+    operation, answer = found.state.history[-1]
+    if not isinstance(operation, ops.Extend) or not isinstance(answer, Refused):
+        return False
+    before, after = found.fact("before", Inspection), found.fact("found", Inspection)
+    live = found.state.live[operation.id]
+    given_up = Counter(before.holders) - Counter(after.holders)
+    return (
+        answer.reason == "no_space"
+        and len(operation.tokens) > 1
+        and live.computed % found.state.layout.unit != 0
+        and given_up == Counter(live.blocks)
+        and not Counter(after.holders) - Counter(before.holders)
+    )
+
+
+def _dropped(inspection: Inspection, group: int) -> Table:
+    dropped = inspection.dropped or ()
+    return dropped[group] if group < len(dropped) else ()
+
+
+def clamped_suffix_is_not_cached(found: Failed) -> bool:
+    """What a request computes again, because its hit would end inside a span, enters no trie."""
+    if found.has("idle"):
+        missing = len(found.fact("idle", frozenset)) - found.fact("cached", int)
+        return missing > 0 and missing == len(_outside_the_trie(found))
+    live, hit = found.fact("live", RequestState), found.fact("hit", int)
+    model, layout = found.state.model, found.state.layout
+    lost = model.blocks(live.prints, hit // layout.unit * layout.unit, _expected(found), 0)
+    return bool(lost) and all(
+        any(block in _computed_again(found.state, other) for other in _clamped(found.state))
+        for block in lost
+    )
+
+
+def _expected(found: Failed) -> int:
+    unit = found.state.layout.unit
+    return found.fact("expected", int) // unit * unit
+
+
+def _drop_what_is_outside_the_trie(found: Failed) -> None:
+    """Forget the blocks that the oracle thinks cached."""
+    if found.has("idle"):
+        found.state.model.drop_all(_outside_the_trie(found))
+
+
+def _outside_the_trie(found: Failed) -> set[int]:
+    """The blocks that the request which has just ended computed behind its cut-back hit."""
+    state, idle = found.state, found.fact("idle", frozenset)
+    operation = state.history[-1][0]
+    ended = {operation.id} if isinstance(operation, (ops.Finish, ops.Cancel, ops.Preempt)) else ()
+    blocks = {b for each in _clamped(state) if each.request.id in ended
+              for b in _computed_again(state, each)}  # fmt: skip
+    return blocks & idle
+
+
+def _clamped(state: OracleState) -> list[RequestState]:
+    """Requests whose hit was cut back to before a span."""
+    left = [state.left] if state.left else []
+    return [each for each in (*state.live.values(), *left) if each.matched > each.hit]
+
+
+def _computed_again(state: OracleState, live: RequestState) -> Collection[int]:
+    return live.groups[0][live.hit // state.layout.unit :] if live.groups else ()
+
+
+def second_turn_shifts_its_table(found: Failed) -> bool:
+    """The next turn of a session hits blocks, which are appended behind its partial last one."""
+    live, answer = found.fact("live", RequestState), found.fact("answer", Scheduled)
+    before, size = found.fact("before", tuple)[0], found.state.layout.unit
+    operation = found.state.history[-1][0]
+    gained = answer.start // size - live.computed // size
+    appended = answer.blocks[0][len(before) : len(before) + gained]
+    cached, model = found.state.model.cached, found.state.model
+    first = live.computed // size
+    # the trie's own block for the entry may have taken the place of what was hit
+    keys = model.keys(live.prints, 0)
+    wanted = [keys[first + at : first + at + 2] for at in range(gained)]
+    return (
+        isinstance(operation, ops.Extend)
+        and len(operation.tokens) > 1
+        and live.computed % size != 0
+        and answer.blocks[0][: len(before)] == before
+        and gained > 0
+        and answer.start % size == 0
+        and len(appended) == gained
+        and all(
+            block in cached and cached[block].content in either
+            for block, either in zip(appended, wanted, strict=True)
+        )
+    )
+
+
+def private_copy_pins_its_original(found: Failed) -> bool:
+    """Cached blocks that nobody holds stay while a request holds blocks that hang below them."""
+    pinned = len(_pinned(found.state))
+    if found.has("room"):
+        short = found.fact("needed", int) - (found.fact("room", int) - pinned)
+        return pinned > 0 and short > 0
+    taken, idle = found.fact("taken", tuple), found.fact("idle", frozenset)
+    least = min(found.fact("count", int), len(idle) - pinned)
+    return pinned > 0 and set(taken) <= idle and len(taken) >= least
+
+
+def _pinned(state: OracleState) -> set[int]:
+    """Idle cached blocks before a block of a request that computed copies of them."""
+    held, cached = state.holders(), state.model.cached
+    parents = {entry.content: entry.parent for entry in cached.values()}
+    ancestors: set[int] = set()
+    for live in state.live.values():
+        if live.matched <= live.hit and live.hit % state.layout.unit == 0:
+            continue  # it has no copies
+        content = next((cached[b].parent for b in reversed(live.groups[0]) if b in cached), 0)
+        while content and content not in ancestors:
+            ancestors.add(content)
+            content = parents.get(content, 0)
+    return {b for b, e in cached.items() if b not in held and e.content in ancestors}
+
+
+def full_pool_saves_no_state_inside_a_block(found: Failed) -> bool:
+    """A checkpoint goes for one inside a block, which then finds no block for its frozen copy."""
+    answer, inspected = found.state.history[-1][1], found.state.inspected
+    return (
+        found.has("free_rows")
+        and found.state.config.partial_blocks
+        and isinstance(answer, Scheduled)
+        and answer.stop % found.state.layout.unit != 0
+        and not answer.saves
+        and found.fact("dropped", int) == 1
+        and inspected is not None
+        and inspected.usage.free == 0
+    )
+
+
+def hit_inside_a_block_ends_caching(found: Failed) -> bool:
+    """After a hit inside a block no state of the prompt is saved."""
+    live = found.fact("live", RequestState)
+    return live.hit % found.state.layout.unit != 0 and found.state.config.partial_blocks
+
+
+ADOPT = {"clamped_suffix_is_not_cached": _drop_what_is_outside_the_trie}
+"""What a history does after a known failure before it goes on."""
+
+
+def images_are_their_placeholders(found: Failed) -> bool:
+    """Blocks are known by their placeholder tokens alone."""
+    return any(
+        operation.request.spans
+        for operation, _ in found.state.history
+        if isinstance(operation, ops.Admit)
+    )
+
+
+def hits_end_inside_images(found: Failed) -> bool:
+    """Nothing keeps a hit from ending inside an image."""
+    return found.has("live") and bool(found.fact("live", RequestState).request.spans)
+
+
+def chunked_turns_give_blocks_up(found: Failed) -> bool:
+    """The next turn of a session that needs chunks gives up all blocks of the session."""
+    operation = found.state.history[-1][0]
+    return isinstance(operation, ops.Extend) and len(operation.tokens) > 1
+
+
+def hits_before_chunks_are_given_up(found: Failed) -> bool:
+    """A hit is given up where what is left still needs chunks."""
+    operation, answer = found.state.history[-1]
+    if isinstance(answer, Refused):  # it needs more room than what is left of it
+        chunked = isinstance(operation, ops.Admit) and operation.compute is not None
+        return chunked and answer.needed > found.fact("needed", int)
+    return isinstance(operation, ops.Admit) and not found.fact("hit", int)
+
+
+def waiting_counts_as_query(found: Failed) -> bool:
+    """A request, or a turn, that waits counts in the statistics whenever it is matched."""
+    operation, answer = found.state.history[-1]
+    before, after = found.fact("before", Inspection), found.fact("found", Inspection)
+    return (
+        isinstance(operation, (ops.Admit, ops.Extend))
+        and isinstance(answer, Refused)
+        and before.usage == after.usage
+        and before.holders == after.holders
+        and not any(after.dropped or ())
+    )

@@ -1,0 +1,78 @@
+"""Known failures of SGLang; records and pages of the findings have the causes."""
+
+from __future__ import annotations
+
+from kvproof.harness.contract import operations as ops
+from kvproof.harness.contract.target import Inspection, Refused, Request, Scheduled
+from kvproof.harness.oracle.state import OracleState, RequestState
+from kvproof.suites.framework.failed import Failed
+
+
+def state_of_another_length(found: Failed) -> bool:
+    """The state that is hit was saved by a step that began inside a page, after more tokens."""
+    live, hit = found.fact("live", RequestState), found.fact("hit", int)
+    unit = found.state.layout.unit
+    return found.fact("why", str) == "state" and any(
+        step.start % unit and hit < tokens < hit + unit and _same(found.state, request, live, hit)
+        for request, step in _steps(found.state)
+        for use in step.states
+        for tokens, _ in use.writes
+    )
+
+
+def _steps(state: OracleState) -> list[tuple[Request, Scheduled]]:
+    requests: dict[str, Request] = {}
+    found: list[tuple[Request, Scheduled]] = []
+    for operation, answer in state.history:
+        if isinstance(operation, ops.Admit):
+            requests[operation.request.id] = operation.request
+        if isinstance(operation, (ops.Admit, ops.Extend)) and isinstance(answer, Scheduled):
+            name = operation.request.id if isinstance(operation, ops.Admit) else operation.id
+            found.append((requests[name], answer))
+    return found
+
+
+def _same(state: OracleState, request: Request, live: RequestState, hit: int) -> bool:
+    prints = state.prints(request)
+    return len(prints) >= hit and prints[hit - 1] == live.prints[hit - 1]
+
+
+def refused_admission_evicts(found: Failed) -> bool:
+    """A prompt hits a state, a slot is freed for its copy, and then its pages do not fit."""
+    operation, answer = found.state.history[-1]
+    before, after = found.fact("before", Inspection), found.fact("found", Inspection)
+    rows = [len(rows) for rows in (after.dropped or ())[1:]]
+    return (
+        isinstance(operation, ops.Admit)
+        and isinstance(answer, Refused)
+        and answer.reason == "no_space"
+        and bool(found.state.layout.states)
+        and before.holders == after.holders
+        and before.usage.held == after.usage.held
+        and before.usage.cached - after.usage.cached == after.usage.free - before.usage.free
+        and max(rows, default=0) == 1
+        and found.state.forecast(operation.request).expected > 0
+    )
+
+
+def chunks_make_room_for_states(found: Failed) -> bool:
+    """A prompt makes room for three slots of states, of which its request has one or all.
+
+    It has all after its first chunk, and one after a hit, which took it for the copy.
+    """
+    operation, answer = found.state.history[-1]
+    if not isinstance(answer, Scheduled) or not found.state.layout.states:
+        return False
+    copied = isinstance(operation, ops.Admit) and answer.hit > 0
+    return isinstance(operation, ops.Extend) or (copied and found.fact("dropped", int) == 1)
+
+
+def unstored_chunks_begin_again(found: Failed) -> bool:
+    """A chunk of a request that may not store does not count as done."""
+    live, answer = found.fact("live", RequestState), found.fact("answer", Scheduled)
+    return not live.request.store and answer.start < live.computed
+
+
+def empty_node_is_evicted(found: Failed) -> bool:
+    """With states, a prompt of whole pages that comes twice leaves an empty node."""
+    return bool(found.config.get("groups")) and "AssertionError" in found.violation.sentence

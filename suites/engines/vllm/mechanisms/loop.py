@@ -1,0 +1,281 @@
+"""Known failures of vLLM's engine loop; the pages of the findings have the causes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kvproof.harness.whole_engine.causes import FROM_LOST, LOST_BLOCK
+from kvproof.suites.framework.failed import Failed
+
+_RESETS = re.compile(
+    r"the engine raised AssertionError: .* in "
+    r"\S*kv_connector/v1/offloading/scheduler\.py:_?reset_cache"
+)
+
+
+def cleared_event_names_no_tier(found: Failed) -> bool:
+    """After a reset, the connector's own "cleared" comes behind what the GPU has stored."""
+    resets = any(verb == "reset" for verb, _ in found.calls)
+    return resets and bool(found.violation.facts.get("without_other_clears"))
+
+
+def second_reset_asserts(found: Failed) -> bool:
+    """A reset follows another one with no step between them."""
+    before = [verb for verb, _ in found.calls[:-1]]
+    twice = found.verb == "reset" and "reset" in before
+    return twice and bool(_RESETS.match(found.violation.sentence))
+
+
+_LOST = re.compile(
+    rf"(\w+) reads position \d+ of \d+ in block (\d+) .*: ({LOST_BLOCK}|{FROM_LOST});"
+)
+
+
+def _loses(found: Failed, *connectors: str) -> bool:
+    """Whether loads failed in the history, with one of these connectors."""
+    lost = any(keywords.get("lose") for _, keywords in found.calls)
+    return lost and found.config["engine"].get("connector") in connectors
+
+
+def failed_load_stays_cached(found: Failed) -> bool:
+    """Blocks that did not arrive are hit by others until their request has computed them again.
+
+    The request itself has to compute them, unless it was admitted anew.
+    """
+    served = _LOST.match(found.violation.sentence)
+    own = found.violation.facts.get("behind_a_failed_load")
+    if served is None or not isinstance(own, dict):
+        return False
+    lost = served[3] == LOST_BLOCK and int(served[2]) in own.get(served[1], ())
+    return not lost and _loses(found, "failing_sync_recompute")
+
+
+def answer_of_a_failed_load_is_taken(found: Failed) -> bool:
+    """The step behind one whose load failed was scheduled already, and its answer is kept."""
+    own = bool(found.violation.facts.get("load_failed"))
+    asynchronous = bool(found.config["engine"].get("asynchronous"))
+    return own and asynchronous and _loses(found, "failing_sync_recompute")
+
+
+_STUCK = re.compile(r".*, \{((?:'\w+': 'running'(?:, )?)+)\} has not ended")
+
+
+def failed_load_runs_for_ever(found: Failed) -> bool:
+    """Requests with one answer run on: its placeholder stayed when a failed load dropped it."""
+    left = _STUCK.match(found.violation.sentence)
+    asked = {k.get("id"): k.get("answers") for verb, k in found.calls if verb == "submit"}
+    single = left is not None and all(asked.get(r) == 1 for r in re.findall(r"'(\w+)':", left[1]))
+    asynchronous = bool(found.config["engine"].get("asynchronous"))
+    return single and asynchronous and _loses(found, "failing_sync_recompute")
+
+
+_BLOCK = re.compile(r"\w+ reads position (\d+) of \d+ in block (\d+) of group (\d+) ")
+
+
+def preempted_in_its_own_step_stays_cached(found: Failed) -> bool:
+    """The block was cached for a step that was taken back: its request was preempted in it.
+
+    It is read at its place in that request's table, and nothing has written it since.
+    """
+    read = _BLOCK.match(found.violation.sentence)
+    if read is None or found.config["engine"].get("policy") != "priority":
+        return False
+    position, block, group = map(int, read.groups())
+    place, writer = position // found.config["engine"]["block_size"], found.fact("written_by", int)
+    return any(
+        [group, block, place] == own and writer <= launches
+        for *own, launches in found.fact("uncomputed_blocks", list)
+    )
+
+
+_STATE = re.compile(r"(\w+) goes on from the state of (\d+) tokens .*: it is one of (\d+) tokens")
+
+
+def left_out_request_loses_its_state(found: Failed) -> bool:
+    """A step had left the request out, and its count of accepted drafts was lost."""
+    state = _STATE.match(found.violation.sentence)
+    lost = found.fact("forgotten_drafts", dict)
+    return state is not None and int(state[2]) - int(state[3]) == lost.get(state[1])
+
+
+def row_takes_the_count_of_another(found: Failed) -> bool:
+    """A row that moved up has the accepted drafts of the request that was there before."""
+    state = _STATE.match(found.violation.sentence)
+    taken = found.fact("drafts_of_another_row", dict)
+    asynchronous = bool(found.config["engine"].get("asynchronous"))
+    return asynchronous and state is not None and taken.get(state[1], 0) < 0
+
+
+def idle_engine_stores_for_ever(found: Failed) -> bool:
+    """No request is left; the lazy tier has no room for what is cached, so that each store evicts.
+
+    Since the last launch more blocks were stored than it holds, and some of them again.
+    """
+    rests = found.verb == "drain" and "the engine has not ended" in found.violation.sentence
+    if not rests or found.config["engine"].get("connector") != "simple_lazy":
+        return False
+    times = found.fact("stored_since_a_launch", list)
+    return len(times) > found.fact("tier_blocks", int) and max(times) > 1
+
+
+def blocks_are_read_after_their_lease(found: Failed) -> bool:
+    """The engine that prefilled had given the blocks up, and the other one read them anyway."""
+    return bool(found.violation.facts.get("read_after_its_lease"))
+
+
+_NAMED = (
+    re.compile(r"(?P<blocks>\[.*\]) of (?P<name>\w+) are read by the other engine"),
+    re.compile(r"(?P<name>\w+) reads position \d+ of \d+ in block (?P<blocks>\d+) of group"),
+)
+_KEPT = re.compile(r"(\d+) of \1 blocks can be handed out and \{(.*)\} is left")
+_COUNTED = "'consumer notification counts by req of the connector'"
+_RECEIVED = "'recving metadata of the connector'"
+
+
+def _facts(found: Failed, name: str) -> dict[str, Any]:
+    """Return a fact that maps requests or blocks; empty where it is missing."""
+    known = found.violation.facts.get(name)
+    return known if isinstance(known, dict) else {}
+
+
+def _left(found: Failed) -> set[str]:
+    """Return which tables are not empty at rest, all blocks being free; empty otherwise."""
+    kept = _KEPT.match(found.violation.sentence)
+    return set(re.findall(r"'[^']+'", kept[2])) if kept else set()
+
+
+def _pushes(found: Failed) -> bool:
+    return str(found.config["engine"].get("connector")).startswith("nixl_push")
+
+
+def _unloaded(found: Failed) -> bool:
+    """Tell whether requests may have ended without a load: aborted early, or not wanted."""
+    return any(
+        verb == "abort" or keywords.get("reads_cache") is False for verb, keywords in found.calls
+    )
+
+
+def repeated_message_counts_for_another_worker(found: Failed) -> bool:
+    """Of several workers whose messages are counted, one's came twice, for this request.
+
+    What is wrong is that request's, lies in a block that it was loaded into, or is the count.
+    """
+    engine = found.config["engine"]
+    workers = [each.get("tensor_parallel", 1) for each in (engine, engine.get("peer") or engine)]
+    several = workers[0] < workers[1] if _pushes(found) else workers[0] > workers[1]
+    repeated, loads = _facts(found, "repeated"), _facts(found, "loaded_by")
+    if not repeated or not several:
+        return False
+    if left := _left(found):
+        return _COUNTED in left <= {_COUNTED, *([_RECEIVED] if _unloaded(found) else [])}
+    named = next(filter(None, (each.search(found.violation.sentence) for each in _NAMED)), None)
+    if named is None:
+        return False
+    blocks = re.findall(r"\d+", named["blocks"])
+    return not repeated.keys().isdisjoint({named.groupdict().get("name"), *map(loads.get, blocks)})
+
+
+_UNWRITTEN = {"waiting_for_remote_kvs", "finished_aborted"}
+_BEHIND = {"waiting", "preempted"}
+_STARVED = re.compile(r"after 3000 more steps, 0 of them without progress")
+"""The last of those that wait for room is computed, preempted, and computed again."""
+
+
+def pushed_blocks_never_come(found: Failed) -> bool:
+    """Requests wait for blocks that will not be written: something of each has gone wrong.
+
+    The message behind a complete write has come for none of them. Others may wait behind, for room,
+    or run again and again until they are preempted for want of it.
+    """
+    left = dict(re.findall(r"'(\w+)': '(\w+)'", found.violation.sentence))
+    waiting = {name for name, status in left.items() if status in _UNWRITTEN}
+    others = {left[name] for name in left.keys() - waiting}
+    behind = _BEHIND | ({"running"} if _STARVED.match(found.violation.sentence) else set())
+    gone = _facts(found, "broken").keys() - _facts(found, "arrived").keys()
+    return _pushes(found) and bool(waiting) and waiting <= gone and others <= behind
+
+
+_STILL = re.compile(r"after \d+ more steps, 80 of them without progress, \{")
+
+
+def failed_load_hides_those_behind(found: Failed) -> bool:
+    """The first of those that hold blocks holds none: its load failed, and it waits for room.
+
+    Behind it are loads that have ended and hold the room. Nothing runs.
+    """
+    recomputes = str(found.config["engine"].get("connector")).endswith("_recompute")
+    holders = found.fact("holders", list)
+    if not holders or not recomputes or not _STILL.match(found.violation.sentence):
+        return False
+    left = dict(re.findall(r"'(\w+)': '(\w+)'", found.violation.sentence))
+    first, blocks, _ = holders[0]
+    failed = first in _facts(found, "broken") and left.get(first) in _BEHIND
+    hidden = [each for each in holders if left.get(each[0]) == "waiting_for_remote_kvs"]
+    others = {left[name] for name in left.keys() - {name for name, *_ in hidden}}
+    ended = bool(hidden) and all(held and loaded for _, held, loaded in hidden)
+    return failed and not blocks and ended and others <= _BEHIND
+
+
+def aborted_push_is_remembered(found: Failed) -> bool:
+    """The push connector keeps requests that end without a load: aborted early, or not wanted."""
+    return _pushes(found) and _unloaded(found) and _left(found) == {_RECEIVED}
+
+
+_SHIFTED = re.compile(
+    r"\w+ reads position (\d+) of \d+ in block (\d+) .*: "
+    r"(?:the block came from another engine; )?it holds position (\d+) of "
+)
+
+
+def unequal_blocks_shift_a_hit(found: Failed) -> bool:
+    """The peer's blocks are smaller, and what was read is earlier content, off by some of them.
+
+    The block was loaded behind a hit, and that prompt's last block lacks as many of the peer's.
+    """
+    engine = found.config["engine"]
+    own, other = engine["block_size"], (engine.get("peer") or engine)["block_size"]
+    read = _SHIFTED.match(found.violation.sentence)
+    loads = _facts(found, "loaded_for")
+    if read is None or read[2] not in loads:
+        return False
+    prompt, blocks = loads[read[2]]
+    lacking = -prompt % own // other * other
+    return bool(0 < int(read[1]) - int(read[3]) == lacking and blocks < -(-prompt // own))
+
+
+_UNDIVIDED = re.compile(
+    r"the engine raised AssertionError: Local block size (\d+) is not divisible by remote block "
+    r"size (\d+) or vice versa. in \S*:block_size_ratio"
+)
+
+
+def push_into_smaller_blocks_ends_the_engine(found: Failed) -> bool:
+    """The engine that decodes has smaller blocks than the one that writes into them."""
+    raised = _UNDIVIDED.match(found.violation.sentence)
+    return _pushes(found) and raised is not None and int(raised[1]) < int(raised[2])
+
+
+_NULL_READ = re.compile(r"\w+ reads position (\d+) of (\d+) in block 0 of group (\d+) ")
+
+
+def window_of_a_loaded_prompt_is_one_short(found: Failed) -> bool:
+    """The last token of a prompt that was loaded whole reads the token before its blocks."""
+    engine, read = found.config["engine"], _NULL_READ.match(found.violation.sentence)
+    if read is None or not str(engine.get("connector")).startswith("nixl_"):
+        return False
+    position, end, group = map(int, read.groups())
+    window = engine.get("groups", ({}, {}))[group].get("size", 0)
+    return bool(position == end - window and (position + 1) % engine["block_size"] == 0)
+
+
+_TWICE = re.compile(
+    r"the engine raised (?:KeyError: \d+ in \S*offloading/scheduler\.py:_update_connector_output|"
+    r"AssertionError: .*in \S*core/sched/scheduler\.py:_update_from_kv_xfer_finished)"
+)
+
+
+def completion_reported_twice_raises(found: Failed) -> bool:
+    """The scheduler has no entry any more for a copy whose end it was given before."""
+    repeats = any(keywords.get("twice") for _, keywords in found.calls)
+    return repeats and bool(_TWICE.match(found.violation.sentence))
