@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kvproof.harness.whole_engine.contract import Drafts, EngineConfig, GroupKind, Refused
+from kvproof.harness.contract.whole_engine import Drafts, EngineConfig, GroupKind, Refused
 from kvproof.harness.whole_engine.driver import Driver
 from kvproof.harness.whole_engine.planting import Planted
 

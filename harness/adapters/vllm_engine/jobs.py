@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from kvproof.harness.adapters.vllm_engine import plugin
-from kvproof.harness.whole_engine.contract import EngineConfig
+from kvproof.harness.contract.whole_engine import EngineConfig
 from kvproof.harness.whole_engine.driver import Driver
 from kvproof.harness.whole_engine.job import Job
 from kvproof.harness.whole_engine.linked.driver import LinkedDriver

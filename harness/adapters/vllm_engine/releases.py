@@ -24,7 +24,7 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 from vllm.v1.worker.utils import AttentionGroup
 
 from kvproof.harness.adapters.vllm_engine.kernels import slot_mapping
-from kvproof.harness.whole_engine.contract import EngineConfig, Refused
+from kvproof.harness.contract.whole_engine import EngineConfig, Refused
 
 
 def holders(scheduler: Any) -> list[tuple[str, int, bool]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.harness.whole_engine.contract import EngineConfig
+from kvproof.harness.contract.whole_engine import EngineConfig
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.tests.whole_engine.toy_engine import FAULTS, driver
 from kvproof.suites.tests.whole_engine.toy_suite import toy_suite

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kvproof.harness.whole_engine.contract import (
+from kvproof.harness.contract.whole_engine import (
     CacheEvent,
     EngineConfig,
     EngineRequest,

@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from kvproof.harness.adapters.vllm_engine.stores.noted import note_filled
-from kvproof.harness.whole_engine.contract import Refused
+from kvproof.harness.contract.whole_engine import Refused
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import IllegalAccess
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from kvproof.harness.adapters.vllm_engine.stores.noted import note_filled
-from kvproof.harness.whole_engine.contract import Refused
+from kvproof.harness.contract.whole_engine import Refused
 from kvproof.harness.whole_engine.device import ShadowDevice
 
 _LOCK = Path(__file__).parents[3] / "locks" / "more" / "lmcache-0.5.6.txt"

@@ -1,4 +1,4 @@
-"""Records between an engine's adapter and the shadow device, and the two protocols.
+"""Whole engines: records between an adapter and the shadow device, and the two protocols.
 
 An adapter implements `WholeEngine`: it starts the engine and passes requests in and answers out.
 Its worker gives each batch that the engine schedules to a `ShadowDevice` as `Row`s. All lengths
@@ -14,10 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kvproof.harness.whole_engine.clock import TICK_S
-
 Slots = npt.NDArray[np.int64]
 """Physical slots of one group, in the order of positions."""
+
+TICK_S = 0.001
+"""Virtual seconds of one step."""
 
 OWN = -1
 """In place of a token that only the device knows: it sampled or drafted the token itself."""
