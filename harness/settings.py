@@ -30,6 +30,8 @@ DEFAULT_FILE = "kvproof.toml"
 
 BudgetName: TypeAlias = Literal["pr", "nightly", "debug"]
 LevelName: TypeAlias = Literal["core", "full"]
+Drawing: TypeAlias = Literal["hypothesis", "seeds"]
+"""Source of the histories of `fuzz`."""
 Metric: TypeAlias = Literal[
     "tokens_per_second",
     "ratio",

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from kvproof.harness.contract.whole_engine import EngineConfig
 from kvproof.harness.records.timeline import Timeline
 from kvproof.suites.framework.component_suite import Config, RemoteCalls
 from kvproof.suites.framework.coverage import Coverage
@@ -16,7 +17,7 @@ class EngineMachine:
         self._ask = ask
         self._coverage = coverage
         self.features = frozenset(config.get("features", ()))
-        self.max_length: int = config["engine"]["max_length"]
+        self.block_size: int = config["engine"].get("block_size", EngineConfig.block_size)
         self.drafts: int = (config["engine"].get("drafts") or {}).get("count", 0)
         self.submitted: list[str] = []
         self.since_drain = 0

@@ -30,6 +30,13 @@ _GIGABYTES = 0.0001
 """So small that objects are evicted."""
 
 
+def refused() -> str:
+    """Say what is missing in the engine's environment; empty: nothing."""
+    if find_spec("lmcache") is not None:
+        return ""
+    return f"{MISSING}: {sys.executable} -m pip install --no-deps -r {_LOCK}"
+
+
 class _Running:
     """The engine that runs (`running.Running`): LMCache's classes take no argument of ours."""
 
@@ -41,8 +48,8 @@ class LMCacheStore:
 
     def __init__(self, running: Any) -> None:
         """Raise Refused where the engine's environment has no LMCache."""
-        if find_spec("lmcache") is None:
-            raise Refused(f"{MISSING}: {sys.executable} -m pip install --no-deps -r {_LOCK}")
+        if lacking := refused():
+            raise Refused(lacking)
         _Running.now = running
         os.environ |= {"LMCACHE_LOG_LEVEL": "CRITICAL", "LMCACHE_DISABLE_BANNER": "1"}
         os.environ["LMCACHE_TRACK_USAGE"] = "false"
