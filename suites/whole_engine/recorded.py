@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kvproof.harness.errors import UsageError
+from kvproof.harness.model.chain import FIRST_TOKEN
+from kvproof.harness.model.fingerprints import LONGEST
 from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.recording import Header, Line, Recording
-from kvproof.harness.whole_engine.content import FIRST_TOKEN, LONGEST
 from kvproof.suites.framework.component_suite import Arguments, Config
 
 TOKEN_BUDGET, MOST_REQUESTS = 2048, 256

@@ -7,7 +7,7 @@ import pytest
 
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.whole_engine.contract import Reads, Row
-from kvproof.harness.whole_engine.losses import Losses
+from kvproof.harness.whole_engine.failed_loads import Losses
 from kvproof.suites.mechanisms.failed import Failed
 from kvproof.suites.mechanisms.vllm_engine import (
     answer_of_a_failed_load_is_taken,
