@@ -37,9 +37,9 @@ OWN = -1
 class Drafts:
     """Speculative decoding."""
 
-    method: Literal["ngram", "eagle", "mtp"]
-    """`ngram`: the host sees the drafts; `eagle`, `mtp`: a draft model or further layers of the
-    model on the device, with a cached layer."""
+    method: str
+    """Name in the engine's traits, as `ngram`: the host sees the drafts; `eagle`, `mtp`: a draft
+    model or further layers of the model on the device, with a cached layer."""
     count: Positive
     """Most drafts of one step."""
 

@@ -252,13 +252,15 @@ def connectors(traits: WholeEngineTraits) -> frozenset[str]:
 
 
 def check_names(traits: WholeEngineTraits, config: EngineConfig) -> None:
-    """Raise UsageError for a connector or a runner that the engine does not have."""
-    legal = {
-        "connector": connectors(traits),
-        "runner": frozenset(each.name for each in traits.runners),
-    }
-    for name, known in legal.items():
-        if (value := getattr(config, name)) not in known:
+    """Raise UsageError for a connector, a runner or drafts that the engine does not have."""
+    drafts = config.drafts.method if config.drafts else ""
+    legal = (
+        ("connector", config.connector, connectors(traits)),
+        ("runner", config.runner, frozenset(each.name for each in traits.runners)),
+        ("draft method", drafts, frozenset(["", *(each.name for each in traits.drafts)])),
+    )
+    for name, value, known in legal:
+        if value not in known:
             raise UsageError(
                 f"the engine has no {name} {value!r}; it has {', '.join(sorted(known))}",
                 "correct config.engine of the op log, or name another target",

@@ -20,7 +20,7 @@ from kvproof.suites.whole_engine.machine import EngineMachine
 
 RECORDS = (EngineConfig(), GroupKind(), Drafts("ngram", 2))
 VLLM = traits({})
-BY_TRAITS = ("runner", "connector")
+BY_TRAITS = ("runner", "connector", "method")
 """Fields that name a part of the engine: `check_names` judges them."""
 FIELDS = [
     (each, name, hint)
@@ -50,7 +50,7 @@ def test_an_illegal_value_of_any_field_is_refused(record: Any, name: str, hint: 
         ({"groups": [{"kind": "fulll"}]}, "groups[0].kind = 'fulll', legal: 'full' or "),
         ({"groups": []}, "groups = (), legal: "),
         ({"peer": {"runner": "v3"}}, "the engine has no runner 'v3'; it has v1, v2"),
-        ({"drafts": {"method": "gram", "count": 1}}, "drafts.method = 'gram'"),
+        ({"drafts": {"method": "gram", "count": 1}}, "the engine has no draft method 'gram'"),
         ({"blokcs": 4}, "blokcs"),
         ({"groups": 4}, "not iterable"),
     ],

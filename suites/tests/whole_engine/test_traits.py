@@ -44,7 +44,7 @@ def test_traits_go_over_the_protocol_and_come_back(traits: WholeEngineTraits) ->
     [
         ({"features": ("telepathy",)}, "features"),
         ({"refuses": {"telepathy": "it is none"}}, "refuses"),
-        ({"local": (GroupKind("ring", 4),)}, "kinds of groups"),
+        ({"local": (GroupKind("ring", 4),)}, "ring"),
         ({"runners": (Runner(name="v1", kinds=("ring",)),)}, "kinds of groups"),
         ({"block_sizes": ()}, "block_sizes has no entry"),
         ({"refuses": {"salts": "it is had"}}, "cannot be had and refused"),
