@@ -34,7 +34,6 @@ CaseName: TypeAlias = Literal[
     "no_eviction",
     "eviction",
     "python-lists",
-    "lists",
     "index",
     "index-eviction",
     "match",
@@ -42,7 +41,9 @@ CaseName: TypeAlias = Literal[
     "scheduler",
     "growth",
 ]
-"""A case of the bench; `lists` is the name of `python-lists` in 0.13, and goes with 0.15."""
+"""A case of the bench."""
+Drawing: TypeAlias = Literal["hypothesis", "seeds"]
+"""Source of the histories of `fuzz`."""
 Metric: TypeAlias = Literal[
     "tokens_per_second",
     "ratio",

@@ -30,6 +30,7 @@ from kvproof.harness.records.events import (
     Failure,
     Optimum,
     PropertyVerdict,
+    Skipped,
     Threshold,
 )
 
@@ -130,6 +131,8 @@ def _subject(event: AnyEvent) -> tuple[Hashable, ...] | None:
             return type(event), event.target, event.requests, event.prompt_tokens
         case Threshold():
             return type(event), event.name
+        case Skipped():
+            return type(event), event.part, event.reason
     return None
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kvproof.harness.contract.whole_engine import OWN, GroupKind, Row, Slots
 from kvproof.harness.whole_engine.causes import (
     DRAFTS,
     EPOCHS,
@@ -30,7 +31,6 @@ from kvproof.harness.whole_engine.content import (
     mix,
     token_of,
 )
-from kvproof.harness.whole_engine.contract import OWN, GroupKind, Row, Slots
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.memory import Layer, ShadowMemory
 from kvproof.harness.whole_engine.states import DeviceRequest, Work

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvproof.harness.whole_engine.contract import EngineRequest
+from kvproof.harness.contract.whole_engine import EngineRequest
 from kvproof.harness.whole_engine.losses import LOST, SPOILED
 from kvproof.harness.whole_engine.memory import Layer, ShadowMemory, epoch_key
 from kvproof.harness.whole_engine.states import DeviceRequest, Work

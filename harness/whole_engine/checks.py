@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kvproof.harness.contract.whole_engine import Reads, Row
 from kvproof.harness.whole_engine.content import first_read
-from kvproof.harness.whole_engine.contract import Reads, Row
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.memory import Pool
 from kvproof.harness.whole_engine.states import DeviceRequest

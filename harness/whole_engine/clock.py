@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-TICK_S = 0.001
-"""Virtual seconds of one step."""
+from kvproof.harness.contract.whole_engine import TICK_S
+
 START_S = 1_700_000_000.0
 _SECONDS = ("time", "monotonic", "perf_counter")
 _NANOSECONDS = ("time_ns", "monotonic_ns", "perf_counter_ns")

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from kvproof.harness.whole_engine.contract import GroupKind, Media
+from kvproof.harness.contract.whole_engine import GroupKind, Media
 
 Words = npt.NDArray[np.uint64]
 

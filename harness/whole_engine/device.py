@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from kvproof.harness.contract.whole_engine import EngineRequest, Row
 from kvproof.harness.whole_engine.attention import Attention
 from kvproof.harness.whole_engine.checks import check_belief, check_submission
 from kvproof.harness.whole_engine.content import FIRST_TOKEN, VOCABULARY, Chain
-from kvproof.harness.whole_engine.contract import EngineRequest, Row
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.losses import Losses, spoiled
 from kvproof.harness.whole_engine.memory import ShadowMemory

@@ -12,14 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvproof.harness.whole_engine.clock import VirtualClock
-from kvproof.harness.whole_engine.contract import (
+from kvproof.harness.contract.whole_engine import (
     EngineConfig,
     EngineRequest,
     Output,
     Refused,
     WholeEngine,
 )
+from kvproof.harness.whole_engine.clock import VirtualClock
 from kvproof.harness.whole_engine.findings import Findings, IllegalAccess
 from kvproof.harness.whole_engine.replayed_index import ReplayedIndex
 from kvproof.harness.whole_engine.requests import (

@@ -2,7 +2,7 @@
 
 `open(config)` starts an engine and returns why it refuses the configuration, if it does;
 `apply(verb, keywords)` carries out an operation and returns what was checked, seen and wrong since
-the last one; `traits()` names the properties that cannot be judged, with reasons;
+the last one; `traits()` returns what the engine has and refuses, `WholeEngineTraits` as JSON;
 `go_on()` takes over the engine's state after a known failure;
 `timeline()` returns who ran when until the violation;
 `plant(module, old, new)` puts a bug into the engine, `clear()` takes all of them back.
@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
-from kvproof.harness.whole_engine.contract import EngineConfig, Refused, config_of
+from kvproof.harness.contract.whole_engine import EngineConfig, Refused, config_of
+from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
 from kvproof.harness.whole_engine.driver import Driver
 from kvproof.harness.whole_engine.planting import Planted
 
@@ -25,11 +27,9 @@ class Job:
     def __init__(
         self,
         start: Callable[[EngineConfig], Driver],
-        *,
-        without: Mapping[str, str] | None = None,
+        traits: Callable[[], WholeEngineTraits],
     ) -> None:
-        self._start = start
-        self._without = dict(without or {})
+        self._start, self._traits = start, traits
         self._driver: Driver | None = None
         self._planted = Planted()
         self._checks: Counter[str] = Counter()
@@ -40,8 +40,8 @@ class Job:
         return _CALLS[verb](self, **keywords)
 
     def traits(self) -> dict[str, Any]:
-        """Return what cannot be judged: property -> reason."""
-        return {"without": self._without}
+        """Return the engine's traits as JSON."""
+        return asdict(self._traits())
 
     def open(self, *, config: Mapping[str, Any]) -> str:
         """Start an engine in place of the last one."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from kvproof.harness.contract.whole_engine import Row
 from kvproof.harness.whole_engine.content import mix
-from kvproof.harness.whole_engine.contract import Row
 from kvproof.harness.whole_engine.states import Work
 
 SPOILED = mix(0x10AD)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from kvproof.harness.contract.whole_engine import GroupKind, Slots
 from kvproof.harness.whole_engine.content import Words, mix, number
-from kvproof.harness.whole_engine.contract import GroupKind, Slots
 
 SLEPT = mix(0x51EE9)
 """What memory holds that was away."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from kvproof.harness.whole_engine.contract import CacheEvent
+from kvproof.harness.contract.whole_engine import CacheEvent
 from kvproof.harness.whole_engine.findings import Findings
 
 REPLAY = "published_events_give_the_index"

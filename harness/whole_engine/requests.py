@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kvproof.harness.contract.whole_engine import EngineRequest, GroupKind, Media
 from kvproof.harness.whole_engine.content import FIRST_TOKEN, VOCABULARY, Chain, mix, number
-from kvproof.harness.whole_engine.contract import EngineRequest, GroupKind, Media
 
 PLACEHOLDER = 4
 """Token id of every position of an image."""

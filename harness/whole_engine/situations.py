@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kvproof.harness.whole_engine.contract import EngineRequest
+from kvproof.harness.contract.whole_engine import EngineRequest
 from kvproof.harness.whole_engine.findings import Findings
 
 

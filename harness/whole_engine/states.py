@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kvproof.harness.contract.whole_engine import EngineRequest, Row
 from kvproof.harness.whole_engine.content import Chain, Words
-from kvproof.harness.whole_engine.contract import EngineRequest, Row
 
 
 @dataclass

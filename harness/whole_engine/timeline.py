@@ -11,8 +11,8 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from kvproof.harness.contract.whole_engine import EngineRequest, Row
 from kvproof.harness.whole_engine.content import first_read
-from kvproof.harness.whole_engine.contract import EngineRequest, Row
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 from kvproof.harness.whole_engine.memory import Pool
 from kvproof.harness.whole_engine.transfers import Transfer

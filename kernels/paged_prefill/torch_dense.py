@@ -53,7 +53,9 @@ def _attend(
         dense(arguments[f"{name}_pages"], arguments[f"{name}_scale"], table, length, q.dtype)
         for name in "kv"
     )
+    # On a GPU torch's kernels misread rows whose distance is no multiple of 16 bytes.
+    queries = q[rows].transpose(0, 1).contiguous()
     arguments["out"][rows] = scaled_dot_product_attention(
-        q[rows].transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None],
+        queries[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None],
         attn_mask=mask, scale=arguments["scale"], enable_gqa=True,
     )[0].transpose(0, 1)  # fmt: skip

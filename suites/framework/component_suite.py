@@ -60,6 +60,8 @@ class TargetProvided(NamedTuple):
     without: Mapping[str, str]
     """Properties that cannot be judged on it, with the reason. The others have the situations that
     can occur there."""
+    unsupported: Mapping[str, str] = {}
+    """Profiles that are not drawn for it, with the reason."""
 
 
 class WorkloadConfigs(NamedTuple):
@@ -69,6 +71,24 @@ class WorkloadConfigs(NamedTuple):
     draw_config: DrawConfig
     options: Mapping[str, object] = {}
     """Class attributes for the suite's own rules."""
+
+
+class BySeed(Protocol):
+    """A suite's histories, drawn from seeds alone: many times as fast as by Hypothesis."""
+
+    @property
+    def profiles(self) -> Mapping[str, Callable[[Any], Config]]:
+        """Name of a kind of configurations -> its choice by `choices`."""
+
+    @property
+    def end(self) -> Sequence[tuple[str, Arguments]]:
+        """The operations at the end of each history."""
+
+    def choices(self, seed: int) -> Any:
+        """Return the source of the choices of one history."""
+
+    def operation(self, machine: Any, choices: Any) -> tuple[str, Arguments]:
+        """Choose the next operation for a machine."""
 
 
 class Reporting(Protocol):
@@ -110,6 +130,8 @@ class ComponentSuite(NamedTuple):
     """Returns the missing requirements of the suite; empty: it can run here."""
     target_provided: Callable[[RemoteCalls], TargetProvided] | None = None
     """The suite on a target's implementation, where targets may provide one."""
+    by_seed: BySeed | None = None
+    """The same histories without Hypothesis; None: there are none."""
     rules: type[RuleBasedStateMachine] | None = None
     """A subclass of `state_machine.SuiteStateMachine` that draws operations, in place of
     `draw_operation`."""

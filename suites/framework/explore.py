@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
 
-from hypothesis import reject, settings
 from hypothesis import seed as with_seed
+from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
-from hypothesis.errors import Flaky, Unsatisfiable
+from hypothesis.errors import Flaky, Unsatisfiable, UnsatisfiedAssumption
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from kvproof.harness.errors import ANSWERS, TargetDied
@@ -143,8 +143,26 @@ class Watch:
             self.lose(died, history)
             raise
 
-    def ended(self, case: Counts) -> None:
-        """Count one test case."""
+    def ended(self, history: History) -> None:
+        """Count a history and close its machine, if it has one."""
+        if history.machine is None:
+            self.seen.tolerated.update(history.known)
+            return
+        seen = history.coverage
+        self._count(
+            Counts(
+                test_cases=1,
+                operations=seen.operations,
+                situations=seen.situations,
+                checks=seen.checks,
+                hits=seen.hits,
+                tolerated=Counter(history.known),
+            )
+        )
+        with self.life(history):
+            history.close()
+
+    def _count(self, case: Counts) -> None:
         self.seen.add(case)
         if self.seen.violation or self.seen.death:
             self.shrinking(self.seen.test_cases)
@@ -176,7 +194,7 @@ class Watch:
         else:
             return
         counts[name] += 1
-        reject()
+        raise UnsatisfiedAssumption("passed over")  # as by `reject`, also without Hypothesis
 
     def lose(self, died: TargetDied, history: History) -> None:
         """Keep the death of the target; end here if its process is gone."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, ClassVar, cast
@@ -21,7 +20,7 @@ from kvproof.suites.framework.component_suite import (
     History,
     WorkloadConfigs,
 )
-from kvproof.suites.framework.explore import Counts, Elsewhere, Exploration, Watch, drive_all
+from kvproof.suites.framework.explore import Elsewhere, Exploration, Watch, drive_all
 from kvproof.suites.framework.shrink import cut_down, minimise, size
 
 
@@ -68,24 +67,8 @@ class SuiteStateMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Count the operations and checks, and close the machine."""
-        if not hasattr(self, "history"):
-            return
-        if self.history.machine is None:
-            self.watch.seen.tolerated.update(self.history.known)
-        else:
-            seen = self.history.coverage
-            self.watch.ended(
-                Counts(
-                    test_cases=1,
-                    operations=seen.operations,
-                    situations=seen.situations,
-                    checks=seen.checks,
-                    hits=seen.hits,
-                    tolerated=Counter(self.history.known),
-                )
-            )
-            with self.watch.life(self.history):
-                self.history.close()
+        if hasattr(self, "history"):
+            self.watch.ended(self.history)
 
 
 class DrawnOperations(SuiteStateMachine):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from kvproof.suites.framework.evidence import Evidence, evidence
 from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.seeds import explore_by_seed
 from kvproof.suites.framework.state_machine import explore
 
 SUBJECT = "reference"
@@ -39,6 +40,8 @@ class Suite(NamedTuple):
     """Why a property does not apply to the target; empty if it does."""
     beyond: tuple[Property, ...] = ()
     """Properties of a higher level: they have a verdict only if they fail."""
+    unsupported: Mapping[str, str] = {}
+    """Profiles that are not drawn for the target, with the reason."""
 
     @property
     def name(self) -> str:
@@ -69,6 +72,10 @@ class Suite(NamedTuple):
         """Look for failures; see `state_machine.explore`."""
         return explore(self.component, budget, **options)
 
+    def explore_by_seed(self, budget: settings, **options: Any) -> Exploration:
+        """Look for failures without Hypothesis; see `seeds.explore_by_seed`."""
+        return explore_by_seed(self.component, budget, **options)
+
     def evidence(self, found: Counterexample) -> Evidence:
         """Return the evidence of a failure."""
         return evidence(found, self.target)
@@ -89,6 +96,7 @@ def bound(suite: ComponentSuite, handle: Handle) -> Suite:
         handle.name,
         tuple(own.get(prop.name, prop) for prop in suite.properties),
         lambda prop: provided.without.get(prop.name, ""),
+        unsupported=provided.unsupported,
     )
 
 

@@ -31,6 +31,7 @@ from kvproof.harness.records.events import (
 )
 from kvproof.harness.reproduce import oplog
 from kvproof.harness.reproduce.oplog import CACHE
+from kvproof.harness.settings import Drawing
 from kvproof.suites.framework import expected_failures
 from kvproof.suites.framework.component_suite import Counterexample
 from kvproof.suites.framework.expected_failures import Expected
@@ -207,6 +208,7 @@ class SuiteRun:
         tally: Tally,
         *,
         seed: int | None = None,
+        draw: Drawing = "hypothesis",
         progress: Callable[[int, Doing], None] = lambda *_: None,
         deadline: float = math.inf,
         most: int = MOST_FAILURES,
@@ -216,7 +218,7 @@ class SuiteRun:
 
         Fills `tally` on the way, so that an early end loses nothing. Calls `claim` before it
         shrinks a property; False: another worker does. Skips a suite without properties for the
-        target.
+        target. Drawn by seeds, it has one, and no other process shares it.
         """
         start, asked = time.monotonic(), self._handle.engine_seconds
 
@@ -225,7 +227,7 @@ class SuiteRun:
 
         shared = partial(self._shared, suite, budget, tally, seed=seed)
         explore = partial(
-            suite.explore,
+            suite.explore_by_seed if draw == "seeds" else suite.explore,
             budget,
             seed=seed,
             progress=lambda seen: progress(tally.test_cases + seen, "exploring"),
@@ -235,8 +237,11 @@ class SuiteRun:
         )
         try:
             while suite.judged and len(tally.failures) < most:
-                with shared() as elsewhere:
-                    seen = explore(elsewhere=elsewhere)
+                if draw == "seeds":
+                    seen = explore()
+                else:
+                    with shared() as elsewhere:
+                        seen = explore(elsewhere=elsewhere)
                 tried = partial(progress, tally.test_cases + seen.test_cases, "shrinking")
                 seen.death = self._death(suite, seen, unclaimed, tried)
                 if not self._add(suite, tally, seen, seed):
@@ -322,6 +327,9 @@ class SuiteRun:
 
     def _record(self, suite: Suite, tally: Tally) -> None:
         if suite.judged:
+            for name, reason in suite.unsupported.items():
+                part = f"profile {name} of {self._handle.name}"
+                self._write(Skipped(part=part, reason=reason))
             self._write(exercised(self._handle.name, suite, tally))
         for failure in tally.failures.values():
             self._write(failure)

@@ -1,4 +1,7 @@
-"""Sources of a history's choices: Hypothesis, which shrinks, or a seed, which is fast."""
+"""Sources of a history's choices: Hypothesis, which shrinks, or a seed, which is fast.
+
+Each knows the traits of the engine: what there is to choose from.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,16 @@ from typing import Protocol, TypeVar
 
 from hypothesis import strategies as st
 
+from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
 from kvproof.suites.framework.component_suite import Draw
 
 T = TypeVar("T")
 
 
 class Choices(Protocol):
-    """The source of choices for `strategies`."""
+    """The source of choices for `histories` and `operations`."""
+
+    traits: WholeEngineTraits
 
     def pick(self, options: Sequence[T]) -> T:
         """Return one of the options."""
@@ -26,7 +32,8 @@ class Choices(Protocol):
 class Drawn:
     """Choices of Hypothesis."""
 
-    def __init__(self, draw: Draw) -> None:
+    def __init__(self, draw: Draw, traits: WholeEngineTraits) -> None:
+        self.traits = traits
         self._draw = draw
 
     def pick(self, options: Sequence[T]) -> T:
@@ -40,7 +47,8 @@ class Drawn:
 
 
 class Seeded:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, traits: WholeEngineTraits) -> None:
+        self.traits = traits
         self._random = random.Random(seed)  # noqa: S311 - reproducible, not secret
 
     def pick(self, options: Sequence[T]) -> T:
@@ -49,3 +57,8 @@ class Seeded:
 
     def number(self, low: int, high: int) -> int:
         return self._random.randint(low, high)
+
+
+def one_of(choices: Choices, options: Sequence[T]) -> T:
+    """Pick an option of those that an engine has; a single one needs no choice."""
+    return options[0] if len(options) == 1 else choices.pick(options)

@@ -13,7 +13,6 @@ from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.evidence import log_of
 from kvproof.suites.whole_engine.choices import Choices
-from kvproof.suites.whole_engine.histories import PROFILES
 from kvproof.suites.whole_engine.planted_bugs import Bug, Kill, hunt
 from kvproof.suites.whole_engine.strategies import SUITE
 
@@ -33,7 +32,7 @@ def judge(
     *,
     budget: str,
     seed: int | None,
-    profiles: Sequence[Callable[[Choices], Config]] = tuple(PROFILES.values()),
+    profiles: Sequence[Callable[[Choices], Config]] = (),
 ) -> Iterator[FaultJudged]:
     """Plant bugs one after the other; yield the verdict on each. Raises TargetDied."""
     settings = BUDGETS[budget]

@@ -6,19 +6,22 @@ from typing import Any
 
 import msgspec
 
+from kvproof.harness.contract.whole_engine import EngineConfig, config_of
+from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits, check_names
 from kvproof.harness.records.timeline import Timeline
-from kvproof.harness.whole_engine.contract import config_of
 from kvproof.suites.framework.component_suite import Config, RemoteCalls
 from kvproof.suites.framework.coverage import Coverage
 
 
 class EngineMachine:
-    def __init__(self, ask: RemoteCalls, config: Config, coverage: Coverage) -> None:
-        config_of(config["engine"])
+    def __init__(
+        self, ask: RemoteCalls, traits: WholeEngineTraits, config: Config, coverage: Coverage
+    ) -> None:
+        check_names(traits, config_of(config["engine"]))
         self._ask = ask
         self._coverage = coverage
         self.features = frozenset(config.get("features", ()))
-        self.max_length: int = config["engine"]["max_length"]
+        self.block_size: int = config["engine"].get("block_size", EngineConfig.block_size)
         self.drafts: int = (config["engine"].get("drafts") or {}).get("count", 0)
         self.submitted: list[str] = []
         self.since_drain = 0

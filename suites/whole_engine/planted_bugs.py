@@ -23,7 +23,6 @@ from kvproof.suites.framework.component_suite import Config, Counterexample
 from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.suite import on_target
 from kvproof.suites.whole_engine.choices import Choices
-from kvproof.suites.whole_engine.histories import PROFILES
 from kvproof.suites.whole_engine.search import cut_down, search
 from kvproof.suites.whole_engine.strategies import SUITE
 
@@ -132,7 +131,7 @@ def hunt(
     histories: int = HISTORIES,
     operations: int = OPERATIONS,
     seconds: float = 60.0,
-    profiles: Sequence[Callable[[Choices], Config]] = tuple(PROFILES.values()),
+    profiles: Sequence[Callable[[Choices], Config]] = (),
     cut: float = 8.0,
 ) -> Iterator[Kill]:
     """Plant each bug, search for it, take it back. Raises TargetDied, also for harness faults.

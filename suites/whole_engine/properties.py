@@ -32,8 +32,31 @@ PICTURES = "equal placeholders with unlike media"
 SLEPT = "the engine sleeps"
 WAITED = "requests wait while the engine sleeps"
 REMOVED = "blocks are removed in the index"
-STATES = "states"
-"""Capability: configurations with recurrent states."""
+
+SITUATION_NEEDS = {
+    CHUNKS: "chunks",
+    PREEMPTED: "preemption",
+    LATE: "ahead",
+    ACCEPTED: "drafts",
+    REJECTED: "drafts",
+    QUEUED: "queue",
+    RESET: "reset",
+    AFTER_RESET: "reset",
+    STORED: "another tier",
+    LOADED: "another tier",
+    HANDED: "two engines",
+    COPIED: "two engines",
+    BROKEN: "copies that fail in part",
+    UNEQUAL: "unequal workers",
+    TWICE: "ends that are reported twice",
+    SPACES: "namespaces",
+    PICTURES: "media",
+    SLEPT: "sleep",
+    WAITED: "sleep",
+    REMOVED: "events",
+}
+"""Situation -> what it needs of an engine (`whole_engine_traits.NEEDS`); the others need nothing.
+"""
 
 PROPERTIES = table(
     vars(),
@@ -41,9 +64,9 @@ PROPERTIES = table(
 every_slot_read_holds_the_requests_own_content | W1 | HITS CHUNKS PREEMPTED LATE | by shadow memory
     what a launch reads, when the device executes it, is what that request would have computed
     at that position, in every group and layer
-a_state_has_seen_exactly_the_tokens_before | W1 W5 | HITS | by shadow memory
+a_state_has_seen_exactly_the_tokens_before | W1 W5 | HITS | by shadow memory | needs states
     a recurrent state that a launch goes on from is the one after the tokens before it
-freed_blocks_wait_for_launches_in_flight | W3 | LATE ABORTED | by shadow memory
+freed_blocks_wait_for_launches_in_flight | W3 | LATE ABORTED | by shadow memory | needs ahead
     no launch writes a block that an earlier one, still in flight, has yet to read
 blocks_in_flight_are_not_reused | W3 D3 | STORED LOADED | by shadow memory
     no launch writes a block while a copy that was submitted before it still reads or writes
@@ -71,7 +94,7 @@ slot_mappings_follow_the_tables | W2 | CHUNKS
     the slot of each token is the one that the kernel's table gives for its position
 the_null_block_is_never_written | W2 | CHUNKS
     no launch writes into the null block
-new_blocks_are_zeroed | W2 | HITS
+new_blocks_are_zeroed | W2 | HITS | needs zeroing
     where the engine has new blocks filled with zeros, a block that a request begins holds
     nothing else
 nothing_runs_on_memory_that_is_away | W3 Q6 | SLEPT WAITED

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
 from kvproof.harness.errors import UsageError
 from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.recording import Header, Line, Recording
 from kvproof.harness.whole_engine.content import FIRST_TOKEN, LONGEST
 from kvproof.suites.framework.component_suite import Arguments, Config
-
-TOKEN_BUDGET, MOST_REQUESTS = 2048, 256
-"""Of a recording that does not know them: defaults of vLLM."""
 
 
 @dataclass
@@ -30,8 +28,11 @@ class Recorded:
     """Why the recorder gave up; empty: it did not."""
 
 
-def history_of(recording: Recording) -> Recorded:
-    """Translate a recording. Raises UsageError for a damaged one, and for one that is too long."""
+def history_of(recording: Recording, traits: WholeEngineTraits) -> Recorded:
+    """Translate a recording for an engine; its traits say what the recording does not.
+
+    Raises UsageError for a damaged recording, and for one that is too long.
+    """
     made = _Translation(ahead=int(bool(recording.header.loop.get("asynchronous"))))
     for place, line in recording.lines():
         made.take(line)
@@ -42,13 +43,14 @@ def history_of(recording: Recording) -> Recorded:
                 "without --target it is judged as it was recorded",
             )
     made.end()
-    config = _config(recording.header, made)
+    config = _config(recording.header, made, traits)
     tokens = sum(len(each.keywords["prompt"]) for each in made.all)
     return Recorded(config, made.operations, len(made.all), tokens, made.stopped)
 
 
-def _config(header: Header, made: _Translation) -> Config:
-    loop = {"token_budget": TOKEN_BUDGET, "max_requests": MOST_REQUESTS, **header.loop}
+def _config(header: Header, made: _Translation, traits: WholeEngineTraits) -> Config:
+    usual = {"token_budget": traits.token_budget, "max_requests": traits.max_requests}
+    loop = {**usual, **header.loop}
     room = (header.num_blocks - 1) * header.block_size
     longest = max((len(each.tokens) + each.more for each in made.all), default=1) + made.ahead
     return {

@@ -1,21 +1,22 @@
-"""Search by seeds: the histories of `histories`, without Hypothesis, many times as fast.
+"""Search by seeds for a planted bug: until the first failure that is not known, and no further.
 
-For planted bugs and long searches. A failure is shrunk by leaving operations out.
+`kvproof fuzz --draw seeds` searches an engine as it is. A failure is shrunk by leaving operations
+out.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.oracle.violation import Violation
-from kvproof.suites.framework.component_suite import ComponentSuite, Config, Counterexample, History
+from kvproof.suites.framework.component_suite import BySeed, ComponentSuite, Counterexample, History
+from kvproof.suites.framework.seeds import seed_of
 from kvproof.suites.framework.shrink import minimise
-from kvproof.suites.whole_engine.choices import Choices, Seeded
-from kvproof.suites.whole_engine.histories import PROFILES, operation
+from kvproof.suites.whole_engine.histories import Choose
 
 
 @dataclass
@@ -39,35 +40,35 @@ def search(
     seed: int,
     histories: int,
     operations: int,
-    profiles: Sequence[Callable[[Choices], Config]] = tuple(PROFILES.values()),
+    profiles: Sequence[Choose] = (),
     seconds: float = float("inf"),
 ) -> Search:
-    """Run histories, dealt out to the profiles, until one fails in a way that is not known."""
+    """Run histories, dealt out to the profiles, until one fails in a way that is not known.
+
+    `profiles`: all of the target's, if empty.
+    """
     found, start = Search(), time.monotonic()
+    assert suite.by_seed is not None, "the suite has no histories by seed"
+    every = profiles or tuple(suite.by_seed.profiles.values())
     for number in range(histories):
         if time.monotonic() - start > seconds:
             break
-        choices = Seeded(seed * 1_000_003 + number)
-        _one(suite, found, choices, profiles[number % len(profiles)], operations)
+        choices = suite.by_seed.choices(seed_of(seed, number))
+        history = History(suite, every[number % len(every)](choices))
+        _one(history, found, suite.by_seed, choices, operations)
         found.seconds = time.monotonic() - start
         if found.failure or found.died:
             break
     return found
 
 
-def _one(
-    suite: ComponentSuite,
-    found: Search,
-    choices: Choices,
-    profile: Callable[[Choices], Config],
-    operations: int,
-) -> None:
-    history = History(suite, profile(choices))
+def _one(history: History, found: Search, drawn: BySeed, choices: object, operations: int) -> None:
     try:
         history.open()
         for _ in range(operations):
-            history.apply(*operation(history.machine, choices))
-        history.apply("drain", {})
+            history.apply(*drawn.operation(history.machine, choices))
+        for verb, arguments in drawn.end:
+            history.apply(verb, arguments)
     except Violation as violation:
         if history.recognise(violation) is None:
             found.failure = Counterexample(violation, history)

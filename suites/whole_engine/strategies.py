@@ -1,10 +1,17 @@
-"""The suite `engine`: histories drawn by Hypothesis, on targets that provide an engine."""
+"""The suite `engine`: histories of an engine's own loop, on targets that provide one.
+
+What is drawn follows from the traits of the engine. A property whose situations none of its
+histories can show is unsupported, for the reason that the traits give.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 
+import msgspec
+
+from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.records.timeline import Timeline
 from kvproof.suites.framework.component_suite import (
@@ -18,21 +25,43 @@ from kvproof.suites.framework.component_suite import (
     WorkloadConfigs,
     counterexample,
 )
-from kvproof.suites.whole_engine.choices import Choices, Drawn
-from kvproof.suites.whole_engine.histories import PROFILES, operation
+from kvproof.suites.framework.property import Property
+from kvproof.suites.whole_engine.choices import Drawn, Seeded
+from kvproof.suites.whole_engine.histories import Choose
 from kvproof.suites.whole_engine.machine import EngineMachine
-from kvproof.suites.whole_engine.properties import PROPERTIES
+from kvproof.suites.whole_engine.operations import operation
+from kvproof.suites.whole_engine.profiles import profiles, unsupported
+from kvproof.suites.whole_engine.properties import PROPERTIES, SITUATION_NEEDS
 
 _WHY_NOT = "it drives an engine's own loop: targets named *-engine provide one"
 
 
-def _theme(choose: Callable[[Choices], Config], draw: Draw) -> Config:
-    return choose(Drawn(draw))
+class LoopHistories:
+    """What is drawn for one engine, from seeds or by Hypothesis."""
 
+    end: Sequence[tuple[str, Arguments]] = (("drain", {}),)
 
-def draw_operation(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw the next operation."""
-    return operation(machine, Drawn(draw))
+    def __init__(self, traits: WholeEngineTraits) -> None:
+        self.traits = traits
+
+    @cached_property
+    def profiles(self) -> Mapping[str, Choose]:
+        """See BySeed."""
+        return profiles(self.traits)
+
+    def choices(self, seed: int) -> Seeded:
+        """See BySeed."""
+        return Seeded(seed, self.traits)
+
+    operation = staticmethod(operation)
+
+    def draw_config(self, choose: Choose, draw: Draw) -> Config:
+        """Draw a configuration of a profile."""
+        return choose(Drawn(draw, self.traits))
+
+    def draw_operation(self, machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
+        """Draw the next operation."""
+        return operation(machine, Drawn(draw, self.traits))
 
 
 def timeline_of(found: Counterexample) -> Timeline | None:
@@ -49,26 +78,65 @@ def timeline_of(found: Counterexample) -> Timeline | None:
 
 
 def provided(ask: RemoteCalls) -> TargetProvided:
-    (traits,) = ask(("traits", {}))
-    suite = SUITE._replace(machine=partial(EngineMachine, ask), missing=str)
-    return TargetProvided(suite, traits["without"])
+    """Return the suite for an engine: what its traits allow."""
+    (declared,) = ask(("traits", {}))
+    traits = msgspec.convert(declared, WholeEngineTraits)
+    drawn = LoopHistories(traits)
+    suite = SUITE._replace(
+        properties=tuple(_possible(prop, traits) for prop in PROPERTIES),
+        machine=partial(EngineMachine, ask, traits),
+        draw_operation=drawn.draw_operation,
+        profiles=tuple(
+            WorkloadConfigs(name, partial(drawn.draw_config, choose))
+            for name, choose in drawn.profiles.items()
+        ),
+        by_seed=drawn,
+        missing=str,
+    )
+    why = {prop.name: _why_not(prop, traits) for prop in PROPERTIES}
+    without = {name: reason for name, reason in why.items() if reason}
+    return TargetProvided(suite, {**without, **traits.without}, unsupported(traits))
+
+
+def traits_of(suite: ComponentSuite) -> WholeEngineTraits:
+    """Return the traits of the engine that provides the suite."""
+    assert isinstance(suite.by_seed, LoopHistories), "the suite is that of an engine"
+    return suite.by_seed.traits
+
+
+def _possible(prop: Property, traits: WholeEngineTraits) -> Property:
+    """Return the property without situations that the engine cannot come into."""
+    able = [name for name in prop.situations if not _lacks(name, traits)]
+    return prop._replace(situations=tuple(able))
+
+
+def _why_not(prop: Property, traits: WholeEngineTraits) -> str:
+    """Return why the property cannot be judged; empty: it can."""
+    if prop.needs:
+        return traits.lacks(prop.needs)
+    reasons = [_lacks(name, traits) for name in prop.situations]
+    return reasons[0] if reasons and all(reasons) else ""
+
+
+def _lacks(situation: str, traits: WholeEngineTraits) -> str:
+    need = SITUATION_NEEDS.get(situation)
+    return traits.lacks(need) if need else ""
 
 
 def _no_subject(*_: object) -> EngineMachine:
     raise LookupError(_WHY_NOT)
 
 
+_UNBOUND = LoopHistories(WholeEngineTraits())
 SUITE = ComponentSuite(
     "engine",
     PROPERTIES,
-    partial(_theme, PROFILES["plain"]),
+    partial(_UNBOUND.draw_config, _UNBOUND.profiles["plain"]),
     _no_subject,
-    draw_operation,
-    profiles=tuple(
-        WorkloadConfigs(name, partial(_theme, choose)) for name, choose in PROFILES.items()
-    ),
+    _UNBOUND.draw_operation,
     missing=lambda: _WHY_NOT,
     timeline=timeline_of,
     target_provided=provided,
     processes=2,
 )
+"""Without an engine; `provided` returns it for one."""

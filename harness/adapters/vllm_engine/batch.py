@@ -22,8 +22,8 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 from kvproof.harness.adapters.vllm_engine import releases, states
 from kvproof.harness.adapters.vllm_engine.requests import adapter_of, media_of, token_of
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
+from kvproof.harness.contract.whole_engine import OWN, Reads, Row
 from kvproof.harness.whole_engine.content import FIRST_TOKEN
-from kvproof.harness.whole_engine.contract import OWN, Reads, Row
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 from kvproof.harness.whole_engine.findings import IllegalAccess
 

@@ -27,7 +27,7 @@ from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunne
 from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.nixl.connector import NixlWorker
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
-from kvproof.harness.whole_engine.contract import EngineConfig
+from kvproof.harness.contract.whole_engine import EngineConfig
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 
 Launched = TypeVar("Launched")

@@ -20,8 +20,7 @@ from kvproof.harness.adapters.vllm_engine.requests import core_request
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.adapters.vllm_engine.stores.files import FileStore
 from kvproof.harness.adapters.vllm_engine.stores.lmcache import LMCacheStore
-from kvproof.harness.whole_engine.content import VOCABULARY
-from kvproof.harness.whole_engine.contract import (
+from kvproof.harness.contract.whole_engine import (
     CacheEvent,
     EngineConfig,
     EngineRequest,
@@ -29,6 +28,7 @@ from kvproof.harness.whole_engine.contract import (
     Output,
     Refused,
 )
+from kvproof.harness.whole_engine.content import VOCABULARY
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.linked.wire import Endpoint, Wire
 

@@ -9,7 +9,9 @@ from functools import cache
 from typing import Any
 
 from kvproof.harness.adapters.vllm_engine import plugin
-from kvproof.harness.whole_engine.contract import EngineConfig
+from kvproof.harness.adapters.vllm_engine.traits import traits
+from kvproof.harness.contract.whole_engine import EngineConfig
+from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
 from kvproof.harness.whole_engine.driver import Driver
 from kvproof.harness.whole_engine.job import Job
 from kvproof.harness.whole_engine.linked.driver import LinkedDriver
@@ -24,7 +26,22 @@ def engine(arguments: dict[str, Any]) -> dict[str, Any]:
 @cache
 def _job() -> Job:
     plugin.install()
-    return Job(open_driver)
+    return Job(open_driver, declared)
+
+
+def declared() -> WholeEngineTraits:
+    """Return the traits of the installed release, and of what is installed beside it."""
+    from kvproof.harness.adapters.vllm_engine import releases
+    from kvproof.harness.adapters.vllm_engine.nixl import connector as nixl
+    from kvproof.harness.adapters.vllm_engine.stores import files, lmcache
+
+    connectors = {
+        "nixl": nixl.refused(),
+        "example": files.refused(),
+        "lmcache": lmcache.refused(),
+    }
+    more = {name: why for name, why in connectors.items() if why}
+    return traits({**releases.lacking(), **more})
 
 
 def open_driver(config: EngineConfig) -> Driver:

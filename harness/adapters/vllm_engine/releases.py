@@ -24,7 +24,7 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 from vllm.v1.worker.utils import AttentionGroup
 
 from kvproof.harness.adapters.vllm_engine.kernels import slot_mapping
-from kvproof.harness.whole_engine.contract import EngineConfig, Refused
+from kvproof.harness.contract.whole_engine import EngineConfig, Refused
 
 
 def holders(scheduler: Any) -> list[tuple[str, int, bool]]:
@@ -190,11 +190,51 @@ def lacks(config: EngineConfig) -> str:
         asked |= {"offload", "simple"}
     asked |= {"model runner V2"} if config.runner == "v2" else set()
     asked |= {"recurrent states" for group in config.groups if group.kind == "state"}
-    for name in sorted(asked & _PARTS.keys()):
-        module, wanted = _PARTS[name]
-        if not has(module, wanted):
-            return f"this release has no {module}.{wanted}, by which {name} is driven"
-    return ""
+    return next(filter(None, (_without(name) for name in sorted(asked & _PARTS.keys()))), "")
+
+
+def _without(part: str) -> str:
+    module, wanted = _PARTS[part]
+    if has(module, wanted):
+        return ""
+    return f"this release has no {module}.{wanted}, by which {part} is driven"
+
+
+def lacking() -> dict[str, str]:
+    """Return feature, need or connector of `traits` -> why this release has it not."""
+    from vllm.sampling_params import SamplingParams
+    from vllm.v1.engine.core import EngineCore
+
+    resets = parameters(EngineCore.reset_prefix_cache)
+    alone = "" if _groups_have_events() else "this release has one group only beside events"
+    found = {
+        "v2": _without("model runner V2"),
+        "offload": _without("offload"),
+        "simple": _without("simple"),
+        "failing": _without("failing"),
+        "states": _without("recurrent states") or alone,
+        "zeroing": _without("recurrent states") or alone,
+        "windows": alone,
+        "unequal groups": alone,
+        "groups beside tiers": ""
+        if _tiers_have_groups()
+        else "this release has one group only beside connectors",
+        "reset of running requests": ""
+        if "reset_running_requests" in resets
+        else "reset_prefix_cache has no reset_running_requests",
+        "unread": ""
+        if "skip_reading_prefix_cache" in SamplingParams.__struct_fields__
+        else "this release has no skip_reading_prefix_cache",
+    }
+    return {name: why for name, why in found.items() if why}
+
+
+def _groups_have_events() -> bool:
+    return has("vllm.distributed.kv_events", "BlockStored", "group_idx")
+
+
+def _tiers_have_groups() -> bool:
+    return has("vllm.v1.attention.backend", "AttentionBackend")
 
 
 def without_hybrid(config: EngineConfig) -> bool:
@@ -202,8 +242,8 @@ def without_hybrid(config: EngineConfig) -> bool:
 
     Raises ValueError where a configuration asks for both.
     """
-    events = config.events and not has("vllm.distributed.kv_events", "BlockStored", "group_idx")
-    tier = config.connector and not has("vllm.v1.attention.backend", "AttentionBackend")
+    events = config.events and not _groups_have_events()
+    tier = config.connector and not _tiers_have_groups()
     if not events and not tier:
         return False
     if len({(group.kind, group.size) for group in config.groups}) > 1:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvproof.harness.adapters.vllm_engine import releases
+from kvproof.harness.contract.whole_engine import EngineRequest, Media, Refused
 from kvproof.harness.whole_engine.content import number
-from kvproof.harness.whole_engine.contract import EngineRequest, Media, Refused
 
 EMBEDDING = 64
 """Numbers of one row of embeddings: the model's hidden size."""

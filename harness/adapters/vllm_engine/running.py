@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvproof.harness.whole_engine.contract import EngineConfig, EngineRequest
+from kvproof.harness.contract.whole_engine import EngineConfig, EngineRequest
 from kvproof.harness.whole_engine.findings import Findings
 
 

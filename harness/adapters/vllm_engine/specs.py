@@ -14,7 +14,7 @@ from vllm.v1.kv_cache_interface import (
 )
 
 from kvproof.harness.adapters.vllm_engine import releases
-from kvproof.harness.whole_engine.contract import EngineConfig, GroupKind
+from kvproof.harness.contract.whole_engine import EngineConfig, GroupKind
 
 HEAD = 4
 """K and V of one head of four bfloat16 numbers: the two words of a slot."""

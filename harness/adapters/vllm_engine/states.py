@@ -17,7 +17,7 @@ import numpy as np
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
-from kvproof.harness.whole_engine.contract import Row
+from kvproof.harness.contract.whole_engine import Row
 from kvproof.harness.whole_engine.device import ShadowDevice
 
 try:

@@ -23,7 +23,7 @@ from kvproof.harness.adapters.vllm_engine.batch import Batch
 from kvproof.harness.adapters.vllm_engine.requests import adapter_of, media_of
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.adapters.vllm_engine.specs import layers
-from kvproof.harness.whole_engine.contract import GroupKind
+from kvproof.harness.contract.whole_engine import GroupKind
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 from kvproof.harness.whole_engine.memory import Layer, Pool, ShadowMemory
 

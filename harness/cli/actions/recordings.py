@@ -26,6 +26,7 @@ from kvproof.suites.runner.runner import stored_failure
 from kvproof.suites.whole_engine.properties import HITS
 from kvproof.suites.whole_engine.recorded import Recorded, history_of
 from kvproof.suites.whole_engine.strategies import SUITE as ENGINE
+from kvproof.suites.whole_engine.strategies import traits_of
 
 SLOTS = "slots are read"
 _SHOWN = 5
@@ -134,8 +135,8 @@ def _again(active: ActiveRun, recording: Recording, spec: str, own: OwnTargets) 
 
 def _on_its_loop(active: ActiveRun, recording: Recording, handle: Handle) -> None:
     """Run the requests on an engine's own loop over the shadow device."""
-    made = history_of(recording)
     suite = bound(ENGINE, handle).knowing(known_failures(handle))
+    made = history_of(recording, traits_of(suite.component))
     history, found = History(suite.component, made.config), None
     try:
         carry_out(history, made.operations)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kvproof.harness.cli.arguments.isolation import IsolationArguments
 from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.options import Output, Targets
-from kvproof.harness.settings import LevelName, load_settings
+from kvproof.harness.settings import Drawing, LevelName, load_settings
 
 
 def fuzz(
@@ -21,6 +21,7 @@ def fuzz(
     workers: int = 1,
     level: LevelName = "core",
     seed: int | None = None,
+    draw: Drawing = "hypothesis",
     keep_going: bool = False,
     database: str = "",
     database_secret_file: Path | None = None,
@@ -46,6 +47,9 @@ def fuzz(
         As for run.
     seed
         First seed; random by default, or that of the resumed run.
+    draw
+        Source of histories: hypothesis, or seeds, which is many times as fast, for an engine's own
+        loop.
     keep_going
         Go on after a failure and group failures by fingerprint.
     database
@@ -81,6 +85,7 @@ def fuzz(
         workers=workers,
         level=level,
         seed=seed,
+        draw=draw,
         keep_going=keep_going,
         shared=shared,
         secret=read_secret("--database-secret-file", database_secret_file),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kvproof.harness.whole_engine.contract import (
+from kvproof.harness.contract.whole_engine import (
     EngineConfig,
     EngineRequest,
     LinkedEngine,

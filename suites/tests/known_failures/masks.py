@@ -33,8 +33,8 @@ from kvproof.suites.runner import levels
 from kvproof.suites.runner.replay import known_failures
 from kvproof.suites.tests.documents.newest import showing
 from kvproof.suites.whole_engine.choices import Choices
-from kvproof.suites.whole_engine.histories import PROFILES
 from kvproof.suites.whole_engine.planted_bugs import Bug, catalogue
+from kvproof.suites.whole_engine.profiles import profiles
 from kvproof.suites.whole_engine.search import cut_down
 from kvproof.suites.whole_engine.search import search as search_by_seeds
 from kvproof.suites.whole_engine.strategies import SUITE
@@ -73,7 +73,7 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True):
 
     def choose(self, choices: Choices) -> Config:
         """Choose a configuration of its profile that has the settings."""
-        config = PROFILES[self.profile](choices)
+        config = profiles(choices.traits)[self.profile](choices)
         config["engine"].update(self.engine)
         return config
 

@@ -171,6 +171,28 @@ def test_the_control_plane_is_read_in_one_sitting(path: Path) -> None:
     assert not heavy & {name.split(".")[0] for name in imports(path)}
 
 
+GENERIC = ("harness/contract", "harness/whole_engine", "suites/framework", "suites/whole_engine")
+"""Know no engine: another one is added without a change of them."""
+ENGINES = re.compile(r"(?<![a-z])(vllm|sglang|lmdeploy|lmcache|nixl)", re.IGNORECASE)
+KNOWS_AN_ENGINE = {
+    "suites/whole_engine/planted/": "lines of one engine, until they stand in its own room",
+    "suites/whole_engine/planted_bugs.py": "names the engine of those lines",
+}
+"""File or folder -> why it may name an engine."""
+
+
+def test_generic_files_name_no_engine() -> None:
+    files = [path for folder in GENERIC for path in (ROOT / folder).rglob("*.*")]
+    texts = {named(path): path.read_text() for path in files if path.suffix in (".py", ".toml")}
+    found = {name for name, text in texts.items() if ENGINES.search(name + text)}
+    assert len(texts) > 60
+    assert {name for name in found if not name.startswith(tuple(KNOWS_AN_ENGINE))} == set()
+    unneeded = [
+        each for each in KNOWS_AN_ENGINE if not any(name.startswith(each) for name in found)
+    ]
+    assert unneeded == [], "these exceptions can go"
+
+
 def test_every_package_is_installed() -> None:
     folders = {
         f"kvproof.{init.parent.relative_to(ROOT).as_posix().replace('/', '.')}"

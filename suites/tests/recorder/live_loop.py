@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kvproof.harness.adapters.vllm_engine import plugin
 from kvproof.harness.adapters.vllm_engine.jobs import open_driver
-from kvproof.harness.whole_engine.contract import EngineConfig, GroupKind
+from kvproof.harness.contract.whole_engine import EngineConfig, GroupKind
 
 ENGINE = EngineConfig(
     blocks=14, groups=(GroupKind(layers=1),), asynchronous=True, token_budget=48, max_requests=3,

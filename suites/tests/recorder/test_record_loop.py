@@ -21,6 +21,7 @@ from kvproof.suites.framework.suite import on_target
 from kvproof.suites.tests.cli.cli_kit import KVPROOF
 from kvproof.suites.tests.recorder import live_loop
 from kvproof.suites.tests.recorder.record_kit import KEY, admit, decode, only, reuse, writer
+from kvproof.suites.tests.whole_engine.toy_engine import TRAITS
 from kvproof.suites.tests.whole_engine.toy_suite import toy_suite
 from kvproof.suites.whole_engine import planted_bugs
 from kvproof.suites.whole_engine.recorded import Recorded, history_of
@@ -39,7 +40,7 @@ def recorded(folder: Path, *, key: bytes = b"", **second: Any) -> Recorded:
     to.release("third", "cancel", [1, 2, 8])
     to.reset(done=True)
     admit(to, "fourth", 9, [1, 2, 8])
-    return history_of(only(folder))
+    return history_of(only(folder), TRAITS)
 
 
 def test_arrivals_tokens_aborts_and_resets_are_those_of_the_recording(tmp_path: Path) -> None:
@@ -90,7 +91,7 @@ def test_a_preempted_request_goes_on_as_itself(tmp_path: Path) -> None:
     decode(to, "first", tokens, {13: 4, 17: 5})
     to.release("first", "preempt", [1, 2, 3, 4, 5])
     admit(to, "first", 12, [1, 2, 3], resumed=True)
-    made = history_of(only(tmp_path))
+    made = history_of(only(tmp_path), TRAITS)
     assert [verb for verb, _ in made.operations].count("submit") == 1
     assert len(made.operations[0][1]["given"]) == 10
 
@@ -101,7 +102,7 @@ def test_a_request_that_is_too_long_is_refused(tmp_path: Path) -> None:
     tokens += range(LONGEST)
     to.step("first", len(tokens), len(tokens), [4])
     with pytest.raises(UsageError, match="a request of"):
-        history_of(only(tmp_path))
+        history_of(only(tmp_path), TRAITS)
 
 
 @pytest.mark.slow(reason="records a live engine and runs it again")
@@ -122,7 +123,7 @@ def test_a_live_engine_is_recorded_and_runs_again_on_its_own_loop(tmp_path: Path
         "policy": "fcfs",
         "asynchronous": True,
     }
-    made = history_of(recording)
+    made = history_of(recording, TRAITS)
     submitted = [keywords for verb, keywords in made.operations if verb == "submit"]
     assert [each["answers"] for each in submitted if each["id"] != "r2"] == [30, 9, 9, 4, 4]
     bug = next(each for each in planted_bugs.catalogue() if each.name == "salt_is_no_key")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kvproof.harness.contract.whole_engine import GroupKind, Media
 from kvproof.harness.whole_engine.content import Chain, fold, mix, token_of
-from kvproof.harness.whole_engine.contract import GroupKind, Media
 
 GROUPS = (GroupKind(layers=2), GroupKind("window", 5), GroupKind("chunk", 4))
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from kvproof.harness.contract.whole_engine import GroupKind
 from kvproof.harness.whole_engine.clock import VirtualClock
 from kvproof.harness.whole_engine.content import Words
-from kvproof.harness.whole_engine.contract import GroupKind
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.linked.wire import (

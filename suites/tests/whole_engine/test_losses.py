@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kvproof.harness.contract.whole_engine import Reads, Row
 from kvproof.harness.oracle.violation import Violation
-from kvproof.harness.whole_engine.contract import Reads, Row
 from kvproof.harness.whole_engine.losses import Losses
 from kvproof.suites.engines.vllm.mechanisms.loop import (
     answer_of_a_failed_load_is_taken,

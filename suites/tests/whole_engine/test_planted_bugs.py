@@ -15,7 +15,7 @@ from kvproof.harness.reproduce import oplog
 from kvproof.harness.whole_engine.job import Job
 from kvproof.harness.whole_engine.planting import Planted, Unfit
 from kvproof.suites.tests.cli.cli_kit import kvproof
-from kvproof.suites.tests.whole_engine.toy_engine import driver
+from kvproof.suites.tests.whole_engine.toy_engine import TRAITS, driver
 from kvproof.suites.whole_engine import faults
 from kvproof.suites.whole_engine.histories import eagle, plain
 from kvproof.suites.whole_engine.planted_bugs import Bug, catalogue, chosen
@@ -102,7 +102,7 @@ def test_a_bug_that_does_not_fit_is_refused(module, old, message):
         Planted().plant("victim_of_planting", old, "pass")
 
 
-JOB = Job(driver)
+JOB = Job(driver, lambda: TRAITS)
 TOY = "kvproof.suites.tests.whole_engine.toy_engine"
 
 

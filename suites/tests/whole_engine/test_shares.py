@@ -16,10 +16,13 @@ from kvproof.suites.framework.explore import Counts
 from kvproof.suites.runner import shares
 from kvproof.suites.runner.runner import SuiteRun
 from kvproof.suites.runner.shares import Sharing
+from kvproof.suites.tests.whole_engine.toy_engine import TRAITS
+from kvproof.suites.whole_engine.profiles import profiles
 from kvproof.suites.whole_engine.strategies import SUITE
 
 TOY = "kvproof.suites.tests.whole_engine.toy_target"
-FEW = settings(BUDGETS["pr"], max_examples=len(SUITE.profiles), stateful_step_count=10)
+PROFILES = len(profiles(TRAITS))
+FEW = settings(BUDGETS["pr"], max_examples=PROFILES, stateful_step_count=10)
 
 
 class _Files:
@@ -59,7 +62,7 @@ def test_two_processes_count_what_one_counts(monkeypatch: pytest.MonkeyPatch) ->
     assert one == two
     assert any(isinstance(each, Counts) for each in asked)
     assert any(each is None for each in asked)
-    assert len(asked) == len(SUITE.profiles)
+    assert len(asked) == PROFILES
 
 
 def order(**more: object) -> shares.Order:
@@ -68,7 +71,7 @@ def order(**more: object) -> shares.Order:
         "level": "core",
         "suite": "engine",
         "part": 0,
-        "budget": shares.Budget(15 * len(SUITE.profiles), 20, derandomize=True),
+        "budget": shares.Budget(15 * PROFILES, 20, derandomize=True),
         "seed": None,
         "known": (),
         **more,

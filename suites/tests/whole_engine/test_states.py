@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kvproof.harness.contract.whole_engine import EngineRequest, GroupKind, Reads, Row
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.whole_engine.content import Chain
-from kvproof.harness.whole_engine.contract import EngineRequest, GroupKind, Reads, Row
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.memory import Layer, Pool, ShadowMemory

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kvproof.harness.whole_engine.contract import (
+from kvproof.harness.contract.whole_engine import (
     CacheEvent,
     EngineConfig,
     EngineRequest,
@@ -18,6 +18,7 @@ from kvproof.harness.whole_engine.contract import (
     Reads,
     Row,
 )
+from kvproof.harness.contract.whole_engine_traits import DraftMethod, WholeEngineTraits
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.driver import Driver
 from kvproof.harness.whole_engine.findings import Findings
@@ -43,6 +44,26 @@ FAULTS = {
     "sleep_keeps": "every_slot_read_holds_the_requests_own_content",
 }
 """What can be switched on, and the property that it breaks first."""
+
+NO_QUEUE = "every request runs at once, or is tried again in the next step"
+TRAITS = WholeEngineTraits(
+    features=(
+        "chunks",
+        "preemption",
+        "events",
+        "reset",
+        "reset of running requests",
+        "salts",
+        "adapters",
+        "media",
+        "zeroing",
+    ),
+    refuses={"ahead": "it asks for its answers at once", "queue": NO_QUEUE},
+    block_sizes=(4, 16),
+    sleep_levels=(0, 1, 1, 2),
+    drafts=(DraftMethod(name="guess"),),
+)
+"""What the toy has: a second whole engine, of which no generic file knows."""
 
 
 @dataclass
@@ -132,11 +153,19 @@ class ToyEngine:
     def _room(self, run: Running, stop: int) -> bool:
         while len(run.blocks) * self.size < stop:
             block = self._take()
-            if block is None:
-                self._release(run)
+            if block is not None:
+                run.blocks.append(block)
+                continue
+            victim = self._youngest(run)
+            self._release(victim)
+            if victim is run:
                 return False
-            run.blocks.append(block)
         return True
+
+    def _youngest(self, run: Running) -> Running:
+        """Return the last request that holds blocks: the oldest one always goes on."""
+        later = reversed(self.running.values())
+        return next(each for each in later if each is run or each.blocks)
 
     def _row(self, run: Running, stop: int) -> Row:
         known = len(run.tokens)

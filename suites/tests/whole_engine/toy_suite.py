@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from kvproof.harness.whole_engine.job import Job
-from kvproof.suites.framework.component_suite import ComponentSuite
-from kvproof.suites.tests.whole_engine.toy_engine import driver
+from kvproof.suites.framework.component_suite import ComponentSuite, TargetProvided
+from kvproof.suites.tests.whole_engine.toy_engine import TRAITS, driver
 from kvproof.suites.whole_engine import strategies
 
 
 def toy_suite(fault: str = "") -> ComponentSuite:
-    job = Job(lambda config: driver(config, fault))
+    return toy_provided(fault).suite
+
+
+def toy_provided(fault: str = "") -> TargetProvided:
+    job = Job(lambda config: driver(config, fault), lambda: TRAITS)
 
     def ask(*calls: tuple[str, dict[str, Any]]) -> list[Any]:
         return [job.call(verb, keywords) for verb, keywords in calls]
 
-    return strategies.provided(ask).suite
+    return strategies.provided(ask)

@@ -10,12 +10,12 @@ from kvproof.harness.adapters.refusals import WithoutBlocks
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import TargetConfig
 from kvproof.harness.whole_engine.job import Job
-from kvproof.suites.tests.whole_engine.toy_engine import driver
+from kvproof.suites.tests.whole_engine.toy_engine import TRAITS, driver
 
 
 @cache
 def _job() -> Job:
-    return Job(lambda config: driver(config, "salt_ignored"))
+    return Job(lambda config: driver(config, "salt_ignored"), lambda: TRAITS)
 
 
 def engine(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def engine(arguments: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _sound() -> Job:
-    return Job(driver)
+    return Job(driver, lambda: TRAITS)
 
 
 def sound(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def _target(job: Callable[[dict[str, Any]], dict[str, Any]]) -> WithoutBlocks:
         Profile(
             engine="toy-loop",
             version="1",
-            block_sizes=(4,),
+            block_sizes=TRAITS.block_sizes,
             blocks=False,
             component_suites={"engine": f"{__name__}:{job.__name__}"},
             unsupported={"blocks": "its loop decides"},

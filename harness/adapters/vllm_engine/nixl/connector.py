@@ -31,15 +31,23 @@ _PUSH_TIMEOUT_S = 40
 """After which the engine that decodes gives a write up that has not come; by default 480."""
 
 
+def refused() -> str:
+    """Say why two engines are not driven in this release; empty: they are."""
+    from vllm import __version__
+
+    early = tuple(map(int, __version__.split(".")[:2])) < _FIRST
+    return f"vLLM {__version__}: two engines are driven from 0.33 on" if early else ""
+
+
 def settings(mode: str, role: str, policy: str, *, layout: str = "") -> dict[str, Any]:
     """Return the connector's configuration, and give its side channel a port of its own.
 
     Raises ValueError in a release whose connector was not read.
     """
-    from vllm import __version__, envs
+    from vllm import envs
 
-    if tuple(map(int, __version__.split(".")[:2])) < _FIRST:
-        raise ValueError(f"vLLM {__version__}: two engines are driven from 0.33 on")
+    if lacking := refused():
+        raise ValueError(lacking)
     envs.disable_envs_cache()  # it would keep the first engine's port
     port = _free_port()
     os.environ["VLLM_NIXL_SIDE_CHANNEL_HOST"] = _HOST

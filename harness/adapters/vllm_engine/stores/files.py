@@ -8,9 +8,17 @@ from tempfile import mkdtemp
 from typing import Any
 
 from kvproof.harness.adapters.vllm_engine.stores.noted import note_filled
-from kvproof.harness.whole_engine.contract import Refused
+from kvproof.harness.contract.whole_engine import Refused
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import IllegalAccess
+
+
+def refused() -> str:
+    """Say why the connector is not driven in this release; empty: it is."""
+    import vllm
+
+    early = vllm.__version_tuple__[:2] < (0, 33)
+    return "ExampleConnector is driven from 0.33.0 on" if early else ""
 
 
 class FileStore:
@@ -18,10 +26,8 @@ class FileStore:
 
     def __init__(self, _: Any) -> None:
         """Raise Refused for releases whose caches the connector sees in another order."""
-        import vllm
-
-        if vllm.__version_tuple__[:2] < (0, 33):
-            raise Refused("ExampleConnector is driven from 0.33.0 on")
+        if lacking := refused():
+            raise Refused(lacking)
         self.folder = Path(mkdtemp(prefix="kvproof-shadow-files-"))
 
     def settings(self) -> dict[str, Any]:

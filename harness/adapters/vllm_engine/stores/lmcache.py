@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from kvproof.harness.adapters.vllm_engine.stores.noted import note_filled
-from kvproof.harness.whole_engine.contract import Refused
+from kvproof.harness.contract.whole_engine import Refused
 from kvproof.harness.whole_engine.device import ShadowDevice
 
 _LOCK = Path(__file__).parents[3] / "locks" / "more" / "lmcache-0.5.6.txt"
@@ -28,6 +28,13 @@ CHUNK = 16
 """Tokens of an object, as many as a block has."""
 _GIGABYTES = 0.0001
 """So small that objects are evicted."""
+
+
+def refused() -> str:
+    """Say what is missing in the engine's environment; empty: nothing."""
+    if find_spec("lmcache") is not None:
+        return ""
+    return f"{MISSING}: {sys.executable} -m pip install --no-deps -r {_LOCK}"
 
 
 class _Running:
@@ -41,8 +48,8 @@ class LMCacheStore:
 
     def __init__(self, running: Any) -> None:
         """Raise Refused where the engine's environment has no LMCache."""
-        if find_spec("lmcache") is None:
-            raise Refused(f"{MISSING}: {sys.executable} -m pip install --no-deps -r {_LOCK}")
+        if lacking := refused():
+            raise Refused(lacking)
         _Running.now = running
         os.environ |= {"LMCACHE_LOG_LEVEL": "CRITICAL", "LMCACHE_DISABLE_BANNER": "1"}
         os.environ["LMCACHE_TRACK_USAGE"] = "false"

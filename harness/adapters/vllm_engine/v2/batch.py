@@ -24,8 +24,8 @@ from vllm.v1.worker.gpu.spec_decode.utils import DraftTokensHandler
 from vllm.v1.worker.gpu.states import RequestState
 
 from kvproof.harness.adapters.vllm_engine.v2 import kernels
+from kvproof.harness.contract.whole_engine import OWN, Media, Reads, Row
 from kvproof.harness.whole_engine.content import FIRST_TOKEN
-from kvproof.harness.whole_engine.contract import OWN, Media, Reads, Row
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 
 _CPU = torch.device("cpu")

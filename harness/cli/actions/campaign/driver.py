@@ -23,7 +23,7 @@ from kvproof.harness.records.events import (
     Skipped,
     TargetFailed,
 )
-from kvproof.harness.settings import CampaignSettings
+from kvproof.harness.settings import CampaignSettings, Drawing
 from kvproof.suites.framework.property import Level
 from kvproof.suites.framework.verdicts import Tally
 
@@ -43,12 +43,14 @@ class Campaign:
         password: str,
         level: Level,
         keep_going: bool,
+        draw: Drawing = "hypothesis",
         own: OwnTargets = USUAL,
     ) -> None:
         self._active, self._claims, self._shared = active, claims, shared
         self._password, self._away = password, False
         self._level: Level = level
         self._keep_going = keep_going
+        self._draw: Drawing = draw
         self._own = own
         self._done: set[str] = set()
         self._seconds: dict[str, float] = {}
@@ -106,6 +108,7 @@ class Campaign:
             attempt=given.attempt,
             level=self._level,
             keep_going=self._keep_going,
+            draw=self._draw,
             database=for_workers(self._shared.database),
             password=self._password,
             artifact=self._shared.artifact,

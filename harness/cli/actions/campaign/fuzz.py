@@ -25,7 +25,7 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.registry import USUAL, OwnTargets, open_handle
 from kvproof.harness.records.events import AnyEvent, Failure
 from kvproof.harness.records.run_directory import read_run
-from kvproof.harness.settings import CampaignSettings
+from kvproof.harness.settings import CampaignSettings, Drawing
 from kvproof.suites.framework.property import Level
 from kvproof.suites.framework.verdicts import Tally
 from kvproof.suites.runner.levels import suites as suites_of
@@ -46,6 +46,7 @@ def fuzz(
     level: Level,
     seed: int | None,
     keep_going: bool,
+    draw: Drawing = "hypothesis",
     shared: CampaignSettings,
     output: Path | None,
     ray: str,
@@ -62,12 +63,13 @@ def fuzz(
     password = secret or os.environ.get(PASSWORD_VARIABLE, "")
     open_database(shared.database, shared.artifact, password=password)
     away = why_unreachable(shared.database, password=password)
-    suites = _suites(specs, level, own)
+    suites = _suites(specs, level, own, draw)
     first = first_seed(output) if seed is None else seed
     config = {
         "targets": list(specs), "max_seconds": max_seconds, "units": units, "level": level,
         "keep_going": keep_going, "database": shared.database, "artifact": shared.artifact,
         "histories": shared.histories, **own.recorded(),
+        **({"draw": draw} if draw == "seeds" else {}),
     }  # fmt: skip
     with (
         closing(_pool(ray, workers)) as pool,
@@ -77,8 +79,9 @@ def fuzz(
             RayClaims(ray) if ray else DirectoryClaims(active.writer.directory / "claims")
         )
         driver = Campaign(
-            active, claims, shared, password=password, level=level, keep_going=keep_going, own=own
-        )
+            active, claims, shared, password=password, level=level, draw=draw,
+            keep_going=keep_going, own=own,
+        )  # fmt: skip
         if away:
             driver.database_is_away(away)
         every = _units(suites, first)
@@ -109,16 +112,25 @@ def first_seed(output: Path | None) -> int:
     return secrets.randbits(32)
 
 
-def _suites(specs: Sequence[str], level: Level, own: OwnTargets) -> list[tuple[str, str]]:
+def _suites(
+    specs: Sequence[str], level: Level, own: OwnTargets, draw: Drawing
+) -> list[tuple[str, str]]:
     """Target and suite of everything that is judged; a typing error costs nothing."""
     with ExitStack() as stack:
         handles = open_all(specs, stack, own)
-        return [
-            (handle.name, suite.name)
+        judged = [
+            (handle.name, suite)
             for handle in handles
             for suite in suites_of(handle, level)
             if suite.judged
         ]
+        for target, suite in judged if draw == "seeds" else ():
+            if suite.component.by_seed is None:
+                raise UsageError(
+                    f"--draw seeds: the suite {suite.name!r} of {target} has no histories by seed",
+                    "leave --draw out, or name a target with its own loop: --target vllm-engine",
+                )
+        return [(target, suite.name) for target, suite in judged]
 
 
 def _units(suites: Sequence[tuple[str, str]], first: int) -> Iterator[str]:

@@ -25,6 +25,7 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import USUAL, OwnTargets
 from kvproof.harness.records.campaign_events import UnitDone
 from kvproof.harness.records.events import AnyEvent, Failure, TargetFailed, TargetStarted
+from kvproof.harness.settings import Drawing
 from kvproof.suites.framework.budgets import BUDGETS, seeded
 from kvproof.suites.framework.property import Level
 from kvproof.suites.framework.verdicts import Tally
@@ -50,6 +51,7 @@ class Order:
     known: tuple[str, ...]
     """Properties that failed already: they are counted, and not shrunk again."""
     claim: Callable[[str, str], bool]
+    draw: Drawing = "hypothesis"
     own: OwnTargets = USUAL
 
 
@@ -152,6 +154,7 @@ def _explore(
         seeded(budget, database),
         tally,
         seed=seed,
+        draw=order.draw,
         deadline=time.monotonic() + order.seconds,
         most=MOST_FAILURES if order.keep_going else 1,
         claim=ours,

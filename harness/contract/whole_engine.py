@@ -1,4 +1,4 @@
-"""Records between an engine's adapter and the shadow device, and the two protocols.
+"""Whole engines: records between an adapter and the shadow device, and the two protocols.
 
 An adapter implements `WholeEngine`: it starts the engine and passes requests in and answers out.
 Its worker gives each batch that the engine schedules to a `ShadowDevice` as `Row`s. All lengths
@@ -9,39 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from kvproof.harness.contract.checked import (
-    NOT_EMPTY,
-    Count,
-    Positive,
-    one_of,
-    within,
-    wrong_fields,
-)
+from kvproof.harness.contract.checked import NOT_EMPTY, Count, Positive, within, wrong_fields
 from kvproof.harness.contract.profile import Kind
 from kvproof.harness.errors import UsageError
-from kvproof.harness.whole_engine.clock import TICK_S
 
 Slots = npt.NDArray[np.int64]
 """Physical slots of one group, in the order of positions."""
 
-CONNECTORS = (
-    *("", "example", "lmcache", "multi", "offload", "simple", "simple_lazy"),
-    *map("_".join, product(["failing"], ["sync", "async"], ["recompute", "fail"])),
-    *map(
-        "_".join,
-        product(
-            ["nixl"], ["pull", "push"], ["consumer", "producer", "both"], ["recompute", "fail"]
-        ),
-    ),
-)
-"""Tiers beside the pool, and links between two engines."""
-Connector: TypeAlias = Annotated[str, one_of(CONNECTORS)]
+TICK_S = 0.001
+"""Virtual seconds of one step."""
+
 Layout: TypeAlias = Literal["", "HND", "NHD"]
 
 OWN = -1
@@ -99,10 +81,10 @@ class EngineConfig:
     caching: bool = True
     events: bool = True
     """Changes of the prefix index are published."""
-    runner: Literal["v1", "v2"] = "v1"
-    """Protocol between scheduler and worker, where an engine has several."""
-    connector: Connector = ""
-    """Name of a tier beside the pool; empty: none."""
+    runner: str = "v1"
+    """Protocol between scheduler and worker, where an engine has several: a name in its traits."""
+    connector: str = ""
+    """Name, in the engine's traits, of a tier next to the pool or of a link; empty: none."""
     embeds: bool = False
     """Prompts may come as embeddings."""
     seed: Annotated[int, within(0, 1 << 63)] = 0

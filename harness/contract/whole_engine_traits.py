@@ -1,0 +1,328 @@
+"""Traits of a whole engine: what its histories may ask of it, and what it refuses and why.
+
+An adapter declares them for the installed release; the suite `engine` draws from them and knows no
+engine. They go over the job protocol as JSON (`dataclasses.asdict`) and are read with
+`msgspec.convert`, which checks every type again. They are dataclasses because some engines'
+environments have no msgspec. Where options are drawn, one that is repeated is drawn more often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Protocol, TypeVar
+
+from kvproof.harness.contract.whole_engine import EngineConfig, GroupKind
+from kvproof.harness.errors import UsageError
+
+FEATURES = {
+    "chunks": "long prompts are computed in several steps",
+    "preemption": "a request gives its blocks up, and goes on later",
+    "queue": "a request waits until there is room for it",
+    "ahead": "the next step is scheduled before the last one's answer is known",
+    "events": "changes of the prefix index are published",
+    "reset": "the cache is dropped after a change of weights",
+    "reset of running requests": "requests that run are preempted for a reset",
+    "unread": "a request may be told not to read the cache",
+    "salts": "equal prompts with unlike salts share nothing",
+    "adapters": "a request names an adapter and its version",
+    "media": "prompts have images",
+    "embeds": "prompts come as embeddings",
+    "zeroing": "new blocks are filled with zeros",
+    "states": "layers have recurrent states",
+}
+"""Feature -> what it is."""
+KINDS = ("full", "window", "chunk", "state")
+"""Of groups of layers."""
+
+
+class _MayBeRefused(Protocol):
+    @property
+    def refused(self) -> str: ...
+
+
+P = TypeVar("P", bound=_MayBeRefused)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftMethod:
+    """One way of speculative decoding."""
+
+    name: str
+    on_host: bool = False
+    """The host sees the drafts; else they stay on the device."""
+    beside: Mapping[str, int] = field(default_factory=lambda: {"full": 4})
+    """Kind of a group in the same configuration -> most drafts of a step."""
+    ahead: tuple[str, ...] = ()
+    """Runners with which the next step may be scheduled ahead; drafts on the device always may."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runner:
+    """One protocol between scheduler and worker."""
+
+    name: str
+    kinds: tuple[str, ...] = KINDS
+    """Kinds of groups that it runs."""
+    refused: str = ""
+    """The engine's own reason why it does not run here; empty: it runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tier:
+    """A connector to another tier, whose copies are transfers of the device."""
+
+    name: str
+    weight: int = 1
+    repeats: bool = False
+    """The end of a copy can be reported twice."""
+    refused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailingTier:
+    """A tier whose loads fail in part."""
+
+    name: str
+    mode: str
+    """`sync`: loads come before the launch; `async`: between launches."""
+    policy: str
+    """What becomes of the request: `recompute` or `fail`."""
+    repeats: bool = False
+    refused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store:
+    """A connector that copies by itself, in the order of the device's stream."""
+
+    name: str
+    whole_prompts: bool = False
+    """It keeps prompts as a whole: they are computed in one step, and no token is alone in its
+    block."""
+    caching: tuple[bool, ...] = (True,)
+    """Whether the engine's own prefix cache is on, to draw from."""
+    heads: tuple[int, ...] = (1,)
+    """Heads of a layer, to draw from."""
+    features: tuple[tuple[str, ...], ...] = ((),)
+    """What its histories have, to draw from."""
+    refused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """Numbers of workers that two engines may have."""
+
+    heads: int
+    equal_blocks: bool
+    pairs: tuple[tuple[int, int], ...]
+    """Workers of the engine that prefills, and of the one that decodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layouts:
+    """Layouts of the caches of two engines; empty: as each chooses."""
+
+    prefill: str = ""
+    decode: str = ""
+    weight: int = 1
+    equal_workers: bool = False
+    """For equal numbers of workers only."""
+    one_group: bool = False
+    """For one group of layers only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A connector between an engine that prefills and one that decodes."""
+
+    copies: str
+    """`pull`: the engine that decodes reads; `push`: the one that prefills writes."""
+    connector: str
+    """Its name in a configuration, with `{role}` and `{policy}` in it."""
+    roles: tuple[tuple[str, str], ...]
+    """Of the engine that decodes, and of the one that prefills."""
+    policies: tuple[str, ...]
+    """What becomes of a request whose copy fails."""
+    heads: tuple[int, ...] = (1,)
+    windows: tuple[int, ...] = ()
+    """Windows beside full attention, tokens; empty: it runs one group."""
+    other_block_size: int = 0
+    """Of an engine that prefills in other blocks; 0: both have equal ones."""
+    workers: tuple[Workers, ...] = ()
+    layouts: tuple[Layouts, ...] = (Layouts(),)
+    breaks: tuple[tuple[str, ...], ...] = ((),)
+    """Features of what goes wrong on the way (`losses`, `late`), to draw from."""
+    tick_s: float = 1.0
+    """Virtual seconds of a step, so that leases end within a history."""
+    refused: str = ""
+
+    def pairs(self, heads: int, *, equal_blocks: bool) -> list[tuple[int, int]]:
+        """Return the numbers of workers that it takes."""
+        found = [
+            pair
+            for each in self.workers
+            if each.heads == heads and each.equal_blocks == equal_blocks
+            for pair in each.pairs
+        ]
+        return found or [(1, 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeEngineTraits:
+    """What one release of an engine, as its adapter drives it, has and refuses."""
+
+    features: tuple[str, ...] = ()
+    """Of FEATURES."""
+    refuses: Mapping[str, str] = field(default_factory=dict)
+    """Need that is not met -> the engine's own reason."""
+    without: Mapping[str, str] = field(default_factory=dict)
+    """Property that cannot be judged here -> why."""
+    block_sizes: tuple[int, ...] = (16,)
+    kernel_block_sizes: tuple[int, ...] = (0,)
+    """Of one group beside others; 0: equal to the block size."""
+    policies: tuple[str, ...] = ("fcfs",)
+    """Orders of requests; the first one is drawn more often."""
+    settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Further settings by the engine's own names, with the values to draw from."""
+    sleep_levels: tuple[int, ...] = ()
+    """To draw from; empty: it does not sleep."""
+    local: tuple[GroupKind, ...] = ()
+    """Windows and chunks that run beside full attention."""
+    mixtures: tuple[tuple[GroupKind, ...], ...] = ()
+    """Several unequal groups that run beside full attention."""
+    runners: tuple[Runner, ...] = (Runner(name="v1"),)
+    """The first is the usual one."""
+    drafts: tuple[DraftMethod, ...] = ()
+    tiers: tuple[Tier, ...] = ()
+    tier_kinds: tuple[str, ...] = KINDS
+    """Kinds of groups that run beside a tier."""
+    failing_tiers: tuple[FailingTier, ...] = ()
+    stores: tuple[Store, ...] = ()
+    links: tuple[Link, ...] = ()
+    token_budget: int = 2048
+    """Of a step, where a recording does not say."""
+    max_requests: int = 256
+    """Of a step, where a recording does not say."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for traits that name nothing, or contradict each other."""
+        _known("features", self.features, FEATURES)
+        _known("refuses", self.refuses, NEEDS)
+        _known("kinds of groups", self._kinds(), KINDS)
+        for name in ("block_sizes", "kernel_block_sizes", "policies", "runners"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} has no entry")
+        if both := [need for need in self.refuses if NEEDS[need](self)]:
+            raise ValueError(f"{both} cannot be had and refused")
+
+    def _kinds(self) -> Iterator[str]:
+        for group in (*self.local, *chain.from_iterable(self.mixtures)):
+            yield group.kind
+        yield from (kind for each in self.runners for kind in each.kinds)
+        yield from (kind for each in self.drafts for kind in each.beside)
+        yield from self.tier_kinds
+
+    def device_drafts(self, kind: str) -> list[DraftMethod]:
+        """Return the methods with drafts on the device that run beside a kind of group."""
+        return [each for each in self.drafts if not each.on_host and kind in each.beside]
+
+    def lacks(self, need: str) -> str:
+        """Return why a need is not met; empty: it is. Raises KeyError for an unknown need."""
+        if NEEDS[need](self):
+            return ""
+        parts = _PARTS[need](self) if need in _PARTS else ()
+        said = dict.fromkeys(each.refused for each in parts if each.refused)
+        return self.refuses.get(need) or "; ".join(said) or f"its loop is driven without {need}"
+
+
+def connectors(traits: WholeEngineTraits) -> frozenset[str]:
+    """Return every name that `EngineConfig.connector` may have; empty stands for none."""
+    parts = (*traits.tiers, *traits.failing_tiers, *traits.stores)
+    links = (
+        link.connector.format(role=role, policy=policy)
+        for link in traits.links
+        for role in chain.from_iterable(link.roles)
+        for policy in link.policies
+    )
+    return frozenset(["", *(each.name for each in parts), *links])
+
+
+def check_names(traits: WholeEngineTraits, config: EngineConfig) -> None:
+    """Raise UsageError for a connector or a runner that the engine does not have."""
+    legal = {
+        "connector": connectors(traits),
+        "runner": frozenset(each.name for each in traits.runners),
+    }
+    for name, known in legal.items():
+        if (value := getattr(config, name)) not in known:
+            raise UsageError(
+                f"the engine has no {name} {value!r}; it has {', '.join(sorted(known))}",
+                "correct config.engine of the op log, or name another target",
+            )
+    if config.peer:
+        check_names(traits, config.peer)
+
+
+def usable(parts: Iterable[P]) -> list[P]:
+    """Return those of runners, connectors or links that are not refused."""
+    return [each for each in parts if not each.refused]
+
+
+def repeating(traits: WholeEngineTraits) -> list[Tier | FailingTier]:
+    """Return the tiers whose ends of copies can be reported twice."""
+    every: list[Tier | FailingTier] = [*traits.tiers, *traits.failing_tiers]
+    return [each for each in every if each.repeats]
+
+
+def _known(what: str, names: Iterable[str], known: Collection[str]) -> None:
+    if wrong := sorted(set(names) - set(known)):
+        raise ValueError(f"{what}: {wrong} are none of {sorted(known)}")
+
+
+def _linked(traits: WholeEngineTraits, copies: str = "") -> list[Link]:
+    return [each for each in traits.links if copies in ("", each.copies)]
+
+
+def _unequal(link: Link) -> bool:
+    return any(one != other for each in link.workers for one, other in each.pairs)
+
+
+_PARTS: dict[str, Callable[[WholeEngineTraits], Sequence[_MayBeRefused]]] = {
+    "tiers": lambda traits: traits.tiers,
+    "failing loads": lambda traits: traits.failing_tiers,
+    "another tier": lambda traits: (*traits.tiers, *traits.failing_tiers, *traits.stores),
+    "ends that are reported twice": lambda traits: (*repeating(traits), *traits.links),
+    "two engines": _linked,
+    "two engines, pull": lambda traits: _linked(traits, "pull"),
+    "two engines, push": lambda traits: _linked(traits, "push"),
+    "unequal workers": lambda traits: [each for each in traits.links if _unequal(each)],
+    "copies that fail in part": lambda traits: [
+        each for each in traits.links if any("losses" in some for some in each.breaks)
+    ],
+}
+"""Need -> the parts of which one must be usable."""
+
+
+def _feature(name: str) -> Callable[[WholeEngineTraits], bool]:
+    return lambda traits: name in traits.features
+
+
+def _part(name: str) -> Callable[[WholeEngineTraits], bool]:
+    return lambda traits: bool(usable(_PARTS[name](traits)))
+
+
+NEEDS: dict[str, Callable[[WholeEngineTraits], bool]] = {
+    **{name: _feature(name) for name in FEATURES},
+    **{name: _part(name) for name in _PARTS},
+    "namespaces": lambda traits: bool({"salts", "adapters"} & set(traits.features)),
+    "drafts": lambda traits: bool(traits.drafts),
+    "drafts on the host": lambda traits: any(each.on_host for each in traits.drafts),
+    "drafts on the device": lambda traits: bool(traits.device_drafts("full")),
+    "drafts beside states": lambda traits: bool(traits.device_drafts("state")),
+    "windows": lambda traits: bool(traits.local),
+    "unequal groups": lambda traits: bool(traits.mixtures),
+    "sleep": lambda traits: bool(traits.sleep_levels),
+}
+"""What histories and properties may need -> whether an engine has it."""
