@@ -45,7 +45,9 @@ from kvproof.harness.oracle.violation import Violation
 
 def _offered(profile: Profile, config: TargetConfig) -> Profile:
     """Return the profile in one configuration: no expert rows next to frozen blocks (T6)."""
-    frozen = config.partial_blocks and any(group.kind == "state" for group in config.layout)
+    frozen = config.partial_blocks and any(
+        not group.visibility.by_position for group in config.layout
+    )
     return replace(profile, routed=ExpertProfile()) if frozen else profile
 
 

@@ -11,11 +11,9 @@ from typing import NamedTuple
 
 from kvproof.harness.contract.target import Group
 from kvproof.harness.errors import UsageError
+from kvproof.harness.model.visibility import KINDS
 
 EXAMPLE = "full,window:1024,window:1024,state"
-
-_NUMBERS = {"full": (0, 0), "window": (1, 1), "chunk": (1, 1), "state": (0, 1)}
-"""Kind -> least and largest count of numbers after it."""
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
@@ -35,18 +33,19 @@ def groups_of(spec: str, block_size: int) -> tuple[Group, ...]:
 
 def _group(item: str, spec: str, block_size: int) -> Group:
     kind, *numbers = item.split(":")
-    fewest, most = _NUMBERS.get(kind, (1, 0))
-    whole = all(_NUMBER.fullmatch(number) for number in numbers)
-    if not (whole and fewest <= len(numbers) <= most):
+    rule = KINDS.get(kind)
+    numbered = (1,) if rule and rule.sized else (0,) if rule and rule.by_position else (0, 1)
+    whole = rule is not None and all(_NUMBER.fullmatch(number) for number in numbers)
+    if not (whole and len(numbers) in numbered):
         raise UsageError(
             f"groups {spec[:80]!r}: {item[:80]!r} is no group",
             "full, window:TOKENS, chunk:TOKENS, state or state:BLOCKS, with commas between them; "
             f"for example {EXAMPLE}",
         )
     number = int(numbers[0]) if numbers else 1
-    if kind == "state":
-        return Group(kind, block_size, state_blocks=number)
-    return Group(kind, block_size, size=number if numbers else 0)
+    if rule is not None and rule.by_position:
+        return Group(kind, block_size, size=number if rule.sized else 0)
+    return Group(kind, block_size, state_blocks=number)
 
 
 class Widths(NamedTuple):
@@ -70,6 +69,7 @@ def widths(groups: tuple[Group, ...]) -> Widths:
     """Add up the blocks of the groups; no groups are one of full attention."""
     if not groups:
         return Widths(1, 1, 0)
-    kinds = [group.kind for group in groups]
-    state = sum(group.state_blocks for group in groups if group.kind == "state")
-    return Widths(kinds.count("full"), len(kinds) - kinds.count("state"), state)
+    rules = [group.visibility for group in groups]
+    attention = sum(rule.by_position for rule in rules)
+    state = sum(group.state_blocks for group in groups if not group.visibility.by_position)
+    return Widths(sum(rule.reads_all for rule in rules), attention, state)

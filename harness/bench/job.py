@@ -166,9 +166,10 @@ def _problem(workload: Workload, config: TargetConfig, measured: dict[str, Any])
     for group, count in zip(config.layout, measured["delivered"], strict=True):
         of = f" of a {group.kind} group" if config.groups else ""
         least = workload.requests * group.state_blocks
-        if group.kind == "state" and count < least:
+        states = not group.visibility.by_position
+        if states and count < least:
             return f"{count} block ids{of} delivered, the prompts need at least {least}"
-        if group.kind != "state" and count != units:
+        if not states and count != units:
             return f"{count} block ids{of} delivered, the prompts need {units}"
     needed = units * widths(config.groups).full
     if measured["freed"] != needed:

@@ -21,9 +21,8 @@ from kvproof.harness.contract.checked import (
     wrong_fields,
 )
 from kvproof.harness.contract.provenance import ACTIONS
+from kvproof.harness.model.visibility import Kind as Kind
 
-Kind: TypeAlias = Literal["full", "window", "chunk", "state"]
-"""Which positions a layer reads (X1)."""
 Pools: TypeAlias = Literal["shared", "separate"]
 HostPolicy: TypeAlias = Literal["write_through", "write_through_selective", "write_back"]
 EvictionOrder: TypeAlias = Literal[

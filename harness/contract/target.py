@@ -16,53 +16,17 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from kvproof.harness.contract.profile import Profile
+from kvproof.harness.model.records import CacheEvent as CacheEvent
+from kvproof.harness.model.records import Namespace as Namespace
+from kvproof.harness.model.records import Request as Request
+from kvproof.harness.model.records import Span as Span
+from kvproof.harness.model.visibility import Visibility, visibility
 
 CONTRACT_VERSION = 3
 """Raised when a verb or a record changes meaning; host and worker must agree on it."""
 
 Table = tuple[int, ...]
 """Ids in position order: entry i covers tokens [i * size, (i + 1) * size)."""
-
-
-@dataclass(frozen=True)
-class Namespace:
-    """The properties that separate equal tokens of different tenants (H1, H2)."""
-
-    adapter: str | None = None
-    adapter_version: str | None = None
-    salt: str | None = None
-    key: str | None = None
-    """A caller's own key, beside the salt."""
-
-
-@dataclass(frozen=True)
-class Span:
-    """A run of placeholder tokens [start, start + length) of one image, video or audio (H1)."""
-
-    kind: str
-    start: int
-    length: int
-    content: str
-    """Content hash as supplied by the caller."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request at admission: all tokens known so far (prompt, and output when resuming)."""
-
-    id: str
-    tokens: tuple[int, ...]
-    namespace: Namespace = Namespace()
-    spans: tuple[Span, ...] = ()
-    read: bool = True
-    """False: may not reuse cached blocks (A2)."""
-    store: bool = True
-    """False: its blocks never become reusable (A2)."""
-    resumed: bool = False
-    """True when the request was admitted before and then preempted (V1)."""
-    embedded: int = 0
-    """So many first tokens are given as embeddings: each number stands for a row of them, and the
-    engine gets no id for it (H1). Such a request has no spans."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +50,11 @@ class Group:
     def kernel_size(self) -> int:
         """Tokens per kernel block."""
         return self.kernel_block_size or self.block_size
+
+    @property
+    def visibility(self) -> Visibility:
+        """The rule of the kind: which positions are read."""
+        return visibility(self.kind, self.size)
 
 
 @dataclass(frozen=True)
@@ -241,23 +210,6 @@ class HitStatistics:
     hits: int
     resumed_queries: int = 0
     resumed_hits: int = 0
-
-
-@dataclass(frozen=True)
-class CacheEvent:
-    """One change of the index (V4). `kind` is `stored`, `removed` or `cleared`."""
-
-    kind: str
-    key: str = ""
-    parent: str = ""
-    """Key of the preceding block, empty for the first block of a chain."""
-    group: int = 0
-    tokens: tuple[int, ...] = ()
-    namespace: Namespace = Namespace()
-    spans: tuple[Span, ...] = ()
-    """Spans that begin inside the block, with positions in the request."""
-    embedded: int = 0
-    """So many first tokens of the block are given as embeddings."""
 
 
 @dataclass(frozen=True)

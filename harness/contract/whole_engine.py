@@ -15,8 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kvproof.harness.contract.checked import NOT_EMPTY, Count, Positive, within, wrong_fields
-from kvproof.harness.contract.profile import Kind
 from kvproof.harness.errors import UsageError
+from kvproof.harness.model.records import CacheEvent as CacheEvent
+from kvproof.harness.model.records import GroupKind as GroupKind
+from kvproof.harness.model.records import Namespace
+from kvproof.harness.model.records import Span as Span
 
 Slots = npt.NDArray[np.int64]
 """Physical slots of one group, in the order of positions."""
@@ -28,17 +31,6 @@ Layout: TypeAlias = Literal["", "HND", "NHD"]
 
 OWN = -1
 """In place of a token that only the device knows: it sampled or drafted the token itself."""
-
-
-@dataclass(frozen=True)
-class GroupKind:
-    """Which positions a layer of a group reads, as a configuration asks for it."""
-
-    kind: Kind = "full"
-    """`full`, `window`, `chunk` or `state`."""
-    size: Count = 0
-    """Tokens of the window (the own position included) or of a chunk; 0 for the others."""
-    layers: Positive = 1
 
 
 @dataclass(frozen=True)
@@ -130,15 +122,6 @@ def _wrong(why: str) -> UsageError:
 
 
 @dataclass(frozen=True)
-class Media:
-    """An image: `length` equal placeholder tokens at `start`, whose content is `content`."""
-
-    start: int
-    length: int
-    content: str
-
-
-@dataclass(frozen=True)
 class EngineRequest:
     """One request as a user sends it."""
 
@@ -151,7 +134,7 @@ class EngineRequest:
     salt: str = ""
     adapter: str = ""
     adapter_version: int = 0
-    media: tuple[Media, ...] = ()
+    media: tuple[Span, ...] = ()
     embeds: bool = False
     """The prompt comes as embeddings, one row for each of its tokens, without the tokens."""
     accepts: tuple[int, ...] = ()
@@ -162,6 +145,17 @@ class EngineRequest:
     """It may hit; False: it computes all of its prompt, and stores it."""
     handover: Mapping[str, Any] = field(default_factory=dict)
     """What another engine returned for this one, or what this one is to return for another."""
+
+    @property
+    def namespace(self) -> Namespace:
+        """What separates its tokens from equal ones of others."""
+        version = str(self.adapter_version) if self.adapter_version else None
+        return Namespace(self.adapter or None, version, self.salt or None)
+
+    @property
+    def embedded(self) -> int:
+        """How many of its first tokens come as embeddings."""
+        return len(self.prompt) if self.embeds else 0
 
 
 @dataclass(frozen=True)
@@ -214,7 +208,7 @@ class Row:
     """The host's start counts drafts whose verdict it does not know: the device corrects it."""
     adapter: tuple[str, int] = ("", 0)
     """Name and version, as the worker has them."""
-    media: tuple[Media, ...] = ()
+    media: tuple[Span, ...] = ()
     """As the worker has them."""
     groups: tuple[Reads, ...] = ()
 
@@ -228,19 +222,6 @@ class Holdings:
     """Blocks that can be handed out, the null block left out."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """What else should be zero at rest: requests, references, transfers, worker rows."""
-
-
-@dataclass(frozen=True)
-class CacheEvent:
-    """A change of the prefix index, as the engine publishes it."""
-
-    kind: str
-    """`stored`, `removed` or `cleared`."""
-    keys: tuple[str, ...] = ()
-    group: int = 0
-    tier: str = ""
-    parent: str = ""
-    tokens: tuple[int, ...] = ()
 
 
 class Refused(Exception):

@@ -239,7 +239,9 @@ class WholeEngineTraits:
 
 def connectors(traits: WholeEngineTraits) -> frozenset[str]:
     """Return every name that `EngineConfig.connector` may have; empty stands for none."""
-    parts = (*traits.tiers, *traits.failing_tiers, *traits.stores)
+    parts: tuple[Tier | FailingTier | Store, ...] = (
+        *traits.tiers, *traits.failing_tiers, *traits.stores,
+    )  # fmt: skip
     links = (
         link.connector.format(role=role, policy=policy)
         for link in traits.links

@@ -1,5 +1,5 @@
 """The expected state of a target: slots, cached content, requests, steps.
 
 In: operations and answers of a target, from `harness.session`. Out: facts and expectations.
-Imports `contract`.
+Imports `contract` and `model`.
 """

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kvproof.harness.model.fingerprints import POISON, Fingerprints
 from kvproof.harness.oracle.group_layout import Layout
-from kvproof.harness.oracle.shadow_memory import POISON, Fingerprints
 
 _LIFT = np.array([0x9E3779B97F4A7C15], np.uint64)
 """An odd factor; an array, because numpy is silent about overflow in arrays, not in scalars."""

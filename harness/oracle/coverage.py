@@ -16,8 +16,8 @@ from kvproof.harness.contract.target import (
     Span,
     Table,
 )
+from kvproof.harness.model.fingerprints import Fingerprints, moved
 from kvproof.harness.oracle.coverage_groups import GroupCoverage
-from kvproof.harness.oracle.shadow_memory import Fingerprints, moved
 from kvproof.harness.oracle.state import NULL_BLOCK, Forecast, OracleState, RequestState, Step
 
 

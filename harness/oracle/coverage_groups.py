@@ -29,19 +29,19 @@ class GroupCoverage:
         self._state = state
         self._layout = layout = state.layout
         self._saw = saw
-        self._kinds = {group.kind for group in layout.groups}
         self._mixed = len({layout.groups[group].block_size for group in layout.attention}) > 1
         self._chunks_begin_inside = any(
-            group.kind == "chunk" and group.size % group.block_size for group in layout.groups
+            group.visibility.begins_inside(group.block_size) for group in layout.groups
         )
         own = [group for group in layout.groups if not group.draft]
         drafts = [replace(group, draft=False) for group in layout.groups if group.draft]
         self._twins = any(group in own for group in drafts)
-        windows = {group.size for group in drafts if group.kind == "window"}
+        windows = {group.size for group in drafts if group.visibility.moves}
         self._unequal_windows = len(windows) > 1
-        self._full_draft = any(group.draft and group.kind == "full" for group in layout.groups)
-        applies = {"draft": layout.drafts, "experts": state.config.require_experts}
-        self._limits = [why for why in LIMITS if why in self._kinds or applies.get(why, False)]
+        self._full_draft = any(layout.groups[group].draft for group in layout.full)
+        kinds = {rule.kind: True for rule in layout.rules}
+        applies = {**kinds, "draft": layout.drafts, "experts": state.config.require_experts}
+        self._limits = [why for why in LIMITS if applies.get(why, False)]
 
     def meets(self, request: Request, forecast: Forecast) -> None:
         """Count the situations of a hit, and the limits that keep it from being longer."""
@@ -66,7 +66,7 @@ class GroupCoverage:
         return any(
             resident.missing(group, 0, self._layout.first_block(group, hit)) is not None
             for group in self._layout.partly_visible
-            if self._layout.groups[group].kind == "window"
+            if self._layout.rules[group].moves
         )
 
     def _foreign(self, resident: Resident, own: int) -> bool:
@@ -151,13 +151,13 @@ class GroupCoverage:
             self._saw("a span lies inside the hit", answer.hit and within)
             decodes = self._decodes_after_spans(live, answer)
             self._saw("decoding fills a block that spans touch", decodes)
-            self._saw("spans in a model with windows", self._kinds & {"window", "chunk"})
+            self._saw("spans in a model with windows", self._layout.partly_visible)
         self._saw("an encoder runs", answer.encode)
         self._saw("a hit in a model with a full draft group", answer.hit and self._full_draft)
         if self._layout.states:
             self._states(live, answer)
         if not self._layout.single:
-            several = len(live.steps) > 1 and self._kinds & {"window", "chunk"}
+            several = len(live.steps) > 1 and self._layout.partly_visible
             self._saw("a window moves on while a later step is in flight", several)
             self._saw("blocks of unequal groups lie in one pool", len(self._layout.attention) > 1)
             self._saw("chunks begin inside blocks", self._chunks_begin_inside)

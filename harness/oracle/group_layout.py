@@ -9,7 +9,9 @@ from math import lcm
 import numpy as np
 
 from kvproof.harness.contract.target import Group, Table, TargetConfig
-from kvproof.harness.oracle.shadow_memory import Paging, digest
+from kvproof.harness.model.fingerprints import digest
+from kvproof.harness.model.visibility import Visibility
+from kvproof.harness.oracle.shadow_memory import Paging
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class Layout:
         return cls(config.layout, config.state_rows > 0)
 
     @cached_property
+    def rules(self) -> tuple[Visibility, ...]:
+        """The rule of each group's kind."""
+        return tuple(group.visibility for group in self.groups)
+
+    @cached_property
     def unit(self) -> int:
         """Tokens of the grain in which hits are returned."""
         return lcm(*(group.block_size for group in self.groups))
@@ -38,17 +45,17 @@ class Layout:
     @cached_property
     def attention(self) -> tuple[int, ...]:
         """Groups with a table over positions."""
-        return tuple(g for g, group in enumerate(self.groups) if group.kind != "state")
+        return tuple(g for g, rule in enumerate(self.rules) if rule.by_position)
 
     @cached_property
     def states(self) -> tuple[int, ...]:
         """Groups with recurrent state."""
-        return tuple(g for g, group in enumerate(self.groups) if group.kind == "state")
+        return tuple(g for g, rule in enumerate(self.rules) if not rule.by_position)
 
     @cached_property
     def full(self) -> tuple[int, ...]:
         """Groups of full attention."""
-        return tuple(g for g, group in enumerate(self.groups) if group.kind == "full")
+        return tuple(g for g, rule in enumerate(self.rules) if rule.reads_all)
 
     @cached_property
     def partly_visible(self) -> tuple[int, ...]:
@@ -68,7 +75,7 @@ class Layout:
     @cached_property
     def single(self) -> bool:
         """Whether there is one group of full attention and nothing else."""
-        return len(self.groups) == 1 and self.groups[0].kind == "full" and not self.groups[0].draft
+        return len(self.groups) == 1 and bool(self.full) and not self.groups[0].draft
 
     @cached_property
     def pagings(self) -> tuple[Paging, ...]:
@@ -113,26 +120,19 @@ class Layout:
 
     def visible(self, group: int, position: int) -> int:
         """Return the first position that computing `position` sees in a group."""
-        layers = self.groups[group]
-        if layers.kind == "window":
-            return max(0, position - layers.size + 1)
-        return position // layers.size * layers.size if layers.kind == "chunk" else 0
+        return self.rules[group].first_read(position)
 
     def first_block(self, group: int, position: int) -> int:
         """Return the first entry of a table that computing `position` sees."""
-        return self.visible(group, position) // self.groups[group].block_size
+        return self.rules[group].first_block(position, self.groups[group].block_size)
 
     def reached(self, group: int, index: int) -> bool:
         """Whether a hit, which ends a unit, may need block `index` of a group."""
-        if self.groups[group].kind != "window":
-            return True
-        end = (index + 1) * self.groups[group].block_size
-        return self.visible(group, -(-end // self.unit) * self.unit) < end
+        return self.rules[group].hit_reads((index + 1) * self.groups[group].block_size, self.unit)
 
     def released(self, group: int, position: int) -> int:
         """Return how many entries of a table lie wholly before the visible positions."""
-        units = self.visible(group, position) // self.unit
-        return units * self.unit // self.groups[group].block_size
+        return self.rules[group].outside(position, self.unit) // self.groups[group].block_size
 
     def blocks_for(self, group: int, tokens: int) -> int:
         """Return the entries that a table needs for so many tokens."""

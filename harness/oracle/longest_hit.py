@@ -1,16 +1,23 @@
-"""The longest hit that the rules allow, by brute force on the cache model (X1, X2, M2, S1, R3)."""
+"""The longest hit that the rules allow, by brute force on the cache model (X1, X2, M2, S1, R3).
+
+It states by itself which positions a group sees: nothing here comes from `harness.model`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from kvproof.harness.contract.profile import Profile
-from kvproof.harness.contract.target import Span, TargetConfig
+from kvproof.harness.contract.target import Group, Span, TargetConfig
 from kvproof.harness.oracle.cache_model import CacheModel
 from kvproof.harness.oracle.group_layout import Layout
 from kvproof.harness.oracle.partial_blocks import PartialBlocks
-from kvproof.harness.oracle.shadow_memory import Fingerprints
+
+Fingerprints = npt.NDArray[np.uint64]
 
 
 class InvalidReason(NamedTuple):
@@ -70,6 +77,8 @@ class HitOracle:
         """`partial`: partial blocks that a hit may end in, where it need not end a unit (T6)."""
         self._model = model
         self._layout = layout
+        self._needed: dict[tuple[int, int], int] = {}
+        """(Group, length) -> first block that a hit needs, once it was looked for."""
         self._clamp = profile.span_clamp
         self._experts = config.require_experts
         self._reach = profile.draft_reach
@@ -158,8 +167,10 @@ class HitOracle:
         if layers.kind == "state":
             there = self._model.has_state(resident.prints, length, group)
             return None if there else InvalidReason("state", group)
-        first, stop = self._layout.first_block(group, length), length // layers.block_size
-        hole = resident.missing(group, first, stop)
+        first = self._needed.get((group, length))
+        if first is None:
+            first = self._needed[group, length] = first_needed(layers, length)
+        hole = resident.missing(group, first, length // layers.block_size)
         return None if hole is None else InvalidReason(layers.kind, group, hole)
 
     def _ahead(
@@ -184,6 +195,25 @@ class HitOracle:
         layout = self._layout
         length = min((resident.prefix(group, limit) for group in layout.full), default=0)
         return length // layout.unit * layout.unit
+
+
+def sees(group: Group, position: int, earlier: int) -> bool:
+    """Whether computing `position` looks at an earlier one (X1)."""
+    if group.kind == "window":
+        return position - earlier < group.size
+    if group.kind == "chunk":
+        return position // group.size == earlier // group.size
+    return True
+
+
+def first_needed(group: Group, length: int) -> int:
+    """Return the first block that position `length` looks into, found block by block."""
+    if group.kind == "full":
+        return 0
+    block = length // group.block_size
+    while block and sees(group, length, block * group.block_size - 1):
+        block -= 1
+    return block
 
 
 def inside(spans: Sequence[Span], position: int) -> bool:

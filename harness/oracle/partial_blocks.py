@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from kvproof.harness.contract.target import Table
+from kvproof.harness.model.fingerprints import Fingerprints, digest
 from kvproof.harness.oracle.cache_model import CacheModel, Entry
 from kvproof.harness.oracle.group_layout import Layout
-from kvproof.harness.oracle.shadow_memory import Fingerprints, digest
 
 
 class PartialBlock(NamedTuple):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from kvproof.harness.model.fingerprints import Fingerprints
 from kvproof.harness.oracle.cache_model import CacheModel, Entry
 from kvproof.harness.oracle.group_layout import Layout
-from kvproof.harness.oracle.shadow_memory import Fingerprints
 
 Place = tuple[int, int]
 """Group and content of a block."""

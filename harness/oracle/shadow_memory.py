@@ -1,118 +1,31 @@
 """Shadow memory: the content of every physical slot, derived without the engine.
 
-A *fingerprint* stands for everything that determines the content at a position: all tokens up to
-it, the namespace, the spans begun so far, and the epoch. It is a sum of one pseudo-random 64-bit
-number per (position, token), so the fingerprints of a prompt are one cumulative sum over an array;
-two different histories agree with a chance of 2**-64. A slot is addressed by the kernel-block table
-that the engine's worker would read; all groups share the slots of one pool, and the group's number
-is mixed into its content (H7). A recurrent state fills its blocks with the fingerprint of exactly
-the tokens that it has read.
+A slot is addressed by the kernel-block table that the engine's worker would read; all groups share
+the slots of one pool, and the group's number is mixed into its content (H7). A recurrent state
+fills its blocks with the fingerprint of exactly the tokens that it has read. What a position holds
+is said by `harness.model.fingerprints`.
 
 Needs numpy only: whole workloads are checked inside the environment of the engine under test.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from kvproof.harness.contract.target import Namespace, Request, Span
+from kvproof.harness.model.fingerprints import POISON, Fingerprints
+from kvproof.harness.model.records import Request
 
-Fingerprints = npt.NDArray[np.uint64]
 Slots = npt.NDArray[np.int64]
-
-POISON = np.uint64(0)
-"""Content of a slot that was never written."""
 
 _NO_SLOTS = np.zeros(0, np.int64)
 
 SLOT_BYTES = 16
 """Bytes of shadow per slot: content, writer, and the position that was written."""
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_ROW = np.int64(1 << 40)
-"""Added to the number of a row of embeddings: no id is so large."""
-
-
-def _mix(values: Fingerprints) -> Fingerprints:
-    """Apply the finaliser of splitmix64: a bijection that spreads every bit."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
-
-
-def digest(*fields: object) -> np.uint64:
-    """Return 64 bits that stand for these fields."""
-    data = hashlib.blake2b(repr(fields).encode(), digest_size=8).digest()
-    return np.uint64(int.from_bytes(data, "little"))
-
-
-_RAMP = np.arange(4_096, dtype=np.uint64) * _GOLDEN
-"""The multiples of the golden number for the positions of usual prompts."""
-
-
-def terms(tokens: npt.NDArray[np.int64], first: int = 0, embedded: int = 0) -> Fingerprints:
-    """Return the number that each token adds; `first` is the position of tokens[0].
-
-    The first `embedded` tokens are rows of embeddings, which equal no id.
-    """
-    if embedded:
-        tokens = tokens + _ROW * (np.arange(len(tokens)) < embedded)
-    start, stop = first + 1, first + 1 + len(tokens)
-    if stop <= len(_RAMP):
-        ramp = _RAMP[start:stop]
-    else:
-        ramp = np.arange(start, stop, dtype=np.uint64) * _GOLDEN
-    return _mix(_mix(tokens.astype(np.uint64) + _GOLDEN) ^ ramp)
-
-
-@lru_cache(maxsize=1_024)
-def root(namespace: Namespace, epoch: int) -> np.uint64:
-    """Return the fingerprint of the empty history."""
-    fields = (namespace.adapter, namespace.adapter_version, namespace.salt, namespace.key)
-    return digest("root", *fields, epoch)
-
-
-@lru_cache(maxsize=1_024)
-def mark(span: Span) -> np.uint64:
-    """Return the number that a span adds from its first position on."""
-    return digest("span", span.kind, span.start, span.length, span.content)
-
-
-def fingerprints(
-    tokens: Sequence[int] | npt.NDArray[np.int64],
-    *,
-    namespace: Namespace,
-    spans: Sequence[Span],
-    epoch: int,
-    embedded: int = 0,
-) -> Fingerprints:
-    """Return one fingerprint per position of a request."""
-    # sums wrap around on purpose: numpy warns about that for scalars, not for arrays
-    added = terms(np.asarray(tokens, dtype=np.int64), embedded=embedded)
-    for span in spans:
-        if 0 <= span.start < len(added):  # malformed spans are judged elsewhere
-            added[span.start : span.start + 1] += mark(span)
-    added[:1] += root(namespace, epoch)
-    return np.cumsum(added, dtype=np.uint64)
-
-
-def moved(
-    prints: Fingerprints, old: tuple[Namespace, int], new: tuple[Namespace, int]
-) -> Fingerprints:
-    """Return the fingerprints of the same tokens and spans in another (namespace, epoch).
-
-    The namespace and epoch add one summand to each fingerprint, so all of them shift alike.
-    """
-    if old == new:
-        return prints
-    return prints + (np.array([root(*new)], np.uint64) - root(*old))
 
 
 @dataclass(frozen=True)

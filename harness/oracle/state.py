@@ -13,13 +13,14 @@ import numpy.typing as npt
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Inspection, Request, Scheduled, Table, TargetConfig
+from kvproof.harness.model.fingerprints import Fingerprints, fingerprints
 from kvproof.harness.oracle.cache_model import CacheModel, Entry
 from kvproof.harness.oracle.group_layout import Layout
 from kvproof.harness.oracle.longest_hit import HitOracle, Resident
 from kvproof.harness.oracle.partial_blocks import PartialBlocks
 from kvproof.harness.oracle.recency import Recency
 from kvproof.harness.oracle.recurrent_states import RecurrentStates
-from kvproof.harness.oracle.shadow_memory import Fingerprints, ShadowMemory, fingerprints
+from kvproof.harness.oracle.shadow_memory import ShadowMemory
 
 NULL_BLOCK = 0
 

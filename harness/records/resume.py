@@ -46,9 +46,15 @@ def once(events: Sequence[AnyEvent]) -> list[AnyEvent]:
 
 
 def final_verdicts(events: Iterable[AnyEvent]) -> list[PropertyVerdict]:
-    """Return the last verdict of each target, suite and property; a recorded `Failure` stays."""
+    """Return the last verdict of each target, suite and property; a recorded `Failure` stays.
+
+    A suite that does not judge a property is left out where another one does. Up to version 0.14
+    such suites had other names for it.
+    """
     judged = [event for event in events if isinstance(event, PropertyVerdict | Failure)]
-    return [event for event in once(judged) if isinstance(event, PropertyVerdict)]
+    last = [event for event in once(judged) if isinstance(event, PropertyVerdict)]
+    known = {(e.target, e.property) for e in last if e.verdict != "unsupported"}
+    return [e for e in last if e.verdict != "unsupported" or (e.target, e.property) not in known]
 
 
 def continuous(events: Sequence[AnyEvent]) -> list[AnyEvent]:

@@ -9,14 +9,13 @@ from msgspec import ValidationError
 
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import TargetConfig
+from kvproof.harness.model.visibility import KINDS
 
 MOST_BLOCKS = 1 << 22
 """Blocks of a pool, rows of states, tokens of a block: more would be a test of the memory."""
 
 LARGEST = (1 << 31) - 1
 """Largest token, position and count: engines keep them in 32 bits."""
-
-_KINDS = ("full", "window", "chunk", "state")
 
 
 def check(config: TargetConfig, operations: Sequence[ops.Operation]) -> None:
@@ -39,8 +38,8 @@ def _check_sizes(config: TargetConfig) -> None:
                 f"{name} is {_short(value)}, not within {least} and {MOST_BLOCKS}"
             )
     for group in config.layout:
-        if group.kind not in _KINDS:
-            raise ValidationError(f"the kind of a group is {group.kind!r}: {', '.join(_KINDS)}")
+        if group.kind not in KINDS:
+            raise ValidationError(f"the kind of a group is {group.kind!r}: {', '.join(KINDS)}")
         if group.block_size % group.kernel_size:
             parts = f"{group.block_size} is no multiple of its kernel_block_size"
             raise ValidationError(f"a block_size of {parts} {group.kernel_size}")

@@ -8,7 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kvproof.harness.contract.whole_engine import OWN, GroupKind, Row, Slots
+from kvproof.harness.contract.whole_engine import OWN, Row, Slots
+from kvproof.harness.model.chain import FIRST_TOKEN, fold, token_of
+from kvproof.harness.model.fingerprints import MASK, Fingerprints, mix
+from kvproof.harness.model.visibility import Visibility
 from kvproof.harness.whole_engine.causes import (
     DRAFTS,
     EPOCHS,
@@ -22,18 +25,9 @@ from kvproof.harness.whole_engine.causes import (
     cause,
 )
 from kvproof.harness.whole_engine.checks import AGREE
-from kvproof.harness.whole_engine.content import (
-    FIRST_TOKEN,
-    MASK,
-    Words,
-    first_read,
-    fold,
-    mix,
-    token_of,
-)
+from kvproof.harness.whole_engine.device_requests import DeviceRequest, Work
 from kvproof.harness.whole_engine.findings import Findings
-from kvproof.harness.whole_engine.memory import Layer, ShadowMemory
-from kvproof.harness.whole_engine.states import DeviceRequest, Work
+from kvproof.harness.whole_engine.memory import DeviceMemory, Layer
 
 TOKENS = "a_launch_computes_the_requests_own_tokens"
 ZEROED = "new_blocks_are_zeroed"
@@ -47,7 +41,7 @@ class Attention:
     """Executes rows on the memory of one engine."""
 
     def __init__(
-        self, memory: ShadowMemory, findings: Findings, requests: Mapping[str, DeviceRequest]
+        self, memory: DeviceMemory, findings: Findings, requests: Mapping[str, DeviceRequest]
     ) -> None:
         self._memory = memory
         self._findings = findings
@@ -112,7 +106,7 @@ class Attention:
     def write(self, work: Sequence[Work], epoch: int, launch: int) -> None:
         """Write the content of every row to its slots, in every group."""
         for group, pool in enumerate(self._memory.pools):
-            if pool.kind.kind == "state":
+            if not pool.visibility.by_position:
                 continue
             seen: dict[int, int] = {}
             for each in work:
@@ -134,7 +128,7 @@ class Attention:
         return slots
 
     def _check_writes(
-        self, work: Work, group: int, slots: Slots, prints: Words, seen: dict[int, int]
+        self, work: Work, group: int, slots: Slots, prints: Fingerprints, seen: dict[int, int]
     ) -> None:
         size = self._memory.pools[group].block_size
         self._findings.check(
@@ -191,9 +185,9 @@ class Attention:
     def _read(self, work: Work, group: int, *, epoch: int, launch: int) -> list[WrongRead]:
         """Compare all slots that a row reads with what they must hold; return what differs."""
         pool = self._memory.pools[group]
-        if pool.kind.kind == "state":
+        if not pool.visibility.by_position:
             return self._state(work, group, epoch=epoch, launch=launch)
-        first = first_read(pool.kind, work.start)
+        first = pool.visibility.first_read(work.start)
         table = work.row.groups[group].table
         positions = np.arange(first, min(work.end, len(table) * pool.kernel_block_size))
         expected = work.prints[first : first + len(positions)]
@@ -202,7 +196,7 @@ class Attention:
             found = self._memory.read(group, layer, table, positions, epoch)
             right = np.array_equal(found, expected)
             if not right:
-                wrong.append(WrongRead(pool.kind, first, found, pool.draft))
+                wrong.append(WrongRead(pool.visibility, first, found, pool.draft))
             at = (positions, epoch, launch)
             self._judge(work, group, layer, at, found, expected, right=right)
         return wrong
@@ -213,8 +207,8 @@ class Attention:
         group: int,
         layer: Layer,
         where: tuple[Slots, int, int],
-        found: Words,
-        expected: Words,
+        found: Fingerprints,
+        expected: Fingerprints,
         *,
         right: bool,
     ) -> None:
@@ -228,7 +222,7 @@ class Attention:
         block = self._block(work, group, int(positions[at]))
         why = self._causes(work, layer, int(found[at]), block, epoch, launch)
         # only rejected drafts make the device read so far back: the host freed by what it scheduled
-        early = positions[at] < first_read(pool.kind, work.row.start)
+        early = positions[at] < pool.visibility.first_read(work.row.start)
 
         def slots() -> list[dict[str, object]]:
             borders = np.flatnonzero(positions % pool.block_size == 0)
@@ -257,7 +251,7 @@ class Attention:
         group: int,
         layer: Layer,
         where: tuple[Slots, int, int],
-        found: Words,
+        found: Fingerprints,
         wrong: npt.NDArray[np.bool_],
         page: Slots,
     ) -> dict[str, object]:
@@ -291,7 +285,8 @@ class Attention:
         pool, reads = self._memory.pools[group], work.row.groups[group]
         wrong = []
         if work.start:
-            place = reads.state if reads.states else (work.start - 1) // pool.block_size
+            place = pool.visibility.first_block(work.start, pool.block_size)
+            place = reads.state if reads.states else place
             block = int(reads.table[place])
             for layer in pool.layers:
                 found, length = self._memory.read_state(layer, block, epoch)
@@ -311,7 +306,7 @@ class Attention:
                     "wrong": 1, "found": f"a state of {length} tokens: {why.sentence}",
                 }  # fmt: skip
                 self._findings.check(own, right, sentence.format, slots=[slots].copy)
-                wrong.append(WrongRead(pool.kind, work.start, np.array([found], np.uint64)))
+                wrong.append(WrongRead(pool.visibility, work.start, np.array([found], np.uint64)))
         places, first = reads.states, work.known
         if not places:
             places, first = [(work.end - 1) // pool.block_size], work.end
@@ -338,10 +333,10 @@ class Attention:
 class WrongRead(NamedTuple):
     """What a layer of a row held instead of its content."""
 
-    kind: GroupKind
+    visibility: Visibility
     first: int
     """First position read."""
-    found: Words
+    found: Fingerprints
     draft: bool = False
 
 
@@ -354,8 +349,8 @@ def _answered(work: Work, position: int, wrong: Sequence[WrongRead]) -> int:
     total = 0
     for bad in wrong:
         folds = fold(bad.found, bad.first)
-        at = first_read(bad.kind, position) - bad.first
+        at = bad.visibility.first_read(position) - bad.first
         last = min(position - bad.first, len(folds) - 1)
         total += folds[last] - (folds[at - 1] if 0 < at <= last else 0)
-        total -= chain.part(bad.kind, position)
+        total -= chain.part(bad.visibility, position)
     return token_of(mix(chain.answer(position)) + total & MASK)

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvproof.harness.contract.whole_engine import EngineRequest
-from kvproof.harness.whole_engine.losses import LOST, SPOILED
-from kvproof.harness.whole_engine.memory import Layer, ShadowMemory, epoch_key
-from kvproof.harness.whole_engine.states import DeviceRequest, Work
+from kvproof.harness.model.fingerprints import epoch_key
+from kvproof.harness.whole_engine.device_requests import DeviceRequest, Work
+from kvproof.harness.whole_engine.failed_loads import LOST, SPOILED
+from kvproof.harness.whole_engine.memory import DeviceMemory, Layer
 
 READS = "every_slot_read_holds_the_requests_own_content"
 RECEIVED = "received_blocks_hold_the_requests_own_content"
@@ -36,7 +36,7 @@ class Cause(NamedTuple):
 def cause(
     found: int,
     work: Work,
-    memory: ShadowMemory,
+    memory: DeviceMemory,
     requests: Mapping[str, DeviceRequest],
     *,
     layer: Layer,
@@ -56,7 +56,7 @@ def cause(
 def _cause(
     found: int,
     work: Work,
-    memory: ShadowMemory,
+    memory: DeviceMemory,
     requests: Mapping[str, DeviceRequest],
     *,
     layer: Layer,
@@ -103,12 +103,8 @@ def _by(writer: DeviceRequest, position: int, work: Work) -> Cause:
     theirs, own = writer.request, work.request.request
     holds = f"it holds position {position} of {theirs.id}"
     same = work.request.chain.tokens[: position + 1] == writer.chain.tokens[: position + 1]
-    if same and _namespace(theirs) != _namespace(own):
-        return Cause(NAMESPACES, f"{holds}, of namespace {_namespace(theirs)}")
+    if same and theirs.namespace != own.namespace:
+        return Cause(NAMESPACES, f"{holds}, of {theirs.namespace}")
     if same and theirs.media != own.media:
         return Cause(MEDIA, f"{holds}, with media {[item.content for item in theirs.media]}")
     return Cause(READS, holds)
-
-
-def _namespace(request: EngineRequest) -> tuple[str, str, int]:
-    return request.salt, request.adapter, request.adapter_version

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from kvproof.harness.contract.whole_engine import Reads, Row
-from kvproof.harness.whole_engine.content import first_read
+from kvproof.harness.whole_engine.device_requests import DeviceRequest
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.memory import Pool
-from kvproof.harness.whole_engine.states import DeviceRequest
 
 OWNED = "tables_name_the_blocks_that_the_manager_holds"
 SLOTS = "slot_mappings_follow_the_tables"
@@ -29,7 +28,7 @@ def check_submission(
     )
     for group, (pool, reads) in enumerate(zip(pools, row.groups)):  # noqa: B905 - Python 3.10
         _check_table(row, group, pool, reads, findings, launch)
-        if len(reads.writes) and pool.kind.kind != "state":
+        if len(reads.writes) and pool.visibility.by_position:
             _check_slots(row, group, pool, reads, findings)
 
 
@@ -52,9 +51,8 @@ def _check_table(
     """Compare the kernel's table with the manager's blocks, where the row reads and writes."""
     ratio = pool.block_size // pool.kernel_block_size
     end = row.start + len(row.tokens)
-    first, last = first_read(pool.kind, row.start) // pool.block_size, -(-end // pool.block_size)
-    if pool.kind.kind == "state":
-        first = max(0, row.start - 1) // pool.block_size
+    first = pool.visibility.first_block(row.start, pool.block_size)
+    last = -(-end // pool.block_size)
     if reads.states:
         _check_states(row, group, reads, findings)
         return

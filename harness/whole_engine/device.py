@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kvproof.harness.contract.whole_engine import EngineRequest, Row
+from kvproof.harness.model.chain import FIRST_TOKEN, VOCABULARY, Chain
 from kvproof.harness.whole_engine.attention import Attention
 from kvproof.harness.whole_engine.checks import check_belief, check_submission
-from kvproof.harness.whole_engine.content import FIRST_TOKEN, VOCABULARY, Chain
+from kvproof.harness.whole_engine.device_requests import DeviceRequest, Work
+from kvproof.harness.whole_engine.failed_loads import Losses, spoiled
 from kvproof.harness.whole_engine.findings import Findings
-from kvproof.harness.whole_engine.losses import Losses, spoiled
-from kvproof.harness.whole_engine.memory import ShadowMemory
-from kvproof.harness.whole_engine.states import DeviceRequest, Work
+from kvproof.harness.whole_engine.memory import DeviceMemory
 from kvproof.harness.whole_engine.transfers import Transfer, Transfers
 
 AWAY = "nothing_runs_on_memory_that_is_away"
@@ -56,7 +56,7 @@ class Launch:
 class ShadowDevice:
     """Memory, a compute stream and transfers, for one engine."""
 
-    memory: ShadowMemory
+    memory: DeviceMemory
     findings: Findings
     seed: int = 0
     most_drafts: int = 0

@@ -30,7 +30,7 @@ from kvproof.harness.whole_engine.requests import (
     with_stop,
 )
 from kvproof.harness.whole_engine.situations import Sightings
-from kvproof.harness.whole_engine.timeline import Timeline
+from kvproof.harness.whole_engine.timeline import TimelineNotes
 
 ANSWERS = "answers_equal_the_greedy_chain"
 ENDS = "every_request_ends"
@@ -76,7 +76,7 @@ class Driver:
         with self.clock.running():
             self.engine = start(config, self.findings)
         self.device = self.engine.device
-        self.timeline = Timeline(self.device)
+        self.timeline = TimelineNotes(self.device)
 
     def apply(self, verb: str, keywords: Mapping[str, Any]) -> str:
         """Carry out one operation; what the engine raises is a finding."""

@@ -1,4 +1,4 @@
-"""Shadow memory: fingerprints in the engine's own cache tensors, by physical slot.
+"""Device memory: fingerprints in the engine's own cache tensors, by physical slot.
 
 A slot of a layer holds two words: fingerprint ^ layer ^ epoch, and its complement. Half a copy, a
 copy of another layer, and content from before a change of weights all read as something else.
@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from kvproof.harness.contract.whole_engine import GroupKind, Slots
-from kvproof.harness.whole_engine.content import Words, mix, number
+from kvproof.harness.contract.whole_engine import Slots
+from kvproof.harness.model.fingerprints import Fingerprints, epoch_key, mix, number
+from kvproof.harness.model.records import GroupKind
+from kvproof.harness.model.visibility import Visibility
 
 SLEPT = mix(0x51EE9)
 """What memory holds that was away."""
@@ -49,14 +51,14 @@ class Pool:
     zeroed: bool = False
     """The engine has new blocks filled with zeros before they are used."""
 
-
-def epoch_key(epoch: int) -> int:
-    """Return what tells content of one epoch from that of others; 0 for the first."""
-    return mix(epoch) if epoch else 0
+    @property
+    def visibility(self) -> Visibility:
+        """The rule of its kind."""
+        return self.kind.visibility
 
 
 @dataclass
-class ShadowMemory:
+class DeviceMemory:
     """The pools of one engine, and which launch wrote each block last."""
 
     pools: Sequence[Pool]
@@ -71,7 +73,9 @@ class ShadowMemory:
         self.written = np.zeros(self.blocks, np.int64)
         self.received = np.zeros(self.blocks, np.bool_)
 
-    def write(self, group: int, slots: Slots, prints: Words, *, epoch: int, launch: int) -> None:
+    def write(
+        self, group: int, slots: Slots, prints: Fingerprints, *, epoch: int, launch: int
+    ) -> None:
         """Put fingerprints into the slots of every layer of a group."""
         pool = self.pools[group]
         rows, columns = np.divmod(slots, pool.kernel_block_size)
@@ -105,12 +109,14 @@ class ShadowMemory:
             layer.words[kernel, :, 0] = word
             layer.words[kernel, :, 1] = ~word
 
-    def read(self, group: int, layer: Layer, table: Slots, positions: Slots, epoch: int) -> Words:
+    def read(
+        self, group: int, layer: Layer, table: Slots, positions: Slots, epoch: int
+    ) -> Fingerprints:
         """Return the fingerprints of positions, 0 where a slot's two words disagree."""
         pool = self.pools[group]
         blocks, columns = np.divmod(positions, pool.kernel_block_size)
         words = layer.words[table[blocks], columns]
-        own: Words = words[:, 0] ^ np.uint64(layer.salt ^ epoch_key(epoch))
+        own: Fingerprints = words[:, 0] ^ np.uint64(layer.salt ^ epoch_key(epoch))
         own[words[:, 0] != ~words[:, 1]] = 0
         return own
 

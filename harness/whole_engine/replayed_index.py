@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from kvproof.harness.contract.whole_engine import CacheEvent
+from kvproof.harness.model.records import CacheEvent
 from kvproof.harness.whole_engine.findings import Findings
 
 REPLAY = "published_events_give_the_index"
-PARENTS = "stored_events_name_parents_that_are_there"
 
 
 class ReplayedIndex:
@@ -39,7 +38,7 @@ class ReplayedIndex:
                 _replay(self._own, event)
             if not event.tier:
                 self._findings.saw("the index is cleared", event.kind == "cleared")
-                self._findings.saw(f"blocks are {event.kind} in the index", event.keys)
+                self._findings.saw(f"blocks are {event.kind} in the index", event.key)
 
     def _is_own(self) -> bool:
         own, self._resets = self._resets > 0, max(0, self._resets - 1)
@@ -74,5 +73,5 @@ def _replay(copies: Counter[tuple[str, int]], event: CacheEvent) -> None:
         return
     if event.kind == "cleared":
         copies.clear()
-    for key in event.keys:
-        copies[key, event.group] += 1 if event.kind == "stored" else -1
+    if event.key:
+        copies[event.key, event.group] += 1 if event.kind == "stored" else -1

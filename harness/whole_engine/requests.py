@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kvproof.harness.contract.whole_engine import EngineRequest, GroupKind, Media
-from kvproof.harness.whole_engine.content import FIRST_TOKEN, VOCABULARY, Chain, mix, number
+from kvproof.harness.contract.whole_engine import EngineRequest
+from kvproof.harness.model.chain import FIRST_TOKEN, VOCABULARY, Chain
+from kvproof.harness.model.fingerprints import mix, number
+from kvproof.harness.model.records import GroupKind, Span
 
 PLACEHOLDER = 4
 """Token id of every position of an image."""
@@ -57,7 +59,7 @@ def with_stop(request: EngineRequest, chain: Chain, after: int) -> EngineRequest
 def request_of(keywords: Mapping[str, Any], prompt: Sequence[int]) -> EngineRequest:
     """Return the record of a request."""
     media = tuple(
-        Media(start, length, str(content))
+        Span("image", start, length, str(content))
         for start, length, content in sorted(keywords.get("media", ()))
         if start + length <= len(prompt)
     )
@@ -83,7 +85,11 @@ def chain_of(
 
     `given`: its first answers, as they were recorded.
     """
-    space = f"{request.salt}/{request.adapter}/{request.adapter_version}"
-    space += "/embeds" if request.embeds else ""
-    seed = number(space) if space != "//0" else 0
-    return Chain(request.prompt, groups, seed=seed, media=request.media, given=given)
+    return Chain(
+        request.prompt,
+        groups,
+        namespace=request.namespace,
+        spans=request.media,
+        embedded=request.embedded,
+        given=given,
+    )

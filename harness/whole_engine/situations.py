@@ -25,10 +25,9 @@ class Sightings:
         for other in others:
             if other is request or other.prompt[:16] != request.prompt[:16]:
                 continue
-            space = (other.salt, other.adapter, other.adapter_version)
-            own = (request.salt, request.adapter, request.adapter_version)
-            saw("equal beginnings in two namespaces", space != own)
-            saw("equal beginnings in one namespace", space == own)
+            same = other.namespace == request.namespace
+            saw("equal beginnings in two namespaces", not same)
+            saw("equal beginnings in one namespace", same)
             saw("equal beginnings as tokens and embeddings", other.embeds != request.embeds)
             saw("equal beginnings as embeddings", other.embeds and request.embeds)
             saw("equal placeholders with unlike media", _unlike(request, other))

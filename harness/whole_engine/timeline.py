@@ -12,7 +12,6 @@ from typing import Any, TypedDict
 import numpy as np
 
 from kvproof.harness.contract.whole_engine import EngineRequest, Row
-from kvproof.harness.whole_engine.content import first_read
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 from kvproof.harness.whole_engine.memory import Pool
 from kvproof.harness.whole_engine.transfers import Transfer
@@ -21,7 +20,7 @@ MOST_STEPS = 200
 """Steps before a failure that are spelled out."""
 
 
-class Span(TypedDict):
+class Stay(TypedDict):
     """A status of a request; `last` is the last step that ended with it."""
 
     status: str
@@ -38,11 +37,11 @@ class Lane(TypedDict):
     ended: int
     """Step of its end; -1: it has not ended."""
     outcome: str
-    spans: list[Span]
+    spans: list[Stay]
 
 
 @dataclass
-class Timeline:
+class TimelineNotes:
     """One history; `device` has its clock."""
 
     device: ShadowDevice
@@ -92,7 +91,7 @@ class Timeline:
             "failed": failed,
             "since": since,
             "block_size": pools[0].block_size,
-            "groups": [f"{pool.kind.kind} {pool.kind.size or ''}".strip() for pool in pools],
+            "groups": [str(pool.visibility) for pool in pools],
             "operations": [list(each) for each in self.operations],
             "resets": self.resets,
             "requests": list(self.lanes.values()),
@@ -143,11 +142,9 @@ def _row(row: Row, pools: Sequence[Pool]) -> dict[str, Any]:
 def _blocks(row: Row, group: int, pool: Pool, *, read: bool) -> list[int]:
     """Return the blocks that a row reads or writes, as its kernel table has them."""
     table, start, stop = row.groups[group].table, row.start, row.start + len(row.tokens)
-    if pool.kind.kind == "state":
-        at = [start - 1] if read else [stop - 1]
-        positions = np.array([each for each in at if each >= 0], np.int64)
-    else:
-        positions = np.arange(first_read(pool.kind, start) if read else start, stop)
+    rule = pool.visibility
+    touched = rule.read_by(start, stop) if read else rule.written_by(start, stop)
+    positions = np.array(touched, np.int64)
     places = positions // pool.kernel_block_size
     blocks = table[places[places < len(table)]] * pool.kernel_block_size // pool.block_size
     return list(dict.fromkeys(blocks.tolist()))

@@ -80,6 +80,8 @@ class SuiteRun:
         self._write = write
         self.suites = levels.suites(handle, level)
         self._expected: list[Expected] = []
+        self._only = ""
+        """The one suite that runs; empty: all of them."""
 
     def run(
         self,
@@ -94,6 +96,7 @@ class SuiteRun:
         `progress` receives the name of a suite, the number of its test cases, and what is being
         done; `only` names the one suite to run. The corpus is replayed before the suite `cache`.
         """
+        self._only = only
         with self.guarded():
             self.start()
             for suite in self.suites:
@@ -313,13 +316,27 @@ class SuiteRun:
                 self._record(suite, tallies[suite.name])
                 name, tally = self._handle.name, tallies[suite.name]
                 shown = self._shown(suite, tally)
-                for verdict in verdicts(name, suite, tally, self._expected, shown=shown):
-                    self._write(verdict)
+                expected = self._expected_of(suite)
+                for verdict in verdicts(name, suite, tally, expected, shown=shown):
+                    if verdict.verdict != "unsupported" or self._says_so(suite, verdict.property):
+                        self._write(verdict)
+
+    def _expected_of(self, suite: Suite) -> list[Expected]:
+        """Return the known failures, without those of properties that only another suite judges."""
+        inapplicable = {prop.name for prop in suite.properties if suite.why_not(prop)}
+        elsewhere = {prop.name for other in self.suites for prop in other.judged}
+        return [each for each in self._expected if each.property not in inapplicable & elsewhere]
+
+    def _says_so(self, suite: Suite, name: str) -> bool:
+        """Whether a suite says that a property does not apply: no other judges it, nor said so."""
+        having = [each for each in self.suites if name in {prop.name for prop in each.properties}]
+        judging = any(not each.why_not(each.of(name)) for each in having)
+        return bool(self._only) or (not judging and having[0].name == suite.name)
 
     def _shown(self, suite: Suite, tally: Tally) -> set[str] | None:
         """Replay the own histories of known failures that no history met."""
         names = {prop.name for prop in suite.properties}
-        judged = [each for each in self._expected if each.property in names]
+        judged = [each for each in self._expected_of(suite) if each.property in names]
         unmet = [each for each in judged if not tally.tolerated[each.mechanism]]
         if tally.interrupted or tally.died:
             return None

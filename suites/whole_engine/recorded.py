@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
 from kvproof.harness.errors import UsageError
+from kvproof.harness.model.chain import FIRST_TOKEN
+from kvproof.harness.model.fingerprints import LONGEST
 from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.recording import Header, Line, Recording
-from kvproof.harness.whole_engine.content import FIRST_TOKEN, LONGEST
 from kvproof.suites.framework.component_suite import Arguments, Config
 
 

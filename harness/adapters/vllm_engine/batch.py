@@ -23,7 +23,7 @@ from kvproof.harness.adapters.vllm_engine import releases, states
 from kvproof.harness.adapters.vllm_engine.requests import adapter_of, media_of, token_of
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.contract.whole_engine import OWN, Reads, Row
-from kvproof.harness.whole_engine.content import FIRST_TOKEN
+from kvproof.harness.model.chain import FIRST_TOKEN
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 from kvproof.harness.whole_engine.findings import IllegalAccess
 

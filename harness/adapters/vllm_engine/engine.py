@@ -28,7 +28,7 @@ from kvproof.harness.contract.whole_engine import (
     Output,
     Refused,
 )
-from kvproof.harness.whole_engine.content import VOCABULARY
+from kvproof.harness.model.chain import VOCABULARY
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.linked.wire import Endpoint, Wire
 
@@ -280,11 +280,12 @@ class VllmEngine:
     def events(self) -> list[CacheEvent]:
         """Return what was published since the last call."""
         batches, self._published[:] = list(self._published), []
-        return [_event(each) for batch in batches for each in batch.events]
+        return [event for batch in batches for each in batch.events for event in _events(each)]
 
     def unpublished(self) -> list[CacheEvent]:
         """Return what the pool has noted since it published last."""
-        return [_event(each) for each in self.manager.block_pool.kv_event_queue]
+        queue = self.manager.block_pool.kv_event_queue
+        return [event for each in queue for event in _events(each)]
 
     def index(self) -> dict[tuple[str, int], int]:
         """Return (key, group) -> copies."""
@@ -343,17 +344,19 @@ class _Publisher:
         """Nothing is open."""
 
 
-def _event(event: Any) -> CacheEvent:
+def _events(event: Any) -> list[CacheEvent]:
+    """Return one event for each block."""
     kind = {"BlockStored": "stored", "BlockRemoved": "removed"}.get(type(event).__name__, "cleared")
     medium = getattr(event, "medium", None)
-    return CacheEvent(
-        kind=kind,
-        keys=tuple(map(str, getattr(event, "block_hashes", ()))),
-        group=getattr(event, "group_idx", 0) or 0,
-        tier="" if medium in (None, "GPU") else medium,
-        parent=str(getattr(event, "parent_block_hash", None) or ""),
-        tokens=tuple(getattr(event, "token_ids", ())),
-    )
+    tier = "" if medium in (None, "GPU") else medium
+    group = getattr(event, "group_idx", 0) or 0
+    keys = [str(each) for each in getattr(event, "block_hashes", ())]
+    parents = [str(getattr(event, "parent_block_hash", None) or ""), *keys]
+    tokens, size = tuple(getattr(event, "token_ids", ())), getattr(event, "block_size", 0)
+    return [
+        CacheEvent(kind, key, parent, group, tokens[at * size : (at + 1) * size], tier=tier)
+        for at, (key, parent) in enumerate(zip(keys or [""], parents))  # noqa: B905 - Python 3.10
+    ]
 
 
 def _settings(config: EngineConfig) -> Any:
@@ -362,7 +365,7 @@ def _settings(config: EngineConfig) -> Any:
     from vllm.engine.arg_utils import EngineArgs
     from vllm.usage.usage_lib import UsageContext
 
-    states = any(group.kind == "state" for group in config.groups)
+    states = not all(group.visibility.by_position for group in config.groups)
     known = {each.name for each in fields(EngineArgs)}
     more: dict[str, Any] = {name: each for name, each in config.settings.items() if name in known}
     if states:

@@ -20,7 +20,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
-from kvproof.harness.whole_engine.losses import LOST
+from kvproof.harness.whole_engine.failed_loads import LOST
 from kvproof.harness.whole_engine.transfers import Transfer
 
 

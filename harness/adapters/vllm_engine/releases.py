@@ -189,7 +189,7 @@ def lacks(config: EngineConfig) -> str:
     if "multi" in asked:
         asked |= {"offload", "simple"}
     asked |= {"model runner V2"} if config.runner == "v2" else set()
-    asked |= {"recurrent states" for group in config.groups if group.kind == "state"}
+    asked |= {"recurrent states" for group in config.groups if not group.visibility.by_position}
     return next(filter(None, (_without(name) for name in sorted(asked & _PARTS.keys()))), "")
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvproof.harness.adapters.vllm_engine import releases
-from kvproof.harness.contract.whole_engine import EngineRequest, Media, Refused
-from kvproof.harness.whole_engine.content import number
+from kvproof.harness.contract.whole_engine import EngineRequest, Refused, Span
+from kvproof.harness.model.fingerprints import number
 
 EMBEDDING = 64
 """Numbers of one row of embeddings: the model's hidden size."""
@@ -32,7 +32,7 @@ def adapter_of(lora: Any) -> tuple[str, int]:
     return lora.lora_name, int(lora.lora_path.rpartition("/")[2])
 
 
-def features_of(media: Sequence[Media]) -> Any:
+def features_of(media: Sequence[Span]) -> Any:
     """Return the engine's multimodal features."""
     from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
@@ -41,7 +41,7 @@ def features_of(media: Sequence[Media]) -> Any:
     return [
         MultiModalFeatureSpec(
             data=None,
-            modality="image",
+            modality=item.kind,
             identifier=item.content,
             mm_position=PlaceholderRange(offset=item.start, length=item.length),
         )
@@ -49,10 +49,10 @@ def features_of(media: Sequence[Media]) -> Any:
     ]
 
 
-def media_of(features: Sequence[Any]) -> tuple[Media, ...]:
+def media_of(features: Sequence[Any]) -> tuple[Span, ...]:
     """Return the media that the worker was given."""
     return tuple(
-        Media(each.mm_position.offset, each.mm_position.length, each.identifier)
+        Span(each.modality, each.mm_position.offset, each.mm_position.length, each.identifier)
         for each in features
     )
 

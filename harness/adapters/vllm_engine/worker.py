@@ -25,7 +25,7 @@ from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.adapters.vllm_engine.specs import layers
 from kvproof.harness.contract.whole_engine import GroupKind
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
-from kvproof.harness.whole_engine.memory import Layer, Pool, ShadowMemory
+from kvproof.harness.whole_engine.memory import DeviceMemory, Layer, Pool
 
 
 class _Later(AsyncModelRunnerOutput):  # type: ignore[misc] # the engine's class, untyped here
@@ -115,7 +115,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         self._tables = [_KernelTables(spec, size) for spec, size in zip(specs, sizes, strict=True)]
         self.batch = self._make_batch(kv_cache_config, specs, sizes)
         self.device_of = ShadowDevice(
-            ShadowMemory(self._pools(specs, names, sizes), kv_cache_config.num_blocks),
+            DeviceMemory(self._pools(specs, names, sizes), kv_cache_config.num_blocks),
             RUNNING.findings,
             seed=RUNNING.config.seed,
             most_drafts=releases.draft_count(self.vllm_config),
@@ -237,7 +237,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         for pool in self.device_of.memory.pools:
             ratio = pool.block_size // pool.kernel_block_size
             at = (np.asarray(blocks)[:, None] * ratio + np.arange(ratio)).ravel()
-            for layer in () if pool.kind.kind == "state" else pool.layers:
+            for layer in pool.layers if pool.visibility.by_position else ():
                 layer.words[at] = 0
 
     def _copy(self, copies: Sequence[Any]) -> None:
@@ -356,7 +356,7 @@ def _tensors(cache: Any) -> list[Any]:
 def _words(cache: Any, kind: GroupKind) -> list[Any]:
     """View a layer's cache as words: by head [kernel blocks, size, 2], of a state [blocks, 2]."""
     tensor = _tensors(cache)[0]
-    if kind.kind == "state":
+    if not kind.visibility.by_position:
         return [tensor.flatten(1).view(torch.int64).numpy().view(np.uint64)[:, :2]]
     words = tensor.view(torch.int64).numpy().view(np.uint64)
     return [words[:, head] for head in range(words.shape[1])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvproof.harness.contract.target import Request, Scheduled
+from kvproof.harness.model.visibility import KINDS
 from kvproof.harness.oracle.longest_hit import InvalidReason
 from kvproof.harness.oracle.shadow_memory import BadTableError, Mismatch
 from kvproof.harness.oracle.state import NULL_BLOCK, Forecast, OracleState, RequestState
@@ -299,7 +300,8 @@ class ContentChecks:
 
     def _property(self, live: RequestState, reason: InvalidReason) -> str:
         layout, state = self._layout, self._state
-        if reason.why in ("full", "window", "chunk"):
+        kind = KINDS.get(reason.why)
+        if kind is not None and kind.by_position:
             size = layout.groups[reason.group].block_size
             unit = reason.block * size // layout.unit * layout.unit
             if state.computed_before(state.rejected, live.prints, unit):

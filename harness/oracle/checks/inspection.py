@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import numpy as np
+from typing import NamedTuple
 
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import CacheEvent, Inspection, Refused
-from kvproof.harness.oracle import shadow_memory as shadow
+from kvproof.harness.model.fingerprints import MASK, mix, root, sums
 from kvproof.harness.oracle.state import OracleState
 from kvproof.harness.oracle.violation import INVARIANT, METAMORPHIC, Violation, fail
 
@@ -25,6 +24,19 @@ _DIGESTED = ("usage", "holders", "state")
 """Fields of an inspection that a refusal and a lookup leave as they were."""
 
 
+class _Stored(NamedTuple):
+    """A block that an event has stored."""
+
+    content: int
+    """Fingerprint at the block's end, with the group mixed in."""
+    total: int
+    """Sum of what all its tokens and spans add."""
+    space: int
+    """Number of the namespace and epoch of its chain."""
+    length: int
+    """Tokens up to the block's end."""
+
+
 class InspectionChecks:
     """Compares inspections of a target with the state of one history."""
 
@@ -35,8 +47,8 @@ class InspectionChecks:
         self._pool = state.model.pool
         self._statistics = [0, 0, 0, 0]
         """Queries, hits, and both of resumed requests, in tokens."""
-        self._index: dict[str, tuple[int, int]] = {}
-        """Key of a stored event -> (fingerprint at the block's end, tokens up to there)."""
+        self._index: dict[str, _Stored] = {}
+        """Key of a stored event -> its block."""
         self._replays = state.profile.events and bool(state.layout.full)
         self._shares = state.profile.duplicates == "shared"
         self._tree = state.profile.index == "tree"
@@ -227,7 +239,7 @@ class InspectionChecks:
         self._counts[_EVENTS] += 1
         if before == self._version and not found.events:
             return  # equal since the last comparison
-        index = {content for content, _ in self._index.values()}
+        index = {stored.content for stored in self._index.values()}
         expected = self._state.model.contents()
         if index != expected or len(index) != len(self._index):
             fail(
@@ -245,7 +257,7 @@ class InspectionChecks:
             self._known(event.key, event)
             del self._index[event.key]
         else:
-            self._index[event.key] = self._content(event)
+            self._index[event.key] = self._stored(event)
 
     def _known(self, key: str, event: CacheEvent) -> None:
         if key not in self._index:
@@ -255,17 +267,12 @@ class InspectionChecks:
                 f"a {event.kind} event names block {key[:12]}, which no event has stored",
             )
 
-    def _content(self, event: CacheEvent) -> tuple[int, int]:
+    def _stored(self, event: CacheEvent) -> _Stored:
         salt = self._layout.salts[self._layout.full[0]]  # an event of several groups is of a unit
-        base, first = shadow.root(event.namespace, self._state.epoch), 0
+        total, space, first = 0, int(root(event.namespace, self._state.epoch)), 0
         if event.parent:
             self._known(event.parent, event)
-            content, first = self._index[event.parent]
-            base = np.uint64(content) ^ salt
-        tokens = np.asarray(event.tokens, dtype=np.int64)
-        added = shadow.terms(tokens, first, event.embedded)
-        for span in event.spans:
-            here = span.start - first
-            added[here : here + 1] += shadow.mark(span)
-        total = np.concatenate(([base], added)).sum(dtype=np.uint64) ^ salt
-        return int(total), first + len(event.tokens)
+            _, total, space, first = self._index[event.parent]
+        added = sums(event.tokens, first=first, spans=event.spans, embedded=event.embedded)
+        total = total + int(added[-1] if len(added) else 0) & MASK
+        return _Stored(mix(total) ^ space ^ int(salt), total, space, first + len(event.tokens))

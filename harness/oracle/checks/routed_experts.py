@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kvproof.harness.model.fingerprints import Fingerprints
 from kvproof.harness.oracle.cache_model import FILLED_ROW, NO_ROW, ROW
-from kvproof.harness.oracle.shadow_memory import Fingerprints
 from kvproof.harness.oracle.state import OracleState, RequestState, Step
 from kvproof.harness.oracle.violation import INVARIANT, SHADOW, fail
 

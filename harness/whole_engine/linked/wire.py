@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvproof.harness.whole_engine.clock import VirtualClock
+from kvproof.harness.whole_engine.failed_loads import LOST
 from kvproof.harness.whole_engine.findings import Findings
-from kvproof.harness.whole_engine.losses import LOST
 from kvproof.harness.whole_engine.transfers import Transfer
 
 HELD = "blocks_are_held_until_they_are_read"

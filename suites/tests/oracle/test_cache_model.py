@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvproof.harness.contract.target import Namespace, TargetConfig
+from kvproof.harness.model.fingerprints import fingerprints
 from kvproof.harness.oracle.cache_model import CacheModel
 from kvproof.harness.oracle.group_layout import Layout
-from kvproof.harness.oracle.shadow_memory import fingerprints
 
 draws = settings(derandomize=True, database=None, deadline=None, max_examples=150)
 

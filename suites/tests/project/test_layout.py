@@ -102,6 +102,7 @@ IN_ENGINES = in_engines()
 def test_there_is_something_to_check() -> None:
     assert {named(path).split("/")[0] for path in PRODUCT} == set(LAYERS)
     assert {
+        "harness/model/fingerprints.py",
         "harness/session.py",
         "harness/oracle/shadow_memory.py",
         "harness/contract/target.py",
@@ -146,6 +147,29 @@ def test_only_its_adapter_and_the_component_suites_know_the_reference() -> None:
         "harness/cli/actions/serving/serve.py",
         "suites/faults/eval_server.py",
     ]
+
+
+def test_brute_force_and_the_reference_do_not_ask_the_model_of_content() -> None:
+    """A fault of the model would else be on both sides of the comparison."""
+    users = {
+        named(path)
+        for path in PRODUCT
+        if any(f"{name}.".startswith("kvproof.harness.model.") for name in imports(path))
+    }
+    assert {"harness/oracle/group_layout.py", "harness/whole_engine/attention.py"} <= users
+    independent = ("reference/", "suites/reference/", "harness/oracle/longest_hit.py")
+    assert [name for name in sorted(users) if name.startswith(independent)] == []
+
+
+def test_the_model_of_content_stands_alone() -> None:
+    found = {
+        name
+        for path in PRODUCT
+        if named(path).startswith("harness/model/")
+        for name in imports(path)
+        if name.startswith("kvproof.") and not name.startswith("kvproof.harness.model.")
+    }
+    assert found == set()
 
 
 @pytest.mark.parametrize("name", IN_ENGINES)

@@ -12,10 +12,10 @@ from kvproof.harness.cli.actions.replay import replay_paths
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.registry import OwnTargets, open_handle
+from kvproof.harness.model.fingerprints import LONGEST
 from kvproof.harness.recorder.recording import recordings
 from kvproof.harness.records.events import Checked, Failure
 from kvproof.harness.records.run_directory import read_run
-from kvproof.harness.whole_engine.content import LONGEST
 from kvproof.suites.framework.component_suite import counterexample, run
 from kvproof.suites.framework.suite import on_target
 from kvproof.suites.tests.cli.cli_kit import KVPROOF

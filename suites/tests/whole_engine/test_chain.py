@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kvproof.harness.contract.whole_engine import GroupKind, Media
-from kvproof.harness.whole_engine.content import Chain, fold, mix, token_of
+from kvproof.harness.model.chain import Chain, fold, token_of
+from kvproof.harness.model.fingerprints import mix
+from kvproof.harness.model.records import GroupKind, Namespace, Span
 
 GROUPS = (GroupKind(layers=2), GroupKind("window", 5), GroupKind("chunk", 4))
 
@@ -33,15 +34,15 @@ def test_an_answer_follows_from_every_slot_that_is_read(changed):
     found = chain.prints[:30].copy()
     assert token_of(fold(found, 0)[29] * 2 & (1 << 64) - 1) == chain.answer(29)
     found[changed] ^= np.uint64(1)
-    assert fold(found, 0)[29] != chain.part(GROUPS[0], 29) & (1 << 64) - 1
+    assert fold(found, 0)[29] != chain.part(GROUPS[0].visibility, 29) & (1 << 64) - 1
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        Chain([1, 2, 3, 4], GROUPS, seed=1),
+        Chain([1, 2, 3, 4], GROUPS, namespace=Namespace(salt="s")),
         Chain([1, 9, 3, 4], GROUPS),
-        Chain([1, 2, 3, 4], GROUPS, media=[Media(0, 2, "cat")]),
+        Chain([1, 2, 3, 4], GROUPS, spans=[Span("image", 0, 2, "cat")]),
     ],
 )
 def test_tokens_namespace_and_media_are_content(other):
@@ -51,7 +52,7 @@ def test_tokens_namespace_and_media_are_content(other):
 def test_media_count_from_where_they_begin():
     plain, image = (
         Chain([1, 2, 3, 4], GROUPS),
-        Chain([1, 2, 3, 4], GROUPS, media=[Media(2, 2, "cat")]),
+        Chain([1, 2, 3, 4], GROUPS, spans=[Span("image", 2, 2, "cat")]),
     )
     assert (plain.prints[:4] == image.prints[:4]).tolist() == [True, True, False, False]
 

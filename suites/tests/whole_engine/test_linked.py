@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kvproof.harness.contract.whole_engine import GroupKind
+from kvproof.harness.model.fingerprints import Fingerprints
 from kvproof.harness.whole_engine.clock import VirtualClock
-from kvproof.harness.whole_engine.content import Words
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.linked.wire import (
@@ -21,7 +21,7 @@ from kvproof.harness.whole_engine.linked.wire import (
     Piece,
     Wire,
 )
-from kvproof.harness.whole_engine.memory import Layer, Pool, ShadowMemory
+from kvproof.harness.whole_engine.memory import DeviceMemory, Layer, Pool
 
 BLOCKS, SIZE = 4, 2
 
@@ -39,10 +39,10 @@ class Ends:
         self.received, self.receiver = self._end("decode")
         self.words[1:3] = 7
 
-    def _end(self, name: str) -> tuple[Words, Endpoint]:
+    def _end(self, name: str) -> tuple[Fingerprints, Endpoint]:
         words = np.zeros((BLOCKS, SIZE, 2), np.uint64)
         pool = Pool(GroupKind(), SIZE, SIZE, [Layer("layer", words)])
-        device = ShadowDevice(ShadowMemory([pool], BLOCKS), self.findings)
+        device = ShadowDevice(DeviceMemory([pool], BLOCKS), self.findings)
         return words, Endpoint(device, lambda _: self.held, name=name)
 
     def copy(self) -> str:
@@ -180,6 +180,6 @@ def test_what_one_worker_loses_another_one_keeps() -> None:
     words = [np.ones((BLOCKS, SIZE, 2), np.uint64) for _ in range(2)]
     layers = [Layer(f"layer of rank {at}", each, at, "layer") for at, each in enumerate(words)]
     assert layers[0].salt == layers[1].salt, "both hold the same head"
-    ShadowMemory([Pool(GroupKind(), SIZE, SIZE, layers)], BLOCKS).lose(2, 5, epoch=0, rank=1)
+    DeviceMemory([Pool(GroupKind(), SIZE, SIZE, layers)], BLOCKS).lose(2, 5, epoch=0, rank=1)
     assert (words[0] == 1).all()
     assert (words[1][2] != 1).all()

@@ -7,7 +7,7 @@ import pytest
 
 from kvproof.harness.contract.whole_engine import Reads, Row
 from kvproof.harness.oracle.violation import Violation
-from kvproof.harness.whole_engine.losses import Losses
+from kvproof.harness.whole_engine.failed_loads import Losses
 from kvproof.suites.engines.vllm.mechanisms.loop import (
     answer_of_a_failed_load_is_taken,
     failed_load_runs_for_ever,

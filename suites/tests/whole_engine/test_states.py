@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from kvproof.harness.contract.whole_engine import EngineRequest, GroupKind, Reads, Row
+from kvproof.harness.model.chain import Chain
 from kvproof.harness.oracle.violation import Violation
-from kvproof.harness.whole_engine.content import Chain
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import Findings
-from kvproof.harness.whole_engine.memory import Layer, Pool, ShadowMemory
+from kvproof.harness.whole_engine.memory import DeviceMemory, Layer, Pool
 from kvproof.suites.engines.vllm.mechanisms import loop as known
 from kvproof.suites.framework.failed import Failed, MissingFact
 
@@ -22,7 +22,7 @@ TABLES = "tables_name_the_blocks_that_the_manager_holds"
 
 def device() -> ShadowDevice:
     pool = Pool(KIND, 4, 4, [Layer("0", np.zeros((8, 2), np.uint64))], zeroed=False)
-    made = ShadowDevice(ShadowMemory([pool], 8), Findings(), most_drafts=2)
+    made = ShadowDevice(DeviceMemory([pool], 8), Findings(), most_drafts=2)
     made.register(EngineRequest("r", PROMPT, answers=9, accepts=(1,)), Chain(PROMPT, [KIND]))
     return made
 

@@ -22,7 +22,7 @@ from kvproof.harness.contract.whole_engine_traits import DraftMethod, WholeEngin
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.driver import Driver
 from kvproof.harness.whole_engine.findings import Findings
-from kvproof.harness.whole_engine.memory import Layer, Pool, ShadowMemory
+from kvproof.harness.whole_engine.memory import DeviceMemory, Layer, Pool
 
 FAULTS = {
     "hit_too_long": "every_slot_read_holds_the_requests_own_content",
@@ -95,7 +95,7 @@ class ToyEngine:
             for group, kind in enumerate(config.groups)
         ]
         drafts = config.drafts.count if config.drafts else 0
-        memory = ShadowMemory(pools, config.blocks)
+        memory = DeviceMemory(pools, config.blocks)
         self.device = ShadowDevice(memory, findings, most_drafts=drafts)
         self.free = OrderedDict.fromkeys(range(1, config.blocks))
         self.cached: dict[Any, int] = {}
@@ -143,7 +143,7 @@ class ToyEngine:
         for key in [key for key, other in self.cached.items() if other == block]:
             del self.cached[key]
             if self.fault != "event_lost":
-                self.published.append(CacheEvent("removed", (str(hash(key)),)))
+                self.published.append(CacheEvent("removed", str(hash(key))))
         if self.fault != "not_zeroed":
             for pool in self.device.memory.pools:
                 for layer in pool.layers:
@@ -242,7 +242,7 @@ class ToyEngine:
             key = self._key(run, (index + 1) * self.size)
             if key not in self.cached and run.blocks[index] not in self.cached.values():
                 self.cached[key] = run.blocks[index]
-                self.published.append(CacheEvent("stored", (str(hash(key)),)))
+                self.published.append(CacheEvent("stored", str(hash(key))))
 
     def idle(self) -> bool:
         return not self.running or (self.paused and self.fault != "runs_asleep")

@@ -24,8 +24,8 @@ from vllm.v1.worker.gpu.spec_decode.utils import DraftTokensHandler
 from vllm.v1.worker.gpu.states import RequestState
 
 from kvproof.harness.adapters.vllm_engine.v2 import kernels
-from kvproof.harness.contract.whole_engine import OWN, Media, Reads, Row
-from kvproof.harness.whole_engine.content import FIRST_TOKEN
+from kvproof.harness.contract.whole_engine import OWN, Reads, Row, Span
+from kvproof.harness.model.chain import FIRST_TOKEN
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 
 _CPU = torch.device("cpu")
@@ -57,7 +57,7 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
         specs: Sequence[Any],
         *,
         adapter_of: Callable[[Any], tuple[str, int]],
-        media_of: Callable[[Sequence[Any]], tuple[Media, ...]],
+        media_of: Callable[[Sequence[Any]], tuple[Span, ...]],
     ) -> None:
         self._adapter_of, self._media_of = adapter_of, media_of
         # the runner's own __init__ wants a device and a model: here is what its host half reads

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kvproof.harness.contract.whole_engine import EngineRequest, Row
-from kvproof.harness.whole_engine.content import Chain, Words
+from kvproof.harness.model.chain import Chain
+from kvproof.harness.model.fingerprints import Fingerprints
 
 
 @dataclass
@@ -52,5 +53,5 @@ class Work:
     known: int
     """Positions below it hold verified tokens; drafts follow."""
     drafts: tuple[int, ...]
-    prints: Words
+    prints: Fingerprints
     """What positions 0..end must hold."""

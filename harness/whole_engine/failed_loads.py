@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kvproof.harness.contract.whole_engine import Row
-from kvproof.harness.whole_engine.content import mix
-from kvproof.harness.whole_engine.states import Work
+from kvproof.harness.model.fingerprints import mix
+from kvproof.harness.whole_engine.device_requests import Work
 
 SPOILED = mix(0x10AD)
 """Tells what was computed from a lost block from what should have been."""
