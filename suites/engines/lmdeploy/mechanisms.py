@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import replace
+from itertools import combinations
 
 from kvproof.harness.contract import operations as ops
-from kvproof.harness.contract.target import Inspection, Refused, Scheduled, Table
+from kvproof.harness.contract.target import Inspection, Refused, Request, Scheduled, Span, Table
+from kvproof.harness.oracle.shadow_memory import Mismatch
 from kvproof.harness.oracle.state import OracleState, RequestState
 from kvproof.suites.framework.failed import Failed
 
@@ -176,12 +179,77 @@ ADOPT = {"clamped_suffix_is_not_cached": _drop_what_is_outside_the_trie}
 
 
 def images_are_their_placeholders(found: Failed) -> bool:
-    """Blocks are known by their placeholder tokens alone."""
-    return any(
-        operation.request.spans
-        for operation, _ in found.state.history
-        if isinstance(operation, ops.Admit)
+    """Blocks are known by their placeholder tokens alone: equal tokens, other images."""
+    state = found.state
+    if found.has("mismatch"):
+        wrong, own = found.fact("mismatch", Mismatch), found.fact("live", RequestState).request
+        return wrong.writer is not None and _look_alike(
+            wrong.writer.request, own, wrong.position + 1
+        )
+    if found.has("before"):
+        return _gave_way_to_a_look_alike(found)
+    pairs = combinations(_requests(state), 2)
+    return any(_look_alike(*pair, _shared(*pair, state.layout.unit)) for pair in pairs)
+
+
+def _gave_way_to_a_look_alike(found: Failed) -> bool:
+    """Each changed entry of the table is a block with the same tokens and other images."""
+    live, answer = found.fact("live", RequestState), found.fact("answer", Scheduled)
+    state, before = found.state, found.fact("before", tuple)[0]
+    unit, now = state.layout.unit, answer.blocks[0]
+    changed = [at for at, block in enumerate(before) if now[at : at + 1] != (block,)]
+    return (
+        bool(changed)
+        and live.computed == answer.start
+        and len(now) >= len(before)
+        and all(_is_a_look_alike(state, live.request, at, now[at], unit) for at in changed)
     )
+
+
+def _is_a_look_alike(state: OracleState, own: Request, index: int, block: int, unit: int) -> bool:
+    entry, stop = state.model.cached.get(block), (index + 1) * unit
+    return entry is not None and any(
+        _look_alike(own, other, stop)
+        and state.model.keys(state.prints(other), 0)[index] == entry.content
+        for other in _requests(state)
+        if len(other.tokens) >= stop
+    )
+
+
+def _look_alike(one: Request, other: Request, stop: int) -> bool:
+    """Whether both begin with the same tokens up to `stop`, and their images there differ."""
+    return (
+        min(len(one.tokens), len(other.tokens)) >= stop
+        and one.namespace == other.namespace
+        and one.tokens[:stop] == other.tokens[:stop]
+        and _images(one, stop) != _images(other, stop)
+    )
+
+
+def _shared(one: Request, other: Request, unit: int) -> int:
+    """Return the tokens of the whole blocks that both begin with."""
+    pairs = enumerate(zip(one.tokens, other.tokens, strict=False))
+    shortest = min(len(one.tokens), len(other.tokens))
+    return next((at for at, (mine, its) in pairs if mine != its), shortest) // unit * unit
+
+
+def _images(request: Request, stop: int) -> list[Span]:
+    return [span for span in request.spans if span.start < stop]
+
+
+def _requests(state: OracleState) -> list[Request]:
+    """Every request of the history, with all tokens that it came to have."""
+    found: dict[str, Request] = {}
+    earlier: list[Request] = []
+    for operation, answer in state.history:
+        if isinstance(operation, ops.Admit) and isinstance(answer, Scheduled):
+            name = operation.request.id
+            earlier += [found[name]] if name in found else []
+            found[name] = operation.request
+        elif isinstance(operation, ops.Extend) and isinstance(answer, Scheduled):
+            request = found[operation.id]
+            found[operation.id] = replace(request, tokens=(*request.tokens, *operation.tokens))
+    return [*earlier, *found.values()]
 
 
 def hits_end_inside_images(found: Failed) -> bool:

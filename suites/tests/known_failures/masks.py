@@ -2,7 +2,7 @@
 
 `python -m kvproof.suites.tests.known_failures.masks [GLOB]` searches at budget `pr` with the known
 failures excused, as a run does, and writes `masks/<property>.json` in the engine's room. On an
-engine's own loop each mechanism has a bug of its own: `masks/<mechanism>_<property>.json`.
+engine's own loop each mechanism has a bug of its own, whose history lies with the finding.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True):
     profile: str = ""
     engine: dict[str, Any] = {}
     """Settings of the profile's engine that the known failure needs."""
+    folder: Path
+    """Place of the history, in the engine's room."""
 
     @property
     def broken(self) -> str:
@@ -67,9 +69,7 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True):
 
     def log(self) -> Path:
         """The history that shows it."""
-        name = "_".join(filter(None, (self.mechanism, self.broken)))
-        package = package_of(self.target.partition("==")[0])
-        return FOLDER / package / "masks" / f"{name}.json"
+        return self.folder / f"{self.broken}.json"
 
     def choose(self, choices: Choices) -> Config:
         """Choose a configuration of its profile that has the settings."""
@@ -83,7 +83,7 @@ def masks() -> list[Mask]:
     faults = [fault for fault in engines().values() if fault.property]
     bugs = {bug.name: bug for bug in catalogue()}
     return [
-        *(Mask(bug=fault, target=fault.target) for fault in faults),
+        *(Mask(bug=fault, target=fault.target, folder=_folder(fault.target)) for fault in faults),
         *(
             Mask(
                 bug=bugs[mask.bug],
@@ -91,12 +91,17 @@ def masks() -> list[Mask]:
                 mechanism=bug.predicate,
                 profile=mask.profile,
                 engine=mask.engine,
+                folder=room.finding(bug) / "masks",
             )
             for room in rooms()
             for bug in room.bugs
             for mask in bug.masks
         ),
     ]
+
+
+def _folder(target: str) -> Path:
+    return FOLDER / package_of(target.partition("==")[0]) / "masks"
 
 
 @contextmanager
