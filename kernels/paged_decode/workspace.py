@@ -40,7 +40,7 @@ def room(shape: rules.Shape, chosen: rules.Config, *, processors: int) -> Room:
 
 
 def latent_room(shape: rules.Shape, *, processors: int) -> Room:
-    """What the kernel for wide latent heads needs; nothing where it takes no part."""
+    """Room for the kernel for wide latent heads; none where it takes no part."""
     if not shape.latent or (shape.head_dim, shape.value_dim) != (KEYS, VALUES):
         return Room(0, 0, 0)
     rows = cut(shape.rows, processors=processors).part_rows

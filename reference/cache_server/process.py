@@ -13,7 +13,7 @@ _STARTED = 19
 
 
 def this_process() -> Process:
-    """Return who this process is."""
+    """Return the identity of this process."""
     pid = os.getpid()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return Process(pid, started(pid), boot, str(Path("/proc/self/ns/pid").readlink()))

@@ -87,7 +87,7 @@ hits_never_end_inside_a_span | M2 M4 | needs span_clamp
     - a match ends inside a span
     - a clamp that needs two rounds
 steps_never_split_a_span | M3 | needs span_chunks
-    no step ends inside a media span; for one it grows only as far as declared
+    no step ends inside a media span; a step grows to the end of a span only as far as declared
     why: an image is encoded twice or in two halves, and the model misreads it
     - a span over three and more blocks
     - a chunked prefill
