@@ -1,4 +1,4 @@
-"""Stores of KV objects that several engines share, side by side, beside a plain copy.
+"""Stores of KV objects that several engines share, side by side, with a plain copy.
 
 Turns of all targets alternate; shares and ratios are paired by turn. Times are CPU seconds of all
 engines and the server, so that other work on the machine does not count as ours.

@@ -1,4 +1,4 @@
-"""Gives out work units, takes each result once, and tries again what was lost."""
+"""Gives out work units, takes each result once, and tries lost ones again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an adapter fits the engine that is installed; a refusal names what is in the way."""
+"""Whether an adapter fits the engine that is installed; a refusal names the obstacles."""
 
 from __future__ import annotations
 

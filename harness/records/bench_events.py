@@ -1,4 +1,4 @@
-"""Events of benchmarks beside samples and summaries of cycles."""
+"""Events of benchmarks besides samples and summaries of cycles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a process is, and the certainty that it is gone (G8); Linux."""
+"""Identity of a process, and the certainty that it is gone (G8); Linux."""
 
 from __future__ import annotations
 

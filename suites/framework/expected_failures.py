@@ -75,7 +75,7 @@ def load(
 ) -> list[Expected]:
     """Return the entries of `<folder>/<engine>-<version>.toml`; no file, no entries.
 
-    `names` are those of all properties; entries that need what is `unsupported` are left out.
+    `names` are those of all properties; entries of `unsupported` properties are left out.
     Raises UsageError for an unreadable file, an unknown property or mechanism, or a second entry
     for both.
     """
