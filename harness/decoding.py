@@ -22,7 +22,7 @@ from kvproof.harness.errors import UsageError
 T = TypeVar("T")
 
 LARGEST = (1 << 53) - 1
-"""Of all numbers: JSON of any program keeps it."""
+"""Largest legal number: JSON of any program keeps it."""
 LARGEST_FILE = 256 << 20
 """Bytes of a file that is decoded as a whole."""
 _PIECE = 1 << 20

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kvproof.suites.framework.property import Level, Property
 
 SURVIVAL = "target_survives"
-"""Item that fails if the target crashes, hangs, answers nonsense, or breaks what has no item."""
+"""Item that fails if the target crashes, hangs, answers nonsense, or breaks another property."""
 CORPUS = "regression_corpus"
 """Item that fails if a recorded failure happens again."""
 

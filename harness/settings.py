@@ -129,7 +129,7 @@ class CampaignSettings(_Table, frozen=True, kw_only=True):
     artifact: Annotated[str, msgspec.Meta(pattern=r"^([\w.-]+/[\w.-]+)?$")] = ""
     """owner/repository whose CI stores examples as an artifact: read, never written."""
     histories: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 200
-    """Of a work unit; small enough that a lost worker costs little."""
+    """Histories of a work unit: so few that a lost worker costs little."""
 
 
 class Settings(_Table, frozen=True, kw_only=True):

@@ -95,7 +95,7 @@ class Kernel:
     judged: Callable[[Case, Arguments, dict[str, torch.Tensor]], dict[str, torch.Tensor]] = (
         lambda _, __, outputs: outputs
     )
-    """What is compared with the reference, where several outputs are right: made from the outputs
+    """Values to compare with the reference, where several outputs are right: made from the outputs
     that a launch has left."""
 
 

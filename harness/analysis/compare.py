@@ -45,7 +45,7 @@ class Row(NamedTuple):
     threshold: float
     """Largest change that counts as none, as a fraction; wider if the sides took no turns."""
     found: Estimate | None
-    """None for what is counted."""
+    """None for counts."""
     p: float | None
     """Two-sided, adjusted for all rows that were tested."""
     turns: int

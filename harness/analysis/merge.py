@@ -29,7 +29,7 @@ from kvproof.harness.records.resume import final_verdicts
 from kvproof.harness.records.run_directory import GIVE, Run
 
 _ORDER: tuple[Verdict, ...] = ("fail", "pass", "expected_failure", "inconclusive", "unsupported")
-"""Of several verdicts on one property the first holds: evidence counts wherever it was seen."""
+"""Precedence when runs disagree on a property: the first verdict in this list wins."""
 
 _ALIKE = ("kvproof",)
 """Versions that must not differ: runs of other code are compared, not merged."""

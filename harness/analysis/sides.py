@@ -33,7 +33,7 @@ def run_directories(place: Path) -> list[Path]:
     ) if place.is_dir() else []  # fmt: skip
     if not found:
         raise UsageError(
-            f"{str(place)!r} is neither a run's directory, nor a folder of such, nor a baseline",
+            f"{str(place)!r} is not a run directory, a folder of runs, or a saved baseline",
             "give the directory that a run printed, or first: kvproof baseline save RUN --name N",
         )
     return found

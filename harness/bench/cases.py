@@ -62,7 +62,7 @@ class BenchOptions:
 
 
 LARGE_GROWTH = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
-"""Of the case `growth`."""
+"""Pool sizes of the case `growth`."""
 SMALL_WORKLOAD = "shared-prefix:requests=400"
 SMALL = BenchOptions(
     repetitions=3,
@@ -70,7 +70,7 @@ SMALL = BenchOptions(
     checked_tokens=1 << 18,
     growth_sizes=(1_000, 10_000, 100_000),
 )
-"""With SMALL_WORKLOAD for CI: under a minute for one engine and the reference."""
+"""Cases for CI, run on SMALL_WORKLOAD: under a minute for one engine and the reference."""
 
 
 class Case(NamedTuple):
@@ -79,7 +79,7 @@ class Case(NamedTuple):
     name: str
     block_size: int
     num_blocks: int
-    """With the null block."""
+    """Size of the pool, the null block included."""
     requests: int
     tokens: int
     note: str = ""

@@ -50,7 +50,7 @@ def explained_target(config: TargetConfig) -> ExplainedTarget:
 
 
 def explain_log(path: Path) -> Story:
-    """Replay an op log of any target on the reference. Raises UsageError for what is none."""
+    """Replay an op log of any target on the reference. Raises UsageError for any other file."""
     log = oplog.load(path)
     config = oplog.target_config(log)
     explained = explained_target(config)

@@ -18,7 +18,7 @@ EXAMPLE = "full,window:1024,window:1024,state"
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 _STATES = 3
-"""Of one request: the running one, and checkpoints at the junction and at the last border."""
+"""States of one request: the running one, and checkpoints at the junction and the last border."""
 
 
 def groups_of(spec: str, block_size: int) -> tuple[Group, ...]:
@@ -53,7 +53,7 @@ class Widths(NamedTuple):
 
     full: int
     attention: int
-    """With windows and chunks: dense retention keeps each of their blocks too."""
+    """Blocks of attention, windows and chunks included: dense retention keeps those too."""
     state: int
 
     def blocks(self, units: int, requests: int) -> int:

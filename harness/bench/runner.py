@@ -63,7 +63,7 @@ EXPLAINED = {
 _MATCH = "lookup_job:run"
 _TOKEN_BYTES = 4
 _START, _PER_TOKEN, _PER_BLOCK = 120.0, 4e-6, 4e-5
-"""Seconds after which a job counts as hung: about ten times what the slowest engine needs."""
+"""Seconds after which a job counts as hung: about ten times the time of the slowest engine."""
 _VARIANTS = {"python-lists": "lists", "match": "buffer"}
 """Case -> prompt type of the reference, where it is not its native one."""
 _TRACED = 20
@@ -86,7 +86,7 @@ def run_bench(
 ) -> None:
     """Measure all targets on a workload and write the events.
 
-    `earlier` are the events of an interrupted run of the same bench: what has its figures is not
+    `earlier` are the events of an interrupted run of the same bench: cells with figures are not
     measured again. A target that dies or gives invalid answers is recorded as failed and left out
     of that case; one that does not start or answer, of all. Raises UsageError for an unknown
     workload, case or peer.

@@ -1,7 +1,7 @@
 """One engine's scheduler around a model of fixed step time, as a process (Python 3.10, numpy).
 
 `scheduler_process.py MODULE CELL`, a cell being the JSON of `Cell`. As many requests as the cell
-has are always under way: one that ends is followed by the next. What the control plane does is
+has are always under way: one that ends is followed by the next. The control plane is
 timed by CPU time of the thread; the step time of the model is added to a simulated clock and not
 waited for. The garbage collector stays on, with what exists after the first turn frozen, as
 engines do; its pauses are counted apart. Prints the JSON of the measured figures.
@@ -37,20 +37,20 @@ LEAST, SPREAD = 64, 128
 _SHARED = "shared=0.5,families=4"
 _BUDGET, _PER_REQUEST = 8192, 16
 _SPARE, _SPARE_PROMPTS = 1.25, 4
-"""Pool over what the requests under way fill: the rest is cached, and evicted all the time."""
+"""Pool size over the need of the running requests: the rest is cached, and evicted all the time."""
 _WAITING = 1 << 22
 """Tokens of the requests whose memory is counted while they wait, at least two requests."""
 
 
 class Cell(NamedTuple):
-    """What is measured."""
+    """One measured cell."""
 
     requests: int
     """Under way at the same time."""
     prompt_tokens: int
     block_size: int
     step_seconds: float
-    """Of the model."""
+    """Simulated time of the model in one step."""
     steps: int
     """Least number of measured steps; each request that was under way ends once, too."""
     seconds: float = 0.0
@@ -72,7 +72,7 @@ class Spent(NamedTuple):
     """Nanoseconds of one step."""
 
     control: int
-    """Of the control plane, the collector included."""
+    """CPU time of the control plane, the collector included."""
     collector: int
     call: int
     """The longest call of the step, without the collector."""

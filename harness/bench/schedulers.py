@@ -13,7 +13,7 @@ from kvproof.harness.records.bench_events import SchedulerPoint
 from kvproof.harness.records.events import AnyEvent, Skipped
 
 STEP_SECONDS = 0.02
-"""Of the model that is not there."""
+"""Simulated time of the model, which is absent."""
 BLOCK_SIZE = 16
 _HOUR = 3600.0
 CELLS = (
@@ -24,7 +24,7 @@ CELLS = (
 )
 """The last one runs for an hour of simulated time."""
 TURNS = 3
-"""Of each cell but the hour."""
+"""Repetitions of each cell except the hour."""
 _TIMEOUT_S = 1800.0
 _JOB = "kvproof.harness.bench.scheduler_job:run"
 

@@ -23,9 +23,9 @@ from kvproof.harness.isolation.process import WorkerProcess
 
 OPERATIONS = ("memcpy", "copy_in", "copy_out", "store", "lookup", "retrieve")
 IN_SHARED_MEMORY = ("copy_in", "copy_out")
-"""Measured beside a store that lies there."""
+"""Plain copies, measured for comparison with a store in shared memory."""
 ROUNDS = 2
-"""Of all operations in a turn."""
+"""Repetitions of all operations in a turn."""
 _CPU_CLOCK = 2
 """CPUCLOCK_SCHED: nanoseconds that all threads of a process ran."""
 _PATIENCE = 10.0

@@ -70,8 +70,8 @@ class _Engine:
         self._turn = 0
         self._pages: Pages
         self._shared: NDArray[np.uint8]
-        """As much memory as the objects take, of the kind that processes can share; only beside a
-        store that lies there."""
+        """Memory for all objects, of the kind that processes can share; only if the store under
+        test lies in such memory."""
 
     def register(self, size: int, objects: int) -> dict[str, Any]:
         """Make pages of random bytes."""

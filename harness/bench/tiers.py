@@ -1,4 +1,4 @@
-"""Stores of KV objects that several engines share, side by side, beside a plain copy.
+"""Stores of KV objects that several engines share, side by side, with a plain copy.
 
 Turns of all targets alternate; shares and ratios are paired by turn. Times are CPU seconds of all
 engines and the server, so that other work on the machine does not count as ours.
@@ -31,8 +31,8 @@ _SPARE = 1.5
 BATCH = 1 << 25
 """Bytes of each engine in one call, or one object."""
 _COPIES_HELD = 3
-"""Of each object: two with its engine, one in the store; one more for plain copies to and from
-shared memory, if the store is there."""
+"""Copies of each object: two with its engine, one in the store; one more for
+plain copies to and from shared memory, if the store is there."""
 _RESERVE = 2 << 30
 _COPY = "memcpy"
 _SHARED_COPY = {"store": "copy_in", "retrieve": "copy_out"}
@@ -57,7 +57,7 @@ class _Cell(NamedTuple):
     clients: int
     size: int
     objects: int
-    """Of each engine."""
+    """Objects of each engine."""
 
 
 def measure_tiers(

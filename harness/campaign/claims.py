@@ -1,4 +1,4 @@
-"""Who shrinks a failure: the first worker that claims it; the others go on exploring."""
+"""A failure is shrunk by the first worker that claims it; the others go on exploring."""
 
 from __future__ import annotations
 

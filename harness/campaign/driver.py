@@ -1,4 +1,4 @@
-"""Gives out work units, takes each result once, and tries again what was lost."""
+"""Gives out work units, takes each result once, and tries lost ones again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
     unit: str
     attempt: int
     result: Any
-    """Of the work; Lost if its worker went away."""
+    """Result of the work; Lost if its worker went away."""
     last: bool
     """Whether the unit is not tried again."""
 

@@ -1,4 +1,4 @@
-"""Work units on a Ray cluster, with the extra ray. Retries are the driver's, who records them."""
+"""Work units on a Ray cluster, with the extra ray. Retries are the driver's, which records them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ MINUTE = 60.0
 
 @contextmanager
 def progress(console: Console, every: float = MINUTE) -> Iterator[Shown]:
-    """Yield the function that shows progress; no other line says that the command is at work.
+    """Yield the function that shows progress; no other line shows that the command is at work.
 
     Off a terminal a new text is printed at once, and the state after every `every` seconds, also
     if nothing happened.

@@ -1,4 +1,4 @@
-"""A command that has written nothing for two seconds says on standard error that it is at work.
+"""A command that has written nothing for two seconds writes on standard error that it is at work.
 
 It covers every verb, and what runs before and after a live display, which has lines of its own.
 """

@@ -181,7 +181,7 @@ class PolicyProfile:
     reset: Literal["always", "idle"] = "always"
     """`always`, or `idle`: `busy` while a request holds blocks."""
     eviction_order: EvictionOrder = "lru_tail_first"
-    """`lru_tail_first`: what was released longest ago goes first, chain ends first (B3);
+    """`lru_tail_first`: the block released longest ago goes first, chain ends first (B3);
     `lru_in_all_groups`: the oldest of all groups goes first, with its windows and checkpoints;
     `lru_by_use`: when a step lacks blocks, the chain end of a kind that was hit, stored or released
     longest ago; or `undeclared`."""
@@ -259,8 +259,8 @@ class Profile:
     unsupported: dict[Name, str] = field(default_factory=dict)
     """Missing capability -> the reason, in the engine's own terms."""
     provenance: dict[Action, str] = field(default_factory=dict)
-    """Action (`provenance.ACTIONS`) -> empty if the engine's own code does it, else what the
-    adapter does in its place. Actions that are left out are the engine's own."""
+    """Action (`provenance.ACTIONS`) -> empty if the engine's own code does it, else how the
+    adapter does it in the engine's place. Actions that are left out are the engine's own."""
     narrowed: dict[FieldName, str] = field(default_factory=dict)
     """Field that excludes configurations -> why they are excluded."""
     inspection: InspectionProfile = InspectionProfile()

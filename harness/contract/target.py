@@ -63,7 +63,7 @@ class TargetConfig:
 
     num_blocks: int
     block_size: int
-    """Of the only group if `groups` is empty; else the granule of hit lengths."""
+    """Block size of the only group if `groups` is empty; else the granule of hit lengths."""
     kernel_block_size: int = 0
     """0: equal to `block_size`."""
     prefix_caching: bool = True
@@ -146,8 +146,8 @@ class Scheduled:
     encode: tuple[int, ...] | None = None
     """Spans (by index) whose encoder has to run for this step (M5); None: not reported."""
     moves: tuple[tuple[int, int, int], ...] = ()
-    """(group, source, destination): copies of blocks and rows between the pools and the host tier,
-    in order: all since the last report and before this step reads its hit."""
+    """(group, source, destination): copies of blocks and rows between the pools and the host tier
+    since the last report, oldest first; they run before the step reads its hit."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class HitStatistics:
 
 @dataclass(frozen=True)
 class Retained:
-    """What a manager keeps in memory beside the blocks themselves (T4)."""
+    """Memory of a manager besides the blocks themselves (T4)."""
 
     tokens: int
     """Tokens whose ids or keys its index keeps, for the first group of full attention. A buffer
@@ -324,7 +324,7 @@ class Target(Protocol):
 
 
 PARTS = ("prompt", "identity", "match, room, registration", "tables", "end", "in its favour")
-"""Of a life in a bench, as reports list them."""
+"""Parts of a request's life in a bench, as reports list them."""
 
 
 class Cycle(Protocol):

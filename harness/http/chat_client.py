@@ -39,7 +39,7 @@ class Reply(NamedTuple):
     tries: int = 1
     faults: tuple[str, ...] = ()
     logprobs: tuple[float, ...] = ()
-    """Of the answer's tokens, if requested and reported."""
+    """Log-probabilities of the answer's tokens, if requested and reported."""
     thought: str = ""
     """The answer of the turn before."""
 
@@ -86,7 +86,7 @@ class ChatClient:
         self._fields = dict(fields or {})
 
     def close(self) -> None:
-        """Cut off what is under way; its threads raise Aborted."""
+        """Cut off requests under way; their threads raise Aborted."""
         self._http.close()
 
     def ask(self, prompt: str, **fields: Any) -> Reply:

@@ -37,14 +37,14 @@ class HttpClient:
         self._open: set[socket.socket] = set()
 
     def close(self) -> None:
-        """Cut off what is under way; its threads raise Aborted."""
+        """Cut off requests under way; their threads raise Aborted."""
         self.closed.set()
         for each in list(self._open):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
     def get(self, path: str) -> bytes:
-        """Return what is there; `path` is below the server's address. Raises OSError unless 2xx."""
+        """Return the body at `path`, below the server's address. Raises OSError unless 2xx."""
         return self._simple("GET", path)
 
     def post(self, path: str) -> None:

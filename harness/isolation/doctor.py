@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from kvproof.harness.isolation import environments
 
 GPU_EXTRA = '"kvproof[gpu]"'
-"""What `pip install` takes for everything that kernels need."""
+"""Argument of `pip install` for all packages that kernels need."""
 
 State = Literal["ok", "missing", "problem"]
 

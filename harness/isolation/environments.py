@@ -3,7 +3,7 @@
 `<home>/targets/vllm-0.33.0` is a virtual environment built from a lock file of this package and
 the Python files of the engine's wheel; home is `$KVPROOF_HOME` or `~/.cache/kvproof`. A marker
 with the lock's hash makes a second install a matter of milliseconds. A release without a lock gets
-the packages of the nearest one, and what it imports beyond them in the versions that its own wheel
+the packages of the nearest one, and its further imports in the versions that its own wheel
 asks for; then its adapter judges whether it fits.
 """
 
@@ -62,7 +62,7 @@ _INDEX_HINT = (
 
 
 class Place(Protocol):
-    """An environment, and in words what it is for."""
+    """An environment, and its purpose in words."""
 
     @property
     def directory(self) -> Path:
@@ -167,7 +167,7 @@ def engines() -> set[str]:
 
 
 def others() -> list[EngineVersion]:
-    """Return what is installed without a lock file: other releases, and own builds."""
+    """Return the engines installed without a lock file: other releases, and own builds."""
     folders = (home() / "targets").glob(f"*/{_MARKER}")
     named = (marker.parent.name.rpartition("-") for marker in folders)
     there = [EngineVersion(engine, version) for engine, _, version in named]
@@ -313,7 +313,7 @@ _MOST_PACKAGES = 12
 def _complete(
     wanted: EngineVersion, python: Path, pip: Sequence[str], progress: Callable[[str], None]
 ) -> None:
-    """Add what the engine imports and the lock does not have; refuse it if its adapter must."""
+    """Add imports of the engine that the lock lacks; refuse the engine if its adapter must."""
     for _ in range(_MOST_PACKAGES):
         with _starting(wanted, python) as handle:
             found = fit.differences(handle)

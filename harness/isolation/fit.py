@@ -1,4 +1,4 @@
-"""Whether an adapter fits the engine that is installed; a refusal names what is in the way."""
+"""Whether an adapter fits the engine that is installed; a refusal names the obstacles."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refuse(name: str, found: Sequence[Difference]) -> None:
 
 
 def blocking(found: Sequence[Difference]) -> Iterator[str]:
-    """Describe what is in the way: the difference, then the next step."""
+    """Describe each obstacle: the difference, then the next step."""
     for each in found:
         if each.blocks:
             yield f"  {each}: {each.advice}"

@@ -137,7 +137,7 @@ class WorkerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def interrupt(self) -> None:
-        """Send SIGTERM to the worker alone; what it started goes on."""
+        """Send SIGTERM to the worker alone; its own processes go on."""
         self._process.terminate()
 
     def log_tail(self) -> str:

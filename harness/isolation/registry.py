@@ -122,7 +122,7 @@ def open_handle(
     """A handle for `spec`; workers log to `<log_directory>/<spec>.log`.
 
     Its profile is read now. Raises UsageError, with the closest name or the command to run, if
-    there is no such target, if another release runs than its name says, or if a field of its
+    there is no such target, if another release runs than its name states, or if a field of its
     profile is not legal.
     """
     handle = _opened(spec, log_directory, options)
@@ -185,7 +185,7 @@ def _installed(spec: str) -> EngineVersion:
         choices = ", ".join(map(str, ready))
         raise UsageError(f"target {spec!r} is installed in several versions", f"say one: {choices}")
     last = wanted[-1] if version else [each for each in wanted if each.locked][-1]
-    there = f"; for one of your own --python PATH, or {VARIABLE}"
+    there = f"; to use an environment of your own, pass --python PATH or set {VARIABLE}"
     raise UsageError(
         f"the environment of target {last} is {environments.state(last)}",
         _install_command(last) + there * (environments.state(last) == "missing"),

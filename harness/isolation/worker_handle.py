@@ -80,8 +80,8 @@ class WorkerHandle:
 
     `python` is the interpreter there, `factory` a `pkg.module:function` that it can import;
     timeouts are in seconds. The worker starts at the first use and again after a death, but not
-    after a first start that failed. `version` is what the name says; another one that runs is a
-    UsageError; empty: the name says none. With `search_path`, its `sys.path`, it belongs to the
+    after a first start that failed. `version` is that of the name; another one that runs is a
+    UsageError; empty: the name has none. With `search_path`, its `sys.path`, it belongs to the
     environment of this process. `memory` is in bytes beyond the imports; 0: no limit.
     """
 
@@ -340,7 +340,7 @@ class WorkerHandle:
             assert self._process is not None
             self._ahead = ()
             if answer.error.message.startswith(_NO_MEMORY[0]):
-                self._die(answer.error.kind, answer.error.message)  # what it holds would stay
+                self._die(answer.error.kind, answer.error.message)  # its memory would stay in use
             raise TargetDied(answer.error.kind, answer.error.message, self._process.log_tail())
         expected = _ANSWERS[call]
         if answer.type not in expected:

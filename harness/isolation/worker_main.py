@@ -81,7 +81,7 @@ def problem_of(name: str) -> tuple[str, str]:
 
 
 def profile_of(factory: Callable[[TargetConfig], Target]) -> Profile:
-    """Ask a small throw-away target; raises what the factory raised if no size is accepted."""
+    """Ask a small throw-away target; raises the factory's own error if no size is accepted."""
     refusals = []
     for size in _PROBE_SIZES:
         try:

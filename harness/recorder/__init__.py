@@ -1,4 +1,4 @@
-"""Records what the cache of a running engine does, and judges it afterwards.
+"""Records the cache of a running engine, and judges it afterwards.
 
 `codec`, `rotation`, `log_writer`, `import_hook` and the hooks of each engine run inside the engine
 and need only the standard library of Python 3.10. The rest runs where kvproof does.

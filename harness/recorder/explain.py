@@ -20,7 +20,7 @@ class ExplainedHit(NamedTuple):
     optimum: int
     """Longest prefix in whole blocks that an earlier request computed, the last token left out."""
     lost: dict[str, int]
-    """Cause -> what it took; adds up to `optimum` less `hit`."""
+    """Cause -> tokens lost to it; adds up to `optimum` less `hit`."""
 
     @property
     def sentence(self) -> str:
@@ -79,7 +79,7 @@ class Story:
         return blocks * self._size
 
     def after(self, explained: ExplainedHit) -> None:
-        """Keep what was seen, now that the admission was judged."""
+        """Keep the explanation, now that the admission was judged."""
         self.explained.append(explained)
         self.computed(self._session.live[explained.request])
 

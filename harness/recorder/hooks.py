@@ -1,4 +1,4 @@
-"""Puts the recorder around functions of an engine, without changing what they do."""
+"""Puts the recorder around functions of an engine, without changing their behaviour."""
 
 from __future__ import annotations
 

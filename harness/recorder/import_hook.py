@@ -35,7 +35,7 @@ log = logging.getLogger("kvproof.record")
 
 
 def settings_from(environment: Mapping[str, str]) -> Settings | None:
-    """Return what the user chose; None if nothing is to be recorded. Raises ValueError."""
+    """Return the user's settings; None if nothing is to be recorded. Raises ValueError."""
     directory = environment.get(DIRECTORY)
     if not directory:
         return None

@@ -51,7 +51,7 @@ class Cache(NamedTuple):
     block_size: int
     prefix_caching: bool = True
     maximal: bool = True
-    """Its hits are as long as what it holds allows, with the settings that it runs with."""
+    """Whether its hits are as long as its cache allows, with the settings that it runs with."""
     loop: dict[str, Any] = {}  # noqa: RUF012 - a default of a tuple that is never changed
     """Settings of the engine's loop as `EngineConfig` has them; empty: they are not known."""
 

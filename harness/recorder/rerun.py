@@ -78,7 +78,7 @@ def _check_tokens(line: Line, place: Place) -> None:
 
 
 def _operations(session: Session, line: Line) -> Iterator[ops.Operation]:
-    """Ask the target for what the recorded engine did, computed up to the same token."""
+    """Ask the target for the recorded operations, computed up to the same token."""
     name = f"r{line.n}"
     if line.op in ("admit", "carry"):
         whole = line.stop >= len(unpack(line.tokens))

@@ -61,7 +61,7 @@ class Later:
         self.write()
 
     def write(self) -> None:
-        """Write what has arrived."""
+        """Write the lines that have arrived."""
         while self._queue:
             numbers, event, react = self._queue[0]
             if event is not None and not event.query():

@@ -147,7 +147,7 @@ class _RecordingCheck:
         self._known: set[int] = set()
         """Blocks allocated or reset since the start; others hold unrecorded content."""
         self._fenced = self._trusting
-        """Blocks may be on their way back or in a transfer: who holds them cannot be seen."""
+        """Whether blocks may be under way back or in a transfer: their holders cannot be seen."""
         self._names: dict[str, str] = {}
         self._story = Story(self._session) if explain else None
         self.judged = Judged(header)

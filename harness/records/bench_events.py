@@ -1,4 +1,4 @@
-"""Events of benchmarks beside samples and summaries of cycles."""
+"""Events of benchmarks besides samples and summaries of cycles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class BenchGiven(Event, tag="bench_given", frozen=True, kw_only=True):
 
     target: str
     version: str
-    """Of the engine."""
+    """Version of the engine."""
     case: str
     """The first case that was measured with it."""
     parts: dict[str, str]
@@ -32,7 +32,7 @@ class BenchPair(Event, tag="bench_pair", frozen=True, kw_only=True):
     repetitions: int
     ratio: float
     low: float
-    """Of the 95 % bootstrap interval."""
+    """Lower end of the 95 % bootstrap interval."""
     high: float
     peer_lacks: str = ""
     """See BenchGiven: with less to do on the other side the ratio is a lower bound."""
@@ -64,11 +64,11 @@ class TierSample(Event, tag="tier_sample", frozen=True, kw_only=True):
     clients: int
     repetition: int
     objects: int
-    """Of all engines."""
+    """Objects of all engines together."""
     cpu_seconds: float
-    """Of all engines and the server."""
+    """CPU time of all engines and the server."""
     wall_seconds: float
-    """Of the slowest engine."""
+    """Wall time of the slowest engine."""
 
 
 class TierSummary(Event, tag="tier_summary", frozen=True, kw_only=True):
@@ -80,19 +80,19 @@ class TierSummary(Event, tag="tier_summary", frozen=True, kw_only=True):
     clients: int
     repetitions: int
     objects_per_second: float
-    """By CPU time of all engines and the server."""
+    """Objects for each second of CPU time of all engines and the server."""
     low: float
     """10th percentile."""
     high: float
     wall_objects_per_second: float
     copies: int | None = None
-    """Of each byte, the kernel's included, by reading the code; None: nothing is copied."""
+    """Copies of each byte, the kernel's included, by reading the code; None: nothing is copied."""
     of_memcpy: float | None = None
     """CPU time of the plain copy over the operation's, paired by turn; None: nothing is copied."""
     of_memcpy_low: float | None = None
     of_memcpy_high: float | None = None
     of_shared_memcpy: float | None = None
-    """Beside the plain copy to (store) or from (retrieve) memory that processes can share."""
+    """Rate over that of a plain copy to (store) or from (retrieve) shared memory."""
     of_shared_memcpy_low: float | None = None
     of_shared_memcpy_high: float | None = None
     peer: str = ""
@@ -112,16 +112,16 @@ class SchedulerPoint(Event, tag="scheduler_point", frozen=True, kw_only=True):
     block_size: int
     num_blocks: int
     step_seconds: float
-    """Of the model."""
+    """Simulated time of the model in one step."""
     steps: int
     finished: int
     """Requests that ended while it was measured."""
     simulated_seconds: float
     """Steps of the model and of the control plane."""
     share: float
-    """Of the control plane in a step of both, one after the other."""
+    """Share of the control plane in a step of both, one after the other."""
     p50_us: float
-    """Of one step: arrivals, decisions, results."""
+    """Median time of one step: arrivals, decisions, results."""
     p50_low_us: float | None = None
     """The least median step of all turns; the figures are those of the turn in the middle."""
     p50_high_us: float | None = None
@@ -136,7 +136,7 @@ class SchedulerPoint(Event, tag="scheduler_point", frozen=True, kw_only=True):
     collector_us: float | None = None
     """The longest pause by the garbage collector in one step; it lies in the other figures."""
     collector_share: float | None = None
-    """Of the control plane's time."""
+    """Share of the garbage collector in the control plane's time."""
     p9999_without_us: float | None = None
     """p99.99 of a step without the collector's pauses."""
     cut: str = ""

@@ -20,7 +20,7 @@ class UnitDone(Event, tag="unit_done", frozen=True, kw_only=True):
     """Unix time at which this attempt began, by the clock of its node."""
     seconds: float
     cpu_seconds: float
-    """Of the process that explored, and of its target's worker unless it died."""
+    """CPU time of the process that explored, and of its target's worker unless it died."""
     test_cases: int = 0
     operations: dict[str, int] = {}
     situations: dict[str, int] = {}

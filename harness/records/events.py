@@ -66,7 +66,7 @@ class PropertyVerdict(Event, tag="property", frozen=True, kw_only=True):
     situations: dict[str, int] = {}
     """Situations the property needs -> how often they occurred."""
     fingerprint: str = ""
-    """Of the failure, if any."""
+    """Fingerprint of the failure, if any."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class Failure(Event, tag="failure", frozen=True, kw_only=True):
     tables: dict[str, list[int]] = {}
     """Request -> its block table at that moment."""
     timeline: Timeline | None = None
-    """Of a whole engine."""
+    """Timeline of a whole engine's steps."""
     seed: int | None = None
     related: list[str] = []
 
@@ -250,7 +250,7 @@ class Checked(Event, tag="checked", frozen=True, kw_only=True):
 
 
 class Explained(Event, tag="explained", frozen=True, kw_only=True):
-    """Why one request of a checked workload hit what it hit; tokens."""
+    """Explanation of the hit of one request in a checked workload; in tokens."""
 
     target: str
     workload: str
@@ -262,7 +262,7 @@ class Explained(Event, tag="explained", frozen=True, kw_only=True):
     optimum: int
     """Longest prefix that an earlier request computed and stored."""
     lost: dict[str, int]
-    """Limit -> what it took; adds up to `optimum` less `hit`."""
+    """Limit -> tokens lost to it; adds up to `optimum` less `hit`."""
     sentence: str
 
 
@@ -291,7 +291,7 @@ class Replayed(Event, tag="replayed", frozen=True, kw_only=True):
 
 
 class Skipped(Event, tag="skipped", frozen=True, kw_only=True):
-    """A part did not run; `command` installs what it needs."""
+    """A part did not run; `command` installs the missing packages."""
 
     part: str
     reason: str

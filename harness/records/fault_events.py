@@ -55,9 +55,9 @@ class FaultJudged(Event, tag="fault", frozen=True, kw_only=True):
     outcome: FaultOutcome
     kill: Kill | None = None
     shadow: Kill | None = None
-    """Of a soundness fault: how a shadow memory found it, all other judges aside."""
+    """Kill of a soundness fault by a shadow memory, all other judges aside."""
     unshadowed: str = ""
-    """Of a soundness fault: why no shadow memory can see it."""
+    """Reason why no shadow memory can see a soundness fault."""
     reason: str = ""
     """Why it is equivalent, or the suites that ran against a survivor."""
     cases: int = 0

@@ -74,7 +74,7 @@ def _line(event: AnyEvent) -> bytes:
 def _encoded(record: AnyEvent | Manifest) -> bytes:
     try:
         return _encode(record)
-    except UnicodeEncodeError:  # a message or a command may hold what is no text, say a file name
+    except UnicodeEncodeError:  # a message may hold bytes that are no text, say a file name
         text = json.dumps(msgspec.to_builtins(record), ensure_ascii=False)
         return text.encode(errors="replace")
 

@@ -156,7 +156,7 @@ class Cell(Event, tag="cell", frozen=True, kw_only=True):
     """For a crash: the tail of the worker's log, or the traceback."""
     device: int = 0
     seconds: float = 0.0
-    """Of the whole cell, inputs, reference and compilation included."""
+    """Time of the whole cell, inputs, reference and compilation included."""
 
     @property
     def is_crowded_baseline(self) -> bool:

@@ -37,7 +37,7 @@ class Row(NamedTuple):
     """Work per second in the unit of the kernel's ceiling."""
     unit: str
     fraction: float | None
-    """Of the ceiling; None if it was not measured."""
+    """Share of the ceiling; None if it was not measured."""
 
 
 class Neighbours(NamedTuple):

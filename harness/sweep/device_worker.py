@@ -29,7 +29,7 @@ class DeviceSlot:
 
     asked: Literal["auto", "cpu", "cuda"]
     index: int = 0
-    """Of the device."""
+    """Index of the device."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -52,7 +52,7 @@ class DeviceWorker(Protocol):
 
     slot: DeviceSlot
     facts: dict[str, CaseValue]
-    """Of its device, since it started."""
+    """Facts about its device, since it started."""
     device: DeviceKind
 
     def start(self) -> None:

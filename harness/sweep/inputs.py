@@ -77,7 +77,7 @@ class Inputs:
         return self._kernel.judged(self._case, self.problem.arguments, self.outputs)
 
     def restore(self) -> None:
-        """Make the outputs what they were."""
+        """Give the outputs their first values again."""
         for name, tensor in self.outputs.items():
             tensor.copy_(self._outputs[name])
 

@@ -84,7 +84,7 @@ class Greeted(msgspec.Struct, frozen=True, kw_only=True, tag="greeted"):
 
     device: DeviceKind
     facts: dict[str, CaseValue]
-    """Of the device, with the versions that a result may depend on."""
+    """Facts about the device, with the versions that a result may depend on."""
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True, tag="described"):

@@ -81,7 +81,7 @@ class Plan:
     planned: list[Planned]
     skipped: list[Skipped]
     kernel_specs: dict[str, str]
-    """Name of a kernel -> what the worker finds it by."""
+    """Name of a kernel -> its import specification for the worker."""
     provider_specs: dict[str, str]
 
     def provider(self, name: str) -> SweepProvider:

@@ -81,7 +81,7 @@ def run_sweep(
     """Run all cells and write the events; the cells as they ended.
 
     `earlier` are events of the same sweep, interrupted: its cells do not run again. `logs` is a
-    folder for what the workers write. Raises UsageError if the options fit no cell, or no worker
+    folder for the output of the workers. Raises UsageError if the options fit no cell, or no worker
     starts.
     """
     lead = make(DeviceSlot(options.device, options.devices[0]), logs / "lead-0.log")

@@ -182,7 +182,7 @@ def _kernel_facts(spec: str) -> messages.KernelFacts:
             axes={axis: list(values) for axis, values in subject.axes.items()},
             sets={name: len(cases()) for name, cases in subject.cells.items()},
         )
-    except Exception as error:  # noqa: BLE001 - foreign code; the sweep says why it is left out
+    except Exception as error:  # noqa: BLE001 - foreign code; the sweep reports why it is left out
         return messages.KernelFacts(name=spec, problem=_why(error))
 
 
@@ -192,7 +192,7 @@ def _provider_facts(spec: str) -> messages.ProviderFacts:
         return messages.ProviderFacts(
             spec=spec, name=offered.name, version=offered.version, kernels=list(offered.kernels)
         )
-    except Exception as error:  # noqa: BLE001 - foreign code; the sweep says why it is left out
+    except Exception as error:  # noqa: BLE001 - foreign code; the sweep reports why it is left out
         return messages.ProviderFacts(spec=spec, problem=_why(error))
 
 

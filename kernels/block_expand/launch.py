@@ -48,7 +48,7 @@ def block_expand(
 ) -> torch.Tensor:
     """Kernel blocks id * ratio .. id * ratio + ratio - 1 of every block of a table (K3).
 
-    The null block 0 becomes its own kernel blocks; a negative id stays what it is, `ratio` times.
+    The null block 0 becomes its own kernel blocks; a negative id stays unchanged, `ratio` times.
 
     Args:
         block_table: [rows, blocks] int32.

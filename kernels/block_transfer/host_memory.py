@@ -173,7 +173,7 @@ def paged_units(paged: PagedLayers, unit: int) -> list[Array]:
     """Each plane from its page 0 on, as an array of units of this many bytes."""
     if unit not in paged.units:
         whole = (paged.pages - 1) * paged.page_stride + paged.block_bytes
-        size = whole // unit * unit  # what is left over is no unit that anyone asks for
+        size = whole // unit * unit  # the remainder is never asked for
         paged.units[unit] = [plane[:size].view(f"V{unit}") for plane in _planes(paged)]
     return paged.units[unit]
 

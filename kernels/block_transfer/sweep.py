@@ -7,7 +7,7 @@ Arguments that every provider is called with:
   of its layout. Page 0 is the null page;
 - `block_ids`: int32 [objects, blocks], a row of pages per object; 0 is a hole;
 - `objects`: uint8 [objects, bytes]; `cells.objects_of(case, objects)` gives [objects, kv, layers,
-  tokens, row bytes]. A hole's part and the skipped tokens keep what they held;
+  tokens, row bytes]. A hole's part and the skipped tokens keep their content;
 - `skip`: so many leading tokens, counted over all objects, stay untouched.
 
 Of the axes, `shift` bytes lie before each layer and `pad` bytes after each page and each object,

@@ -2,7 +2,7 @@
 
 `indexer` runs it: in Triton on a GPU (or in Triton's interpreter), in torch elsewhere. `fill`
 writes keys into its cache; `pack` and `unpack` turn keys into pages and back; `workspace` makes the
-tensors that a launch needs beside its arguments. The design is that of DeepSeek-V3.2 (2025).
+tensors that a launch needs besides its arguments. The design is that of DeepSeek-V3.2 (2025).
 
 In: FP8 queries, weights of heads, pages of FP8 keys with scales, tables, lengths. Out: positions or
 slots of the chosen tokens. Imports the kernels' common modules.

@@ -22,11 +22,11 @@ from kvproof.kernels.spec import (
 )
 
 SPARE_PAGES = 2
-"""Pages of nobody; they hold NaN, and so does what lies behind the last token of a request."""
+"""Pages without a request; they hold NaN, as do the slots after the last token of a request."""
 
 
 def make(case: Case, source: Source) -> Problem:
-    """Keys of each request in scattered pages; every byte that nobody may read is NaN.
+    """Keys of each request in scattered pages; every byte that no launch may read is NaN.
 
     Keys differ in size, so that scales matter; some weights are negative, as in the model.
     """

@@ -85,7 +85,7 @@ def kv_fill(
             each token and head, and value * (127 / max(abs(row))) is stored, rounded to nearest
             even. A row of zeros has the scale 0. Values must be finite.
         v_scales: Like `k_scales`.
-        check_ids: Also check what the index tensors hold; waits for the device.
+        check_ids: Also check the values of the index tensors; waits for the device.
         tile: Another cut of the work than the rules choose.
 
     Raises:

@@ -106,10 +106,11 @@ def _find_weights(
     s, top, mass, tile, newest, limit, size, first_row, scale, ring, links,
     HEADS: gl.constexpr, Q_TOKENS: gl.constexpr, WHICH: gl.constexpr, ALONE: gl.constexpr,
 ):  # fmt: skip
-    """Weights of this warp group's tile, for both; what the values so far are scaled by.
+    """Compute the softmax weights of this warp group's tile, for both groups.
 
-    Only the newest tile has positions that do not exist, and only it and that before it some that
-    a query token does not see.
+    The last result is the factor that rescales the accumulated values. Only the newest tile has
+    positions that do not exist, and only it and that before it some that a query token does not
+    see.
     """
     tops, weights, top_ready, weights_ready = links
     if ALONE:
@@ -247,7 +248,7 @@ def attend_chunk(
                 acc, top, mass, turn, other_turn, newest, newest, limit, size, first_row, scale,
                 queries, operand, ring, links, biases, HEADS, Q_TOKENS, WHICH, ALONE=True,
             )  # fmt: skip
-            # Its second tile comes behind the first of the other.
+            # Its second tile comes after the first of the other.
             other_turn -= 1
         for i in range(1 - WHICH, count):
             acc, top, mass = _step(

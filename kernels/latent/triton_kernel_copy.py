@@ -13,7 +13,7 @@ from kvproof.kernels.gluon import async_load
 from kvproof.kernels.latent.triton_kernel_chunks import TILE, span, tiles_of
 
 FLAT = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
-"""Of one number for each token of a tile, in a warp group."""
+"""Layout of one number for each token of a tile, in a warp group."""
 
 
 @gluon.jit
@@ -59,7 +59,7 @@ def _copy_tile(
 
 @gluon.jit
 def copy_queries(q_desc, q_rope_desc, query, served, request, block, numbers):
-    """Copy the query rows of a request, once nobody needs those of the `served` requests before."""
+    """Copy the query rows of a request, once those of all `served` before it are done with."""
     queries, q_rope, q_full, q_empty = query
     q_left, q_right = queries  # Triton 3.6 unpacks no tuple inside a tuple
     ROWS: gl.constexpr = q_rope.shape[0]

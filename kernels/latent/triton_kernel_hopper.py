@@ -1,7 +1,7 @@
 """Latent decode attention for Hopper over bfloat16 or float16 pages.
 
-One warp copies, two warp groups attend: see `triton_kernel_copy` and `triton_kernel_attend`. What
-they share takes 226 of the 227 KiB of shared memory: 64 query rows, two tiles, and weights.
+One warp copies, two warp groups attend: see `triton_kernel_copy` and `triton_kernel_attend`. They
+share 226 of the 227 KiB of shared memory: 64 query rows, two tiles, and weights.
 """
 
 import torch
@@ -45,7 +45,7 @@ def _barrier(count: gl.constexpr):
 
 @gluon.jit
 def shared_memory(dtype: gl.constexpr):
-    """Ring of tiles, queries and weights, each with the barriers of those who fill and empty it."""
+    """Ring of tiles, queries and weights, each with the barriers for filling and emptying it."""
     wide: gl.constexpr = gl.NVMMASharedLayout(128, 16)
     flat: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     left = gl.allocate_shared_memory(dtype, [2, TILE, HALF], wide)

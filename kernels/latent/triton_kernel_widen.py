@@ -18,10 +18,10 @@ GROUP = gl.constexpr(128)
 """Values that share a scale."""
 
 SMALLER = gl.constexpr(2.0**-60)
-"""What widened values are multiplied by, so that neither their scales overflow nor they vanish."""
+"""Factor of widened values, so that neither their scales overflow nor they vanish."""
 
 WIDE = gl.constexpr(gl.BlockedLayout([1, 8], [2, 16], [4, 1], [1, 0]))
-"""Of values that a thread widens: what it stores of a row is 16 bytes."""
+"""Layout of values that a thread widens: it stores 16 bytes of a row."""
 
 COPIED = gl.constexpr(gl.BlockedLayout([1, 16], [2, 16], [4, 1], [1, 0]))
 

@@ -42,7 +42,7 @@ def _v41(dtype: str, scale: str, version: int) -> PageFormat:
     """DeepSeek V4.1: 512 values, then scales of 32 (FP8) or 16 (FP4) columns each.
 
     Version 1: the values of all tokens of a page, then the scales of all. Version 2, since the
-    release of 30 September 2026: each token's scales behind its values. The bytes of a token are as
+    release of 30 September 2026: each token's scales after its values. The bytes of a token are as
     many in both, so readers of one do not notice the other.
     """
     data = _LATENT * BITS[dtype] // 8
@@ -83,7 +83,7 @@ def per_token_head(dtype: str, head_dim: int) -> PageFormat:
     """Keys, their scale, values, their scale, for each token and KV head.
 
     `dtype` is `int8` or `float8_e4m3`, each with a float32 scale, or `uint4`, whose float32 holds
-    a zero point too. Columns of `uint4` are what the engine has rotated (a Hadamard transform with
+    a zero point too. Columns of `uint4` are rotated by the engine (a Hadamard transform with
     fixed signs), not keys and values themselves: the rotation is no matter of bytes.
     """
     scale = "float32 with a zero point" if dtype == "uint4" else "float32"

@@ -1,7 +1,7 @@
 """Paged decode attention: 1 to 8 query tokens a request, read through a block table.
 
 `paged_decode` runs it: in Triton on a GPU (or in Triton's interpreter), in torch elsewhere.
-`workspace` makes what it needs beside its arguments, once for many launches.
+`workspace` makes its further tensors, once for many launches.
 
 In: queries, pages, tables, lengths. Out: attention [tokens, heads, size]. Imports the kernels'
 common modules.

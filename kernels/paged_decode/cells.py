@@ -34,8 +34,8 @@ def cell(
     """One cell; every axis is there, in the order of the signature.
 
     `scales`: whether FP8 keys and values have a scale for each `head` or one for the `tensor`.
-    `leftovers`: what lies behind the last token in the last page of a request, `nan` or, as in a
-    running engine, old but `finite` numbers; pages of nobody hold NaN in both.
+    `leftovers`: content after the last token in the last page of a request, `nan` or, as in a
+    running engine, old but `finite` numbers; pages without a request hold NaN in both.
     """
     return {
         "page": page, "head_dim": head_dim, "kv_dtype": kv_dtype, "batch": batch,
@@ -48,7 +48,7 @@ def cell(
 def published() -> list[Case]:
     """The shapes that published figures are stated for: even, ragged and quantised batches.
 
-    Leftovers are finite: some engines read values behind the last token, at a weight of zero.
+    Leftovers are finite: some engines read values after the last token, at a weight of zero.
     """
     sizes = tuple(product((128, 256), (1, 8, 64), (4096, 32768, 131072)))
     even = [
@@ -104,7 +104,7 @@ def gpu() -> list[Case]:
 
 
 def _around() -> list[Case]:
-    """Shapes beside the usual ones, one axis at a time."""
+    """Shapes near the usual ones, one axis at a time."""
     axes: dict[str, tuple[Value, ...]] = {
         "page": (1, 8, 48, 512),
         "batch": (1, 2, 3, 5, 12, 24, 48, 96, 256),

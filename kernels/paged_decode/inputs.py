@@ -85,7 +85,7 @@ def lengths_of(case: Case) -> list[int]:
 
 
 def _table(case: Case, source: Source, order: torch.Tensor, needs: list[int]) -> torch.Tensor:
-    """Pages of each request in the scattered order, with padding behind them."""
+    """Pages of each request in the scattered order, with padding after them."""
     width = -(-int(case["context"]) // int(case["page"])) + 1
     table = source.empty((len(needs), width), torch.int32)
     table.copy_(order[-1].expand_as(table))

@@ -46,7 +46,7 @@ def paged_decode(
 
     Args:
         q: [batch, q_tokens, heads, dim], bfloat16 or float16; position i of q_tokens is the
-            request's position length - q_tokens + i and sees itself and what is before it. Over
+            request's position length - q_tokens + i and sees itself and all before it. Over
             a cache of one byte it is used as float16, so its values must fit.
         k_pages: [pages, page, kv_heads, dim], any strides but that of dim; of q's dtype,
             float8_e4m3fn or int8.

@@ -16,7 +16,7 @@ MOST_HEAD_DIM = 1024
 
 
 class Shape(NamedTuple):
-    """What decides about a launch, beside the lengths, which only the device knows."""
+    """Facts that decide about a launch, besides the lengths, which only the device knows."""
 
     batch: int
     q_tokens: int
@@ -36,7 +36,7 @@ class Shape(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """A row of the cache in 16-bit words, as one power of two and what is left."""
+    """A row of the cache in 16-bit words, as one power of two and the remainder."""
 
     words: int
     main: int
@@ -64,7 +64,7 @@ class Config(NamedTuple):
     """Units below which a chunk is not worth a program."""
     pdl: int = 1
     """When the next kernel may start, where the GPU has programmatic dependent launch: 0 after
-    this one, 1 as soon as there is room beside it, 2 when its programs have read their tokens."""
+    this one, 1 as soon as there is room for both, 2 when its programs have read their tokens."""
     ahead: int = 1
     """Tiles that are asked for before the kernel before has ended, if the tables are ready."""
     registers: int | None = None

@@ -143,7 +143,7 @@ def paged_decode_kernel(
     `parts` [2 * chunks, HEAD_BLOCKS, PART_ROWS, values] and `norms` [2 * chunks, HEAD_BLOCKS,
     PART_ROWS] hold what a chunk found of its first request if that began earlier (even places) and
     of a request that began in it and goes on (odd places): weighted means, and the logarithms to
-    base 2 of the sums of weights. `arrivals`, a number for each such place and, `later` behind
+    base 2 of the sums of weights. `arrivals`, a number for each such place and, `later` after
     them, another, is zero before and after.
     """
     BYTES: tl.constexpr = 1 if KV == WIDE else 2  # columns in a word
@@ -218,7 +218,7 @@ def paged_decode_kernel(
         pages = _load_pages(table, low + tile, high, PAGE)
         if AHEAD:  # noqa: SIM102 - one is known to the compiler, the other is not
             if request == first_request:
-                # What the kernel before has not written anew is already right in L2.
+                # Bytes that the kernel before has not rewritten are already right in L2.
                 for ahead in tl.static_range(AHEAD):
                     at = low + ahead * TILE + tile
                     page = _load_pages(table, at, high, PAGE).to(tl.int64)

@@ -65,7 +65,7 @@ def combine(
             place = place_of(first + (member + steps) * STEP, from_chunk, block, HEAD_BLOCKS)
             at = place[None, :] * PART_ROWS + row[:, None]
             # Both loads before the first use: they wait for the memory together. Rows come
-            # first, so that every thread has all parts of what it sums.
+            # first, so that every thread has all parts of its sum.
             norm = tl.load(norms + at, mask=there, other=float("-inf"), cache_modifier=".cg")
             mask = there[:, :, None]
             if COLUMNS > VALUES:

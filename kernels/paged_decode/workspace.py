@@ -1,4 +1,4 @@
-"""What a decode launch needs beside its arguments; made once, used by launches in turn."""
+"""Tensors of a decode launch besides its arguments; made once, used by launches in turn."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Room(NamedTuple):
 
 
 def room(shape: rules.Shape, chosen: rules.Config, *, processors: int) -> Room:
-    """What a launch of this shape needs; lengths and page ids do not matter."""
+    """Room for a launch of this shape; lengths and page ids do not matter."""
     places = rules.places(shape, chosen, processors=processors)
     rows = places * rules.part_rows(shape, rows=chosen.rows)
     return Room(2 * places, rows * shape.value_dim, rows)
 
 
 def latent_room(shape: rules.Shape, *, processors: int) -> Room:
-    """What the kernel for wide latent heads needs; nothing where it takes no part."""
+    """Room for the kernel for wide latent heads; none where it takes no part."""
     if not shape.latent or (shape.head_dim, shape.value_dim) != (KEYS, VALUES):
         return Room(0, 0, 0)
     rows = cut(shape.rows, processors=processors).part_rows

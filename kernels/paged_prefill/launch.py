@@ -62,7 +62,7 @@ def paged_prefill(
         k_scale: [kv heads] float32 for float8_e4m3fn, [pages, page, kv heads] float32 for int8:
             what stored values are multiplied by.
         v_scale: Like `k_scale`.
-        check_contents: Also check what the index tensors hold; waits for the device.
+        check_contents: Also check the values of the index tensors; waits for the device.
         plan: Another cut of the work than the rules choose.
 
     Raises:

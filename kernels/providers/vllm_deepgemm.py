@@ -1,6 +1,6 @@
 """DeepGEMM's scores of indexer keys as vLLM calls them, with torch's choice.
 
-vLLM's own choice is in its library of kernels for everything, beside those of this file.
+vLLM's own choice is in its general library of kernels, next to those of this file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _cannot(case: Case) -> str:
 
 
 def _choose(case: Case, arguments: Arguments) -> Launch:
-    """Torch's choice is int64; what it must not choose has no score."""
+    """Torch's choice is int64; forbidden columns have no score."""
     is_chunk = int(case["q_tokens"]) > MOST_QUERY_TOKENS
     q, out, lengths = arguments["q"], arguments["out"], arguments["lengths"]
     q_tokens, longest = q.shape[1], int(lengths.max())

@@ -2,7 +2,7 @@
 
 `sparse_latent` runs it: in Triton on a GPU (or in Triton's interpreter), in torch elsewhere.
 `pack` and `unpack` turn columns into FP8 rows and back; `workspace` makes what a launch needs
-beside its arguments.
+besides its arguments.
 
 In: queries, pages of rows, indices. Out: attention [query tokens, heads, 512].
 Imports the kernels' common modules and those of `latent` and `paged_decode`.

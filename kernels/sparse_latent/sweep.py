@@ -22,14 +22,14 @@ from kvproof.kernels.spec import (
 )
 
 SPARE_PAGES = 2
-"""Pages of nobody; they hold NaN."""
+"""Pages without a request; they hold NaN."""
 
 
 def make(case: Case, source: Source) -> Problem:
     """Rows of `context` tokens for all query tokens, of which each chooses some, scattered.
 
     Query tokens share the context, as those of a prompt or of a few requests do; every byte of a
-    row that nobody may read is NaN.
+    row that no launch may read is NaN.
     """
     page, tokens, heads = (int(case[name]) for name in ("page", "tokens", "heads"))
     context, chosen = int(case["context"]), int(case["chosen"])

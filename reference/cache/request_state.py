@@ -125,9 +125,9 @@ class RequestState:
     access: Access
     node: Node
     table: Ids
-    """Of full attention."""
+    """Table of full attention."""
     windows: list[WindowTable]
-    """Of windows and chunks, one for each class."""
+    """Tables of windows and chunks, one for each class."""
     units: int
     """Units that the tables have room for."""
     indexed: int

@@ -149,7 +149,7 @@ class ExpertStore:
             self._put(owner, store.rows[: count * self.form.unit], store.known[:count])
 
     def _put(self, owner: Hashable, rows: ExpertRows, known: bytearray) -> None:
-        """Own copies, no longer than needed: memory is bounded by what is indexed (T4)."""
+        """Keep own copies, no longer than needed: the index bounds their memory (T4)."""
         if known.count(1):
             self._stores[owner] = _RowStore(rows[: len(known) * self.form.unit].copy(), known)
 

@@ -1,7 +1,7 @@
 """After which tokens a step saves the state, so that shared prompts hit (S6, S8).
 
 A state can be restored only after exactly the tokens that it has read, so positions must be
-chosen where other requests will want to begin: where this prompt leaves what is cached (its
+chosen where other requests will want to begin: where this prompt leaves the cache (its
 *divergence*), at the last unit border of each step that an equal prompt can hit, at the end of the
 prompt for those that go on from it, and every `interval` tokens of decoding. A prompt saves at
 most two states more than it has steps.

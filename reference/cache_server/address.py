@@ -32,7 +32,7 @@ class Address(NamedTuple):
 
     url: str
     path: Path | None
-    """Of the socket's file."""
+    """Path of the socket's file."""
     local: bool
     """The address is not reachable from another machine."""
 

@@ -25,7 +25,7 @@ class Allocator:
         self._ends: dict[int, int] = {}
         self._by_size: dict[int, dict[int, None]] = {}
         self._sizes: list[int] = []
-        """That some free extent has, in order."""
+        """Sizes of free extents, in order, each once."""
         if self.size:
             self._free(0, self.size)
 

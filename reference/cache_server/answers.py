@@ -31,7 +31,7 @@ class Verbs:
         """`most_pinned`: bytes that all pins may keep; `refused` counts reservations by reason."""
         self._objects, self._most_pinned, self._refused = objects, most_pinned, refused
         self._next = 0
-        """Of batches and leases."""
+        """Next number of a batch or lease."""
         self.hits = self.misses = 0
         self._verbs: dict[type, Callable[[Session, Any], m.Reply]] = {
             m.Reserve: self._reserve,

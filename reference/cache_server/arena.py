@@ -46,7 +46,7 @@ class Arena:
         fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
 
     def close(self) -> None:
-        """Let go of the memory; clients keep what they have mapped."""
+        """Let go of the memory; clients keep their mappings."""
         os.close(self.descriptor)
 
 

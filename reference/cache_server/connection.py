@@ -60,7 +60,7 @@ class Session:
     """Number -> lease or reservation."""
     arena: memoryview | None = None
     prepared: object = None
-    """What `on_map` made of the arena; it lives as long as something of the session does."""
+    """Result of `on_map` for the arena; it lives as long as something of the session does."""
     late: list[m.Request] = field(default_factory=list)
     """Releases that are sent as soon as the server answers again."""
 

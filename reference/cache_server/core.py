@@ -6,7 +6,7 @@
 
 Bytes that a client may write, or read under a lease, stay reserved until that client
 releases them or is dead. A silent client may be alive: only the key that it was writing is opened
-to others, who get other bytes.
+to others, which get other bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Settings(NamedTuple):
     patience: float = 60.0
     """Seconds of silence after which reservations lapse."""
     pinned_share: float = 0.5
-    """Of the arena, that pins may keep."""
+    """Share of the arena that pins may keep."""
 
 
 class Witness(Protocol):
@@ -83,7 +83,7 @@ class CacheServer:
     ) -> None:
         self.settings = settings
         self.generation = generation
-        """Of the arena: no extent of another one is meant by any message."""
+        """Number of the arena: no message refers to an extent of another one."""
         self.objects = ObjectIndex(settings.size)
         self.spaces: dict[str, Space] = {}
         self.sessions: dict[bytes, Session] = {}
@@ -116,7 +116,7 @@ class CacheServer:
             self._end(self.sessions[session])
 
     def tick(self) -> None:
-        """Let reservations of silent clients lapse, and forget clients who hold nothing."""
+        """Let reservations of silent clients lapse, and forget clients that hold nothing."""
         before = self._now() - self.settings.patience
         for session in [each for each in self.sessions.values() if each.last_call < before]:
             if not session.held:

@@ -20,7 +20,7 @@ VERSION = 1
 MOST_KEYS = 4096
 """In one message."""
 MOST_BYTES = 1 << 20
-"""Of one message."""
+"""Largest size of one message."""
 
 Key: TypeAlias = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
 Keys: TypeAlias = Annotated[list[Key], Meta(max_length=MOST_KEYS)]
@@ -36,15 +36,15 @@ class _Body(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class Process(_Body, frozen=True):
-    """Who a client is, in terms that another process of the same host can check."""
+    """Identity of a client, in terms that another process of the same host can check."""
 
     pid: Whole
     started: Whole
     """Clock ticks after boot."""
     boot: Annotated[str, Meta(max_length=64)]
-    """Of the kernel; differs between hosts."""
+    """Boot id of the kernel; differs between hosts."""
     space: Annotated[str, Meta(max_length=64)]
-    """Of process ids; differs between containers."""
+    """Namespace of process ids; differs between containers."""
 
 
 class Hello(_Body, frozen=True, tag="hello"):
@@ -144,7 +144,7 @@ class Welcome(_Body, frozen=True, tag="welcome"):
     session: bytes
     server: Process
     descriptor: int
-    """Of the arena, in the server's process; -1: it is in no process but this one."""
+    """Descriptor of the arena in the server's process; -1: only this process has it."""
     size: int
     patience: float
     """Seconds of silence after which reservations lapse."""
@@ -236,7 +236,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     version: int
     number: int
     generation: int
-    """Of the arena that all extents in the body are in."""
+    """Generation of the arena that holds all extents of the body."""
     body: Reply
 
 

@@ -1,4 +1,4 @@
-"""Who a process is, and the certainty that it is gone (G8); Linux."""
+"""Identity of a process, and the certainty that it is gone (G8); Linux."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STARTED = 19
 
 
 def this_process() -> Process:
-    """Return who this process is."""
+    """Return the identity of this process."""
     pid = os.getpid()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return Process(pid, started(pid), boot, str(Path("/proc/self/ns/pid").readlink()))

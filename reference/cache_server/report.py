@@ -24,12 +24,12 @@ class Report(msgspec.Struct, frozen=True):
 
     capacity: int
     used: int
-    """By objects of all states, in whole granules."""
+    """Bytes used by objects of all states, in whole granules."""
     largest_free: int
     objects: int
-    """That can be read."""
+    """Number of objects that can be read."""
     payload: int
-    """Of these objects, without rounding."""
+    """Bytes of these objects, without rounding."""
     leased: int
     """Objects under a lease."""
     reserved: int
@@ -46,6 +46,6 @@ class Report(msgspec.Struct, frozen=True):
     """Reason -> reservations without a place, and messages answered by a refusal."""
     sessions: list[SessionReport]
     space_objects: int
-    """Of the asking client's namespace, like the next two."""
+    """Objects of the asking client's namespace, like the next two."""
     space_payload: int
     space_leased: int

@@ -65,7 +65,7 @@ class Reservation:
         request = m.Commit(self._batch, [position[key] for key in keys], sums)
         try:
             reply = self._connection.call(request, session=self._session)
-        except BaseException:  # it may never have left: nobody else would give the bytes back
+        except BaseException:  # it may never have left, and then only this gives the bytes back
             self._connection.give_back(self._session, m.Abort(self._batch))
             raise
         if isinstance(reply, m.Flags):

@@ -35,7 +35,7 @@ class GroupConfig:
     block_size: int = 64
     """For `state`: checkpoints stand at multiples of it."""
     size: int = 0
-    """Of the window, the own position included, or of the chunk."""
+    """Tokens of the window, the own position included, or of the chunk."""
     kernel_block_size: int = 0
     """Tokens in one page of the kernel (K1); 0: equal to `block_size`."""
     draft: bool = False

@@ -19,7 +19,7 @@ from kvproof.reference.core.validation import (
 )
 
 MOST_IDS = 2**31
-"""Of blocks, kernel blocks and rows: kernels read tables of int32."""
+"""Most blocks, kernel blocks or rows: kernels read tables of int32."""
 NO_EXPERTS = (0, 0, 0)
 
 __all__ = ["MOST_IDS", "CacheConfig", "ConfigError"]

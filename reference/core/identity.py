@@ -242,7 +242,7 @@ class KeyChain:
         self._digest, self._prefix = digest, prefix
 
     def root(self, namespace: Namespace) -> bytes:
-        """Return what the first key of a chain follows."""
+        """Return the predecessor of the first key of a chain."""
         return self._digest(encode(*self._prefix, *namespace))
 
     def link(self, parent: bytes, tokens: bytes, spans: Sequence[Span]) -> bytes:

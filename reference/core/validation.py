@@ -58,7 +58,7 @@ def is_whole(value: object, *, least: int) -> bool:
 
 
 def switch(name: str, value: object, *, example: bool) -> None:
-    """Refuse what is neither true nor false."""
+    """Refuse values other than true and false."""
     require(isinstance(value, bool), name, value, "true or false", example)
 
 

@@ -34,7 +34,7 @@ class Output(NamedTuple):
     tokens: tuple[int, ...]
     done: bool
     experts: Recorded | None = None
-    """Of a finished request: the experts of all its tokens but the last (R2)."""
+    """Experts of a finished request: those of all its tokens but the last (R2)."""
 
 
 class Stuck(RuntimeError):
@@ -156,7 +156,7 @@ class Engine:
         self.cache.reset()
 
     def close(self) -> None:
-        """Leave what is cached to the disk, and the folder to other processes; idempotent (G7)."""
+        """Leave the cache to the disk, and the folder to other processes; idempotent (G7)."""
         if self.tiers is not None:
             self.cache.evict(self.cache.pool.num_blocks)
             self.tiers.close()
@@ -182,5 +182,5 @@ class Engine:
         return [answers[str(index)] for index in range(len(prompts))]
 
     def decisions(self) -> list[Decision]:
-        """Return what the scheduler decided since the start; equal for equal input (C7)."""
+        """Return the scheduler's decisions since the start; equal for equal input (C7)."""
         return self.scheduler.decisions

@@ -21,9 +21,9 @@ class EngineConfig:
     num_drafts: int = 0
     """Tokens guessed ahead for each request (X5)."""
     poison_freed: bool = False
-    """Destroy the content of free blocks after each step, to find who still reads them."""
+    """Destroy the content of free blocks after each step, to find requests that still read them."""
     host_tier: Size = 0
-    """Host memory for what is evicted: bytes, or `4GiB`; 0: none."""
+    """Host memory for evicted blocks: bytes, or `4GiB`; 0: none."""
     disk_tier: DiskTierOption = None
     """A folder and its size, for what host memory evicts; None: none."""
     weights: str = ""

@@ -52,7 +52,7 @@ class Moved(NamedTuple):
     content: Content | None
     """None: it held none."""
     experts: Recorded | None
-    """Of the computed tokens."""
+    """Experts of the computed tokens."""
 
 
 def take_out(engine: Parts, request_id: str) -> Moved | None:

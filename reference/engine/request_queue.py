@@ -182,7 +182,7 @@ class WaitingQueue:
         heapq.heappop(self._heap)
 
     def head(self) -> ScheduledRequest | None:
-        """Return who has waited longest."""
+        """Return the request that has waited longest."""
         while self._heap and self._heap[0][1].status not in (WAITING, PREEMPTED):
             heapq.heappop(self._heap)
         return self._heap[0][1] if self._heap else None

@@ -231,7 +231,7 @@ class Scheduler:
             in_flight = victim.in_flight
             self.preempt(victim, reason="room")
             if in_flight:
-                break  # what it held comes back when its steps have ended
+                break  # its blocks come back when its steps have ended
             answer = self._try_to_extend(request, share)
         while isinstance(answer, Refusal) and share > 1 and not self._victim(request):
             share //= 2  # a shorter step needs less at once, and lets windows move on

@@ -20,7 +20,7 @@ class Work(NamedTuple):
 
     request_id: str
     tokens: Sequence[int]
-    """All tokens known, the drafts last; behind `known` it may grow once the step is decided."""
+    """All tokens known, the drafts last; after `known` it may grow once the step is decided."""
     known: int
     """How many tokens: reaching their end asks for the next one."""
     namespace: Namespace
@@ -101,7 +101,7 @@ class Content(NamedTuple):
     """A whole request outside of a model's memory, in the bytes of its pages (C5)."""
 
     entries: list[bytes]
-    """Of each tensor of each attention group: the positions that later steps can see."""
+    """Entries of each tensor of each attention group: the positions that later steps can see."""
     state: bytes
 
 

@@ -137,7 +137,7 @@ class Pass:
 def media_words(
     spans: Sequence[Span], encoded: Sequence[int], start: int, stop: int
 ) -> dict[int, int]:
-    """Return what the placeholders among [start, stop) hold: poison where no encoder ran."""
+    """Return the words of the placeholders in [start, stop): poison where no encoder ran."""
     words: dict[int, int] = {}
     for index, span in enumerate(spans):
         word = digest(span.kind, span.content) if index in encoded else POISON

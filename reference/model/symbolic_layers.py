@@ -51,7 +51,7 @@ class Attention:
         self._seen = total(self._old, self._low)
 
     def at(self, position: int, hidden: int) -> int:
-        """Append the entry of `position`; returns what the layer passes on."""
+        """Append the entry of `position`; returns the layer's output."""
         if not self._all:
             self._forget(first_visible(self._group, position))
         entry = mix(hidden, self._seen)
@@ -75,7 +75,7 @@ class Attention:
         self._memory.write(self._new_slots[: len(self._new)], self._new)
 
     def store_again(self, *, intact: bool) -> None:
-        """Write them once more, or poison if what they were made of is gone."""
+        """Write them once more, or poison if their sources are gone."""
         if not intact:
             self._new = [POISON] * len(self._new)
         self.store()

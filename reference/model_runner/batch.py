@@ -68,7 +68,7 @@ class Batch:
             self._slots[group] = self.memory.slots(group, tables, places, writes=self.tokens)
         return self._slots[group]
 
-    # --- what the model is called with ---
+    # --- arguments of the model ---
 
     def input_ids(self) -> torch.Tensor:
         """Return the tokens of the segments, [rows, tokens]."""

@@ -24,7 +24,7 @@ from kvproof.reference.model_runner.specs import STATES, CachedLayer
 class _Current:
     batch: Batch
     reader: Decoding | None = None
-    """Of a step in which a kernel reads the pages."""
+    """Reader of the pages in a step where a kernel reads them."""
 
 
 class PagedLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers has no types here

@@ -14,7 +14,7 @@ from kvproof.reference.model_runner.oracle import Picture, truth
 from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config
 
 TOLERANCE = 1e-3
-"""Of the largest logit, in float32; with fewer bits rounding alone may choose other experts."""
+"""Share of the largest logit, in float32; with fewer bits rounding may choose other experts."""
 BLOCK = 16
 STATES = 8
 """Room for states in the pool: a large model has large blocks."""

@@ -18,7 +18,7 @@ _Seen: TypeAlias = tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor], int]
 
 
 def take(memory: PagedMemory, place: Place) -> Content:
-    """Return what is visible of a request, and its state."""
+    """Return the visible entries of a request, and its state."""
     entries = [_bytes(view[slots]) for view, slots, _ in _visible(memory, place, 0)]
     return Content(entries, _bytes(memory.state(place.state)) if len(place.state) else b"")
 

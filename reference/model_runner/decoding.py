@@ -27,7 +27,7 @@ class Decoding:
         """Rows in use."""
         self.last: Entries | None = None
         self.graphs: dict[int, Graph] = {}
-        """By rows."""
+        """Number of rows -> graph."""
         self._lengths = torch.zeros(rows, dtype=torch.int32, device=memory.device)
         self._ids = self._numbers()
         self._positions: torch.Tensor | None = None
@@ -126,7 +126,7 @@ class Graph:
             self._logits = forward()
 
     def replay(self) -> torch.Tensor:
-        """Run it on what the buffers hold now; returns logits that the next replay overwrites."""
+        """Run it on the buffers as they are; returns logits that the next replay overwrites."""
         self._graph.replay()
         return self._logits
 

@@ -27,11 +27,11 @@ class Block(NamedTuple):
 
     module: Any
     position: int
-    """Of the ids among the arguments of its forward."""
+    """Position of the ids among the arguments of its forward."""
     argument: str
     choices: int
     router: Any
-    """Whose forward chooses."""
+    """The module whose forward chooses."""
 
 
 def expert_blocks(model: Any) -> list[Block]:

@@ -60,7 +60,7 @@ REFUSED = {
     "xlstm": _OWN_CACHE,
     "zamba": _MAMBA_1,
 }
-"""`model_type` -> what is in the way."""
+"""`model_type` -> the reason against it."""
 
 
 def check_family(config: Any) -> None:

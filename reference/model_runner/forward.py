@@ -20,12 +20,12 @@ from kvproof.reference.model_runner.paged_attention import attending, why_not_pa
 from kvproof.reference.model_runner.specs import Probe, cache_argument
 
 Attention: TypeAlias = Literal["gather", "paged"]
-"""`gather`: the model's own, on what the cache gathers. `paged`: steps of one token go through the
+"""`gather`: the model's own, on gathered entries. `paged`: steps of one token go through the
 kernel that reads pages; on a GPU as graphs, if nothing else watches the forward."""
 _log = logging.getLogger(__name__)
 ATTENTIONS: tuple[Attention, ...] = get_args(Attention)
 LEAST_TOKENS = 1024
-"""Of the longest request that the first buffers hold; they double."""
+"""Tokens of the longest request that the first buffers hold; they double."""
 
 
 class Forwarded(NamedTuple):

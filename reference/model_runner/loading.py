@@ -22,7 +22,7 @@ class Loaded(NamedTuple):
     tokenizer: Any | None
     """None if the folder holds none: prompts are then token ids."""
     processor: Any | None
-    """Turns images into what the model reads; None for models without."""
+    """Turns images into inputs of the model; None for models without."""
     check: SelfCheck | None
     """None if it was not requested."""
 
@@ -38,7 +38,7 @@ class Loaded(NamedTuple):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return lines for people: what was tested for this family, and what was not."""
+        """Return lines for people: the parts tested for this family, and those that were not."""
         version = f"transformers {transformers.__version__}"
         if self.tested:
             tested = f"parity suite with transformers {' and '.join(TESTED_WITH)}; now {version}"
@@ -117,7 +117,7 @@ def _model(path: Path, dtype: torch.dtype | str) -> Any:
         ) from error
     except MemoryError:
         raise
-    except Exception as error:  # transformers raises what it likes for a damaged file
+    except Exception as error:  # transformers raises any error for a damaged file
         raise UnsupportedModel(
             f"{path}/config.json cannot be used: {_short(error)}; tested are {', '.join(TESTED)}"
         ) from error
@@ -152,7 +152,7 @@ def _processor(path: Path, tokenizer: Any | None, config: Any) -> tuple[Any | No
         return _optional(AutoProcessor, path, *names), ""
     except ImportError as error:
         reason = " ".join(str(error).split())
-    except Exception as error:  # noqa: BLE001 - processors raise what they like for their files
+    except Exception as error:  # noqa: BLE001 - processors raise any error for their files
         return None, f"the image processor cannot be loaded: {_short(error)}"
     try:
         return StillImages(str(path), tokenizer, placeholder, reason), ""

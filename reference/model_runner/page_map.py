@@ -99,7 +99,7 @@ class PageMap:
         self.states, self.state_bytes = _place(groups[-1].state_parts, 1)
         grain = ALIGNMENT * lcm(*(config.kernel_ratio for config in configs))
         self.block_bytes = -(-(max(sizes) or self.state_bytes) // grain) * grain
-        """That of the largest group; of a model that caches nothing per token, a whole state."""
+        """Bytes of the largest group's block, or of a whole state if no tokens are cached."""
 
     @cached_property
     def geometry(self) -> str:

@@ -71,7 +71,7 @@ def why_not_paged(pages: PageMap) -> str:
 @contextmanager
 def attending(model: Any, reader: Reader) -> Iterator[None]:
     """Let the forwards inside attend through `reader`."""
-    # Here and not on import: a second copy of this module would leave its own behind.
+    # Here and not on import: a second copy of this module would leave its own in place.
     AttentionInterface.register(NAME, _attend)
     AttentionMaskInterface.register(NAME, _no_mask)
     before = _implementation(model)

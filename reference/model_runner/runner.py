@@ -88,7 +88,7 @@ class HuggingFaceModel:
         experts = config.return_routed_experts
         self.forward = Forward(model, found, self.memory, experts=experts, attention=attention)
         self.replays: dict[str, torch.Tensor] = {}
-        """By request: expert ids [tokens, layers, ranks] by which its first tokens are routed (R4).
+        """Request -> expert ids [tokens, layers, ranks] that route its first tokens (R4).
         Ids that the model would not choose make other entries: such a request needs a namespace
         of its own (H1)."""
         self._model = model
@@ -181,7 +181,7 @@ class HuggingFaceModel:
         """Return the samples of the oldest step."""
         return self._results.pop(step)
 
-    # --- whole requests, and blocks that nobody reads any more ---
+    # --- whole requests, and blocks that are no longer read ---
 
     def take(self, place: Place) -> Content:
         """See `Model`."""

@@ -38,7 +38,7 @@ ONE_BY_ONE: Schedule = [(0, 32), *((n, n + 1) for n in range(32, LENGTH))]
 LONG, SHARED = 76, 69
 """Tokens of the prompt of the copy, and of its beginning that a second prompt has."""
 SIDE = 56
-"""Of the images, in pixels, before the processor resizes them."""
+"""Side of the images, in pixels, before the processor resizes them."""
 BEFORE, AFTER = 20, 2 * BLOCK
 """Tokens of text on both sides of an image."""
 _WIDE = (torch.float32, torch.float64)
@@ -50,7 +50,7 @@ class SelfCheck(NamedTuple):
     family: str
     findings: tuple[Finding, ...]
     missed: tuple[str, ...] = ()
-    """What was not compared, and why."""
+    """Parts that were not compared, with the reasons."""
     images: str = ""
     """Why no images can be shown to the model; empty if they can."""
     copied: tuple[int, int] = (0, 0)
@@ -209,7 +209,7 @@ def image_check(model: Any, processor: Any | None) -> tuple[list[Finding], str]:
         return [], "the folder has no image processor"
     try:
         return _findings(model, processor, placeholder)
-    except Exception as error:  # noqa: BLE001 - the models of other families raise what they like for images
+    except Exception as error:  # noqa: BLE001 - models of other families raise any error for images
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return [], f"an image cannot be computed by the runner: {why}"
 

@@ -1,6 +1,6 @@
 """A short copy of a model in float32: its first layers, its weights, small windows.
 
-In 16 bits rounding alone changes logits by more than a wrong cache does, so what is wrong in a
+In 16 bits rounding alone changes logits by more than a wrong cache does, so an error in a
 family shows only in a wider type. The copy keeps one layer of every kind, so that a large model is
 checked in the memory of a few of its layers, and its windows are so small that a prompt of the
 self-check leaves them.
@@ -23,7 +23,7 @@ WINDOW = 24
 _WINDOWS = ("sliding_window", "attention_chunk_size", "attention_window_size")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 _SHARE = 0.5
-"""Of the free memory that a copy may take."""
+"""Share of the free memory that a copy may take."""
 
 
 class ShortCopy(NamedTuple):
@@ -44,7 +44,7 @@ def short_copy(model: Any) -> ShortCopy:
     for layers in dict.fromkeys((_needed(model, count), count)):
         try:
             return ShortCopy(_copied(model, layers, count), layers, count)
-        except Exception as error:  # noqa: BLE001 - classes of models raise what they like for other sizes
+        except Exception as error:  # noqa: BLE001 - models raise any error for other sizes
             why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     return ShortCopy(None, why_not=f"no copy of it in float32 can be made: {why}")
 

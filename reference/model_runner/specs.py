@@ -41,7 +41,7 @@ class Part(NamedTuple):
     name: str
     """`keys`, `values` or `indexer`; of a state, the dict of the layer that holds it."""
     place: int
-    """Of a state: which one of its layer."""
+    """Place of a state among those of its layer."""
     shape: tuple[int, ...]
     """Per token, or of the whole state."""
     dtype: torch.dtype
@@ -57,7 +57,7 @@ class CachedLayer(NamedTuple):
 
     number: int
     kind: Kind
-    """Of its attention; `state` without any."""
+    """Kind of its attention; `state` without any."""
     size: int
     """Tokens of the window, the own position included, or of the chunk."""
     tokens: tuple[Part, ...]
@@ -128,7 +128,7 @@ def _layer(index: int, layer: Any, *, chunked: bool) -> CachedLayer:
 
 
 def _tokens(layer: Any) -> Iterator[Part]:
-    """Yield what is cached per token: `[1, heads, tokens, width]`, or `[1, tokens, width]`."""
+    """Yield the tensors cached per token: `[1, heads, tokens, width]`, or `[1, tokens, width]`."""
     if layer.keys is None:
         return
     for name in ("keys", "values"):

@@ -48,7 +48,7 @@ class Explainer:
         self._running: dict[int, list[_Computed]] = {}
         self._step = 0
         self._lengths: list[int] = []
-        """Of the admission under way: see `_View.lengths`."""
+        """Lengths of the admission under way: see `_View.lengths`."""
         hooks = manager.hooks
         hooks.before_admission.insert(0, self._before_admission)  # before tiers load anything
         hooks.admitted.append(self._admitted)
@@ -58,7 +58,7 @@ class Explainer:
         hooks.reset.append(self._reset)
 
     def explain(self, request_id: str) -> Explanation:
-        """Return why the last request of this name hit what it did (V3). Raises KeyError."""
+        """Return the explanation of the last request of this name (V3). Raises KeyError."""
         return self._latest[request_id]
 
     def hit_without(
@@ -213,7 +213,7 @@ class _View:
         known = self._known.node
         yield "no_checkpoint", lambda length: index.clamp(known, length, saved=False)
         yield "no_row", lambda length: index.clamp(known, length, saved=True)
-        matched = self._match.units * self._unit  # what lies behind it in `node` is not its own
+        matched = self._match.units * self._unit  # later units of `node` are not its own
         if node is None or checkpoints is None:
             yield "checkpoint_evicted", lambda _: 0
         else:

@@ -31,10 +31,10 @@ class Explanation(NamedTuple):
     prompt: int
     """Queried tokens."""
     lengths: tuple[int, ...]
-    """The optimum, then what is left of it after each limit; the last is the hit. In tokens."""
+    """The optimum, then its remainder after each limit; the last is the hit. In tokens."""
     unit: int
     reason: str = ALLOWED.reason
-    """Of the decision about access (A1)."""
+    """Reason of the decision about access (A1)."""
     resumed: bool = False
     """It came back after a preemption."""
     partial_blocks: bool = False

@@ -14,7 +14,7 @@ class Capacity:
     """Figures that an operator plans with. None of them is more than a simulation reaches."""
 
     requests: int
-    """Of `max_len` tokens, at once."""
+    """Requests of `max_len` tokens that fit at once."""
     requests_exact: float
     tokens: int
     """Tokens of those requests, and of the longest one that fits in the rest."""

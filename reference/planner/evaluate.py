@@ -28,7 +28,7 @@ class Trial(NamedTuple):
 
     plan: Plan
     blocks: int
-    """That a request of `max_len` holds."""
+    """Blocks that a request of `max_len` holds."""
     has_room: bool
     """Whether the number of blocks that the user fixed fits the memory."""
 

@@ -1,6 +1,6 @@
 """A Hugging Face `config.json` -> what each layer caches (P1, A3).
 
-Only fields that decide what is cached are read; transformers is not needed. A family that is not
+Only fields that decide about the cache are read; transformers is not needed. A family that is not
 in the table is refused rather than guessed: a wrong guess is a wrong plan.
 """
 

@@ -13,7 +13,7 @@ KV_DTYPES = ("auto", "bfloat16", "float16", "float32", "fp8", "fp8_ds_mla")
 """`fp8_ds_mla`: 512 fp8 values, 4 scales and 64 bfloat16 values of a DeepSeek latent."""
 
 LARGEST = (1 << 31) - 1
-"""Of any field; the longest context today is below a hundredth of it."""
+"""Largest value of any field; the longest context today is below a hundredth of it."""
 MOST_LAYERS = 1_000
 """The deepest published model has a tenth of it; a plan for this many took 20 CPU seconds."""
 
@@ -91,7 +91,7 @@ class Fields:
         return self._short(name, value)
 
     def _short(self, name: str, value: _Listed) -> _Listed:
-        """Return what has one item or letter per layer."""
+        """Return a list or text with one item per layer."""
         if len(value) > MOST_LAYERS:
             raise PlanError(
                 f"{name} of {self.family!r} has {len(value):,} entries, at most {MOST_LAYERS:,}",

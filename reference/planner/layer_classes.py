@@ -37,7 +37,7 @@ class LayerClass:
     _known: dict[int, list[int]] = field(default_factory=dict, repr=False, compare=False)
     """Kernel rows by number of groups: the search asks often."""
     _bytes: list[int] = field(default_factory=list, repr=False, compare=False)
-    """Of the kernel row of each layer."""
+    """Bytes of the kernel row of each layer."""
 
     def dealt(self, groups: int) -> list[list[int]]:
         """Deal the layers in turn, so that every stage has its share of every group."""

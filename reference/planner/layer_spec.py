@@ -72,7 +72,7 @@ class LayerSpec:
     """Tokens of the window, the own position included, or of the chunk."""
     draft: bool = False
     owner: str = ""
-    """Of a `shared` layer: the layer whose pages it reads."""
+    """Owner of a `shared` layer's pages, which it reads."""
 
     @property
     def nbytes(self) -> int:

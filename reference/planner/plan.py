@@ -29,7 +29,7 @@ class PlanSettings:
     """Input of a plan besides the model. Sizes in tokens, memory in bytes."""
 
     memory: tuple[int, ...]
-    """Of each worker; one worker for each pipeline stage."""
+    """Bytes of each worker; one worker for each pipeline stage."""
     max_len: int
     block_size: int = 64
     """Block sizes of the groups are multiples of it."""
@@ -168,7 +168,7 @@ class Choice:
     groups: int
     block_sizes: tuple[int, ...]
     requests: float
-    """Of `max_len`, at once."""
+    """Requests of `max_len` that fit at once."""
 
 
 @dataclass(frozen=True, kw_only=True)

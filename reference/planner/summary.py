@@ -21,7 +21,7 @@ class Alike:
     last: int
     group: PlannedGroup
     blocks: int
-    """Of each of them, for a request of `max_len`."""
+    """Blocks of each of them, for a request of `max_len`."""
     filled: int
     """Bytes of one block, or of one state, that layers fill, on all workers."""
     room: int
@@ -39,7 +39,7 @@ class Summary:
     plan: Plan
     capacity: Capacity
     request: Need
-    """Of `max_len` tokens."""
+    """Need of a request of `max_len` tokens."""
     groups: tuple[Alike, ...]
 
     @cached_property

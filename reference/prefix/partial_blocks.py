@@ -107,7 +107,7 @@ class PartialBlockIndex:
     def __init__(self, starts: Sequence[int]) -> None:
         self._starts = tuple(starts)
         self._tails: dict[Hashable, list[PartialBlock]] = {}
-        """By parent, sorted by symbols: the best match is next to the insertion point."""
+        """Parent -> its tails, sorted by symbols: the best match is next to the insertion point."""
         self._idle: OrderedDict[PartialBlock, None] = OrderedDict()
         self.num_evictable = 0
         self.on_evicted: Callable[[Ids], None] = lambda _: None

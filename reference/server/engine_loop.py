@@ -48,7 +48,7 @@ class ServedRequest(NamedTuple):
     moved: Moved | None = None
     """Taken out of another server; then it is brought in instead of added."""
     cached: int | None = None
-    """Of a moved request: the hit of its first admission."""
+    """Hit of a moved request at its first admission."""
 
 
 Event: TypeAlias = "Piece | ApiError"
@@ -79,9 +79,9 @@ class EngineLoop:
         self._thread = threading.Thread(target=self._run, name="kvproof-engine", daemon=True)
         self._stopping = False
         self.outcomes = Counter(completed=0, cancelled=0, refused=0, failed=0)
-        """Of orders that have ended."""
+        """Outcomes of the orders that have ended."""
         self.tokens = Counter(prompt=0, cached=0, generated=0)
-        """Of orders that were admitted."""
+        """Tokens of the orders that were admitted."""
         self.failures = 0
         self.failing = ""
         """Error of the last step; empty after a successful one."""
@@ -94,7 +94,7 @@ class EngineLoop:
             self._thread.start()
 
     def stop(self) -> None:
-        """Cancel what is under way, end the thread, and wait for it."""
+        """Cancel all orders, end the thread, and wait for it."""
         self._inbox.put(self._stop)
         self._thread.join()
 
@@ -196,7 +196,7 @@ class EngineLoop:
         self._advance(self._engine.step)
 
     def _advance(self, step: Callable[[], list[Output]]) -> None:
-        """Take or end steps, and write what they add to answers."""
+        """Take or end steps, and write their outputs to the answers."""
         try:
             outputs = step()
             if self._engine.stuck:

@@ -107,7 +107,7 @@ _KINDS: dict[str, type[http.client.HTTPConnection]] = {
 
 
 class Address:
-    """Another server. Raises ApiError 400 for what is no URL of one."""
+    """Another server. Raises ApiError 400 for a text that is no URL of one."""
 
     def __init__(self, url: str, key: str) -> None:
         parts = urlsplit(url)

@@ -36,7 +36,7 @@ class ServerConfig:
     """Prompts in one request of `/v1/completions`."""
     max_images: int = 16
     max_image_bytes: int = 8 * _MEBI
-    """Of each image file."""
+    """Largest size of each image file."""
     grace: float = 30.0
     """Seconds that running requests get to end after the server begins to stop."""
 

@@ -30,7 +30,7 @@ MOST_TOP_LOGPROBS = 20
 MOST_CHOICES = 128
 """Answers to each prompt."""
 COMPLETION_TOKENS = 16
-"""Of a completion that names no number; chats go on as far as they may."""
+"""Tokens of a completion that names no number; chats go on as far as they may."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class RequestOptions:
 
 
 class Checker:
-    """Checks values against what the model can do and the server allows. Raises ApiError."""
+    """Checks values against the model's abilities and the server's limits. Raises ApiError."""
 
     def __init__(self, config: ServerConfig, abilities: Abilities, vocabulary: int) -> None:
         self._config, self._abilities, self._vocabulary = config, abilities, vocabulary

@@ -45,7 +45,7 @@ class Service:
         self.loop.start()
 
     async def stop(self) -> None:
-        """Cancel what is left and wait for the engine's thread."""
+        """Cancel the remaining requests and wait for the engine's thread."""
         if self._deadline:
             self._deadline.cancel()
         await asyncio.to_thread(self.loop.stop)

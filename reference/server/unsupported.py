@@ -64,7 +64,7 @@ MESSAGE = {
 def supported(
     fields: Mapping[str, Any], table: Mapping[str, Unsupported], place: str = ""
 ) -> dict[str, Any]:
-    """Return what is left to look at. Raises ApiError for a field that asks for something."""
+    """Return the other fields. Raises ApiError for a field that asks for something."""
     for name, (neutral, instead) in table.items():
         if name in fields and not any(_same(fields[name], each) for each in neutral):
             value = msgspec.json.encode(fields[name]).decode()[:80]

@@ -24,7 +24,7 @@ class Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    """Token id, written as a text -> what is added to its logit."""
+    """Token id, written as a text -> addend of its logit."""
     n: int | None = None
     seed: int | None = None
     stop: str | list[str] | None = None

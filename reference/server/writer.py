@@ -20,13 +20,13 @@ class Piece(NamedTuple):
     scores: tuple[Score, ...] = ()
     """One for each token; empty unless wished."""
     finish: str = ""
-    """Of the last piece: `stop` or `length`."""
+    """Reason in the last piece: `stop` or `length`."""
     cached: int = 0
     """Prompt tokens that were found in the cache."""
     prompt_scores: tuple[Score, ...] = ()
-    """Of the first piece, if wished: all prompt tokens but the first."""
+    """Scores in the first piece, if wished: all prompt tokens but the first."""
     experts: Recorded | None = None
-    """Of the last piece, if they are recorded (R2)."""
+    """Experts in the last piece, if they are recorded (R2)."""
 
 
 def joined(pieces: Sequence[Piece]) -> Piece:

@@ -78,4 +78,4 @@ class ObjectStore(Protocol):
         """Forget all of this store's objects (H6); returns how many there were."""
 
     def status(self) -> StoreStatus:
-        """Count what is there."""
+        """Count the stored objects and their bytes."""

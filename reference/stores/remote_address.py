@@ -27,7 +27,7 @@ class Address:
     host: str = ""
     port: int = PORT
     path: str = ""
-    """Of the socket of `unix`."""
+    """Path of the socket of `unix`."""
     database: int = 0
     user: str = ""
 

@@ -67,7 +67,7 @@ class DiskTier:
         self.counts = TierCounts()
         self._scan()
 
-    # --- what was left ---
+    # --- files of earlier processes ---
 
     def _scan(self) -> None:
         for name, size in self.files.names():

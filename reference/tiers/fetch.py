@@ -12,10 +12,10 @@ class Fetch(Protocol):
     """Objects on their way."""
 
     def poll(self) -> Lease | None:
-        """Return what has come, None while something may still come; may block briefly.
+        """Return the objects that have come, None while more may come; may block briefly.
 
-        A view of the lease is None where an object is gone or could not be read. Who has got the
-        lease releases it.
+        A view of the lease is None where an object is gone or could not be read. The caller
+        that gets the lease releases it.
         """
 
     def cancel(self) -> None:

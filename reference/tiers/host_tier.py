@@ -4,7 +4,7 @@
                  ^                    |
                  +------ acquire -----+
 
-What is found below comes up as it is acquired. Nothing depends on a clock or on the bytes of a
+Objects found below come up as they are acquired. Nothing depends on a clock or on the bytes of a
 key: equal calls have equal results (C7).
 """
 
@@ -34,7 +34,7 @@ class _Object:
 
 
 class HostLease(Lease):
-    """Pins what it shows, here and below."""
+    """Pins its objects, here and below."""
 
     def __init__(
         self,

@@ -110,7 +110,7 @@ class Inventory:
         return Leaving(self._keys.key(link, part), part, ids)
 
     def run(self, index: int, run: WindowRun, count: int) -> Iterator[Leaving]:
-        """Yield what the first `count` resident blocks of a run are, in whole units."""
+        """Yield the first `count` resident blocks of a run, in whole units."""
         width = self._eviction.windows[index].width
         units = min(-(-count // width), run.held - run.lo)
         yield from self._run(index, run, run.lo, run.lo + units)

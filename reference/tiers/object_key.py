@@ -57,7 +57,7 @@ class ObjectKeys:
         return self._hash(encode(link, part))
 
     def root(self, namespace: Namespace) -> bytes:
-        """Return what the first link of a chain follows."""
+        """Return the predecessor of the first link of a chain."""
         return self._chain.root(namespace)
 
     def link(self, before: bytes, tokens: bytes, marks: Sequence[Span]) -> bytes:

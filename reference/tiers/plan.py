@@ -228,7 +228,7 @@ class _Union:
         known: list[bool] = experts.store.read(path, rows)[::unit].tolist()
         return known
 
-    # --- what it takes ---
+    # --- costs ---
 
     def needs(self, length: int, reach: int) -> Iterator[Need]:
         """Yield what a hit of `length` units lacks in the index, the end of chains last."""

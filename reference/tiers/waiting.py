@@ -62,7 +62,7 @@ class Waiting:
         return self._source.where([key])[0] is not None if expected is None else expected
 
     def ask(self, needs: Sequence[Need]) -> None:
-        """Begin to read what is not here, unless a fetch is under way."""
+        """Begin to read the missing objects, unless a fetch is under way."""
         lost = [need for need in needs if need.key in self.failed]
         assert not lost, f"a plan counts on {lost}, which did not come"
         if self._fetch is None:

@@ -29,7 +29,7 @@ class Part(NamedTuple):
     """Blocks of one group to move in one chunk."""
 
     ids: list[int]
-    """Of the blocks that the layout stores; 0: not this one."""
+    """Ids of the blocks that the layout stores; 0: not this one."""
     skip: int
     """Leading tokens of these blocks that stay untouched."""
     tokens: int

@@ -40,7 +40,7 @@ class Geometry:
     """Common geometry of the layers of one group in a chunk (G1)."""
 
     names: tuple[str, ...]
-    """Of the tensors, in order of first appearance."""
+    """Names of the tensors, in order of first appearance."""
     dtype: str
     heads: int
     width: int
@@ -97,7 +97,7 @@ class ChunkLayout:
     tokens: int
     groups: tuple[ChunkGroup, ...]
     nbytes: int
-    """Of a chunk; a multiple of 16, so that the next one is aligned too."""
+    """Bytes of a chunk; a multiple of 16, so that the next one is aligned too."""
 
     @classmethod
     def of(cls, geometries: Sequence[Geometry], *, tokens: int = DEFAULT_TOKENS) -> ChunkLayout:

@@ -73,7 +73,7 @@ class HostObject:
         self.raw = raw
         """All bytes, those between groups too."""
         self.lent = False
-        """The memory has another owner, who must wait for the event before reusing it."""
+        """Whether the memory has another owner, which must wait for the event before reusing it."""
         self._origin, self._segment = origin, segment
 
     @classmethod

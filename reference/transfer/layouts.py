@@ -45,7 +45,7 @@ class Hint:
     rows: int = 1
     """Ids that one state takes."""
     scale_bytes: int = 4
-    """Of `indexer` rows, how many bytes are scales."""
+    """Bytes of scales in an `indexer` row."""
     format: str = ""
     """A key of `FORMATS`, a declared format of bytes with its version. It settles how values and
     scales lie in rows without heads; with heads, `layout` or their number decides the rest."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 
 Event: TypeAlias = Any
-"""What `record` returned; None: has happened already."""
+"""Result of `record`; None: has happened already."""
 
 
 class Stream(Protocol):
@@ -35,7 +35,7 @@ class Inline:
         work()
 
     def record(self) -> Event:
-        """Return what has happened already."""
+        """Return an event that has happened already."""
         return None
 
     def wait(self, event: Event) -> None:
@@ -53,7 +53,7 @@ class CudaStream:
         self._stream = stream
 
     def run(self, work: Callable[[], None]) -> None:
-        """Enqueue what the work launches."""
+        """Enqueue the launches of the work."""
         with torch.cuda.stream(self._stream):
             work()
 

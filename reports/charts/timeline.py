@@ -224,7 +224,7 @@ class _Picture:
             self.shapes.append(Line(((at, _ROW), (at, self.y)), "failed"))
 
     def _legend(self) -> None:
-        """Explain the letters, the fills and what is left out."""
+        """Explain the letters, the fills and the omissions."""
         self.y += 12
         used = {
             cell.letter for lane in self.grid.requests for cell in self.grid.cells(lane).values()
@@ -240,7 +240,7 @@ class _Picture:
         self.y += _ROW
 
     def _pages(self) -> None:
-        """Draw the blocks of the failing read: what each must hold, and what it holds."""
+        """Draw the blocks of the failing read: the content expected, and the content found."""
         read = self.grid.timeline.slots[:_MOST_PAGES]
         if not read:
             return

@@ -72,7 +72,7 @@ QUIET_SECONDS = 10.0
 """Without a terminal, an unchanged status is repeated after this many seconds."""
 
 SILENCE_SECONDS = 2.0
-"""Seconds without news after which a line says so, and on a terminal the age of the status."""
+"""Seconds without news until a line reports the silence, and a terminal the age of the status."""
 
 _TICK = 0.25
 """Seconds between two looks at the clock."""

@@ -247,7 +247,7 @@ def _make_draft(draw: st.DrawFn, profile: Profile, groups: list[Group]) -> None:
 
 
 def may_be_unequal(profile: Profile) -> bool:
-    """Whether a draft model may have two windows, beside full attention of the model."""
+    """Whether a draft model may have two windows, with full attention of the model."""
     kinds = ("full", "window", "window")
     able = profile.draft_groups and "window" in profile.draft_kinds
     return able and {*kinds} <= {*profile.groups} and kinds in (profile.layouts or (kinds,))

@@ -16,11 +16,11 @@ from kvproof.suites.framework.draws import integers, sampled_from
 TINY_ALPHABET = 2
 LARGE_ALPHABET = 50_000
 KINDS = ("image", "audio", "video")
-"""Of spans."""
+"""Kinds of spans."""
 CONTENTS = ("7f3c00000000a91e", "7f3c10000000a91e")
-"""Of spans; equal to an engine that keeps only the beginning or the end of a hash."""
+"""Contents of spans; equal to an engine that keeps only the beginning or the end of a hash."""
 SHORT_CONTENTS = ("7f3c000000000000", "7f3c100000000000")
-"""Of spans of one token, also where the content determines the length of a span."""
+"""Contents of spans of one token, also where the content determines the length of a span."""
 
 
 class Prompts:

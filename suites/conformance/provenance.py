@@ -1,4 +1,4 @@
-"""Properties that say nothing about an engine where its adapter does what they judge."""
+"""Properties that do not judge an engine where its adapter does their part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JUDGES = {
 
 
 def done_by_adapter(prop: str, profile: Profile) -> str:
-    """Return why a property is not judged on a target; empty if the engine does what it judges."""
+    """Return why a property is not judged on a target; empty if the engine does its part itself."""
     done = [profile.provenance.get(name, "") for name in JUDGES.get(prop, ())]
     return f"done by the adapter: {done[0]}" if any(done) else ""
 

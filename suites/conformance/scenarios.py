@@ -314,7 +314,7 @@ def continue_inside(driver: Driver) -> None:
 
 
 def change_an_early_span(driver: Driver) -> None:
-    """Go on behind a prompt with two spans in its first block, with another last or first one."""
+    """Go on after a prompt with two spans in its first block, with another last or first one."""
     if not driver.profile.spans:
         return
     request = driver.prompts.early_spans()

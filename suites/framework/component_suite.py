@@ -139,7 +139,7 @@ class ComponentSuite(NamedTuple):
     portable: bool = False
     """Whether a log may be replayed on any target, else only on the one that recorded it."""
     timeline: Callable[[Counterexample], Timeline | None] = lambda _: None
-    """Returns who ran when in a failing history, where requests run over time."""
+    """Timeline of a failing history, where requests run over time."""
     known: tuple[Known, ...] = ()
     """The failures that the target is known to have."""
     processes: int = 1

@@ -67,7 +67,7 @@ def load(
 ) -> list[Expected]:
     """Return the entries of a release; an engine without a room has none.
 
-    `names` are those of all properties; entries that need what is `unsupported` are left out.
+    `names` are those of all properties; entries of `unsupported` properties are left out.
     Raises UsageError for an unreadable file, an unknown property or mechanism, or a second entry
     for both.
     """

@@ -76,7 +76,7 @@ class Exploration(Counts):
     death: Counterexample | None = None
     """The smallest history that killed the target."""
     interrupted: bool = False
-    """By Ctrl-C; the results until then stand."""
+    """Whether Ctrl-C ended it; the results until then stand."""
     broken: Exception | None = None
     """A fault of the harness, also an occasional one."""
     first_case: int = 0

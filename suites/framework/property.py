@@ -42,7 +42,7 @@ class Property(NamedTuple):
     level: Level = "core"
     """The lowest level that judges it."""
     why: str = ""
-    """What a user of the engine sees where it is broken."""
+    """Symptom that a user of the engine sees where it is broken."""
 
     @property
     def section(self) -> str:

@@ -26,7 +26,7 @@ class Tally(Counts):
     failures: dict[str, Failure] = field(default_factory=dict)
     died: TargetFailed | None = None
     interrupted: bool = False
-    """By Ctrl-C: missing situations and failures might have come."""
+    """Whether Ctrl-C ended it: missing situations and failures might have come."""
     cut: bool = False
     """So many properties failed that the search ended."""
     seconds: float = 0.0

@@ -59,7 +59,7 @@ class Answer(NamedTuple):
     odd: str = ""
     """Invalid value in the place of the cached count."""
     content: str = ""
-    """Of a chat: the text without the reasoning."""
+    """Content of a chat's answer: the text without the reasoning."""
     seconds: float = 0.0
     """From the request to the whole answer."""
 

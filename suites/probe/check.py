@@ -36,46 +36,68 @@ ALL = table(
     """
 every_request_is_answered | C1
     A well-formed request gets a whole answer.
+    why: Clients get errors, empty answers or broken streams for perfectly normal prompts.
 counts_are_possible | V1
     Cached tokens are at least 0 and at most the prompt's.
+    why: The bill shows more cached tokens than the prompt has.
 the_last_token_is_computed | T1
     Fewer tokens are found than the prompt has.
+    why: A prompt sent twice is claimed to be fully cached, although something has to be
+    computed.
 hits_end_within_what_is_shared | T1 H3
     No more tokens are found than an earlier prompt has in common with this one.
+    why: The server reuses text beyond the common beginning, so another user's words may answer.
 hits_are_whole_blocks | T1 T6
     Cached counts are multiples of the length at which hits grow.
+    why: Odd counts of cached tokens hint at a cut within a block and at wrong keys there.
 longer_prefixes_find_no_less | T1
     Sharing more words never finds fewer tokens.
+    why: A longer common history makes chats slower than a short one.
 equal_prompts_are_found_again | T2
     A repeated prompt is found, up to its last whole block.
+    why: The cache is on and paid for, yet repeated prompts are as slow as new ones.
 computed_answers_repeat | C7
     The same prompt, computed twice without the cache, has the same answer.
+    why: Answers vary even without the cache, so no comparison can blame it.
 answers_of_found_prompts_are_the_same | H1
     A prompt that is found is answered as when it was computed.
+    why: A question asked for the second time gets a different answer.
 answers_after_shared_prefixes_are_the_same | H1 T1
     A prompt whose beginning is found is answered as without the cache.
+    why: A shared system prompt changes the answers to the questions that follow it.
 deep_hits_are_answered_as_computed | H1 T1
     Prompts of every depth are found, and answered as when they were computed.
+    why: Errors show only in long prompts, at a depth that short tests never reach.
 hits_differ_no_more_than_recomputes | H1 C7
     Over all checks, answers change no more often after hits than computed again.
+    why: Quality falls a little with the hit rate, hidden in the usual noise.
 hits_save_time | V1 T1
     What counts as cached is not computed again: a hit answers sooner than a miss.
+    why: The server reports cached tokens, yet first tokens come as late as without a cache.
 salts_are_separate | H1 H2
     A prompt is never found under another cache_salt.
+    why: A tenant can find out by timing which prompts another tenant has sent.
 images_are_separate | M1
     Equal placeholders of another image are not found, those of the same image are.
+    why: A chat about one image is continued with another one, or images are never reused.
 conversations_go_on_as_if_computed | T7
     Later turns, whose earlier ones are found, are answered as without the cache.
+    why: A chat forgets or confuses its earlier turns once they come from the cache.
 cancelled_requests_leave_nothing_wrong | C6
     Prompts after a cancelled request are answered as if it had never been sent.
+    why: After a user presses stop, the next prompt with the same beginning is answered wrongly.
 equal_prompts_at_once_agree | C4
     Equal prompts sent at the same time are answered as one sent alone.
+    why: A burst of equal prompts gets differing answers, some from unfinished memory.
 prompts_at_once_do_not_mix | B6
     Prompts with a common prefix, sent at the same time, are answered as if sent alone.
+    why: Under concurrent load one user's details turn up in another user's answer.
 metrics_agree_with_answers | V1 V2
     The counters of /metrics grow by the counts in the answers.
+    why: Graphs of the hit rate contradict the usage field that clients see.
 nothing_is_held_afterwards | B2 B7
     When all requests have ended, /metrics shows nothing held, running or waiting.
+    why: The usage gauge never returns to zero, and the server slows down over days.
 """,
 )
 """In the order of the reports."""

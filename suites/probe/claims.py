@@ -1,6 +1,6 @@
 """Whether what counts as cached is not computed again: the time of hits against that of misses.
 
-A prompt of one token's answer takes a time that grows with what is computed of it. Rounds measure
+A prompt of one token's answer takes a time that grows with its computed part. Rounds measure
 a short new prompt, a long new one, and the long one again. A hit that is worth its name takes about
 as long as the short one. A round counts against the server if the hit was nearer to the long one.
 The sign test over the rounds has an error of at most ALPHA in each direction.

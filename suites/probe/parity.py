@@ -25,7 +25,7 @@ _NEUTRAL = 4
 _CONFIRMED = 8
 """New trials after a changed answer."""
 _LONG, _FEW = 4_000, 4
-"""Tokens of a prompt from which fewer trials confirm: 4 of 4, beside none of 16, are enough."""
+"""Tokens of a prompt from which fewer trials confirm: 4 of 4, against none of 16, are enough."""
 
 
 class Check(NamedTuple):

@@ -1,4 +1,4 @@
-"""Hits of all checks together, against answers computed again: finds what is wrong in few hits.
+"""Hits of all checks together, against answers computed again: finds an error in few hits.
 
 A check of its own sees some twenty hits, so a fault in one hit of thirty changes one answer or
 none. Here all hits count. If an answer after a hit has changed, new prompts are sent, each several
@@ -29,7 +29,7 @@ from kvproof.suites.probe.trials import TrialContext, TrialInvalid, controls
 LEAST = 96
 """Hits that are compared: a fault in one of thirty shows in 96 of 100 probes."""
 _HITS, _RECOMPUTES = 4, 8
-"""Of a prompt that is sent to decide."""
+"""Hits and recomputes of a prompt that is sent to decide."""
 _MOST = 90
 """Such prompts."""
 _HIT_SHARE = 0.95
@@ -192,7 +192,7 @@ class Pool:
         return self._undecided(self._void)
 
     def _suspected(self) -> list[_Suspect]:
-        """Return what the changed answers have in common: a fault may need a length, or a fork."""
+        """Return the common facts of the changed answers: a fault may need a length, or a fork."""
         asker = self._context.asker
         return sorted({
             _Suspect(
@@ -227,7 +227,7 @@ class Pool:
         self._decided = self._decided.with_prompt([self._differs(plain, reused, begun)], again)
 
     def _one_repeated(self, length: int) -> None:
-        """Send a prompt, then what is compared with it in random order, a part two at once."""
+        """Send a prompt, then its comparisons in random order, a part two at once."""
         asker = self._context.asker
         question, begun = self._new(length), len(asker.line.log)
         plain, again = asker.ask(question), question._replace(unshared=None, again=True)

@@ -207,7 +207,7 @@ def _form(line: ServerConnection, model: str) -> tuple[Form, dict[str, str]]:
     )
 
 
-# --- what is documented ---
+# --- documented fields ---
 
 
 def _documented(line: ServerConnection, asking: _Asking) -> set[str]:

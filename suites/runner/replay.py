@@ -45,7 +45,7 @@ def replay(
         return plain
     knowing = _replayed(handle, path, log, suite._replace(known=known), died)
     if knowing.outcome == "FAILED" and not knowing.known:
-        return knowing  # something else fails behind a known failure
+        return knowing  # something else fails after a known failure
     same = property_of(plain) == log.property
     event = plain if same or knowing.outcome == "FAILED" else knowing
     return replace(event, known=knowing.known)

@@ -49,7 +49,7 @@ CORPUS = Path(__file__).parents[1] / "corpus"
 
 Doing = Literal["exploring", "shrinking"]
 Progress = Callable[[str, int, Doing], None]
-"""Suite, number of its histories so far, and what is being done."""
+"""Suite, number of its histories so far, and the work under way."""
 
 MOST_FAILURES = 3
 """Most failing properties that one suite reports; after each the rest is explored anew."""
@@ -93,8 +93,9 @@ class SuiteRun:
     ) -> None:
         """Run everything. Never raises for the target; after Ctrl-C the results so far are written.
 
-        `progress` receives the name of a suite, the number of its test cases, and what is being
-        done; `only` names the one suite to run. The corpus is replayed before the suite `cache`.
+        `progress` receives the name of a suite, the number of its test cases, and the work
+        under way; `only` names the one suite to run. The corpus is replayed before the suite
+        `cache`.
         """
         self._only = only
         with self.guarded():

@@ -36,7 +36,7 @@ from kvproof.suites.runner.replay import known_failures
 
 COMMAND = (sys.executable, "-m", worker_module)
 LIMIT_S = 1800.0
-"""Of one profile."""
+"""Time limit of one profile."""
 
 
 class Sharing(NamedTuple):
@@ -154,7 +154,7 @@ def _serve(
 
 
 class _Division:
-    """Which parts are left, and who has taken the others."""
+    """Parts that are left, and parts that are taken, with their takers."""
 
     def __init__(self, parts: int) -> None:
         self._left = deque(range(parts))

@@ -64,59 +64,86 @@ PROPERTIES = table(
 every_slot_read_holds_the_requests_own_content | W1 | HITS CHUNKS PREEMPTED LATE | by shadow memory
     what a launch reads, when the device executes it, is what that request would have computed
     at that position, in every group and layer
+    why: answers contain foreign or stale text as soon as requests share the cache under load
 a_state_has_seen_exactly_the_tokens_before | W1 W5 | HITS | by shadow memory | needs states
     a recurrent state that a launch goes on from is the one after the tokens before it
+    why: a recurrent model skips or repeats tokens after a hit, and its memory of the prompt
+    blurs
 freed_blocks_wait_for_launches_in_flight | W3 | LATE ABORTED | by shadow memory | needs ahead
     no launch writes a block that an earlier one, still in flight, has yet to read
+    why: aborting a request corrupts another one, only at high load with asynchronous scheduling
 blocks_in_flight_are_not_reused | W3 D3 | STORED LOADED | by shadow memory
     no launch writes a block while a copy that was submitted before it still reads or writes
     it
+    why: offloading to host memory saves pages already overwritten, and later hits are wrong
 received_blocks_hold_the_requests_own_content | D1 D2 D3 | HANDED UNEQUAL BROKEN | by shadow memory
     what a launch reads in a block that came from another engine is what that request would have
     computed there, in every layer and head of every worker
+    why: with separate prefill and decode engines an answer ignores or garbles its prompt
 blocks_are_held_until_they_are_read | D3 | HANDED COPIED
     while another engine may read a request's blocks, until it has or their lease has ended, the
     engine that computed them holds them
+    why: the decoding engine fetches pages that the prefill engine has given away
 a_copy_that_ends_twice_changes_nothing | D3 | TWICE
     the engine's handling of ended copies does not raise where an end is reported a second time
+    why: a repeated network notice stops the engine, and all its requests die
 namespaces_share_no_slot | W1 | SPACES | by shadow memory
     no request reads tokens computed under another salt, adapter or adapter version
+    why: a tenant's salted prompt is served to others, or answers use another adapter's keys
 unlike_media_share_no_slot | W1 | PICTURES | by shadow memory
     equal placeholders of different media are different content
+    why: a user asks about one picture and gets the description of another user's picture
 nothing_is_read_across_a_change_of_weights | W1 D6 | RESET AFTER_RESET | by shadow memory
     after a reset that was reported as done, nothing from before it is read, from any tier
+    why: after a weight update in training rollouts still use keys of the old policy
 only_accepted_drafts_stay | W5 | ACCEPTED REJECTED | by shadow memory
     no request reads tokens computed for a rejected draft, or after one
+    why: with speculative decoding a rejected guess stays in the context and bends the answer
 tables_name_the_blocks_that_the_manager_holds | W2 | PREEMPTED
     the kernel's table of a row is the manager's blocks of that request, expanded, as far as
     the row reads and writes
+    why: the worker and the scheduler disagree on pages, and an answer turns wrong after a
+    preemption
 slot_mappings_follow_the_tables | W2 | CHUNKS
     the slot of each token is the one that the kernel's table gives for its position
+    why: keys of a long prompt land in the wrong slots, and the middle of it is forgotten
 the_null_block_is_never_written | W2 | CHUNKS
     no launch writes into the null block
+    why: layers with windows read rubbish where they should see nothing
 new_blocks_are_zeroed | W2 | HITS | needs zeroing
     where the engine has new blocks filled with zeros, a block that a request begins holds
     nothing else
+    why: leftovers of earlier requests, even NaN, leak into new ones on some kernels
 nothing_runs_on_memory_that_is_away | W3 Q6 | SLEPT WAITED
     while the engine sleeps or is paused no launch computes
+    why: a request during sleep mode crashes the GPU process or computes on freed memory
 a_launch_writes_no_slot_twice_with_unlike_content | W2 | HITS
     two rows of a launch never write unlike content to one slot
+    why: the answer of a batch depends on which thread happens to write last
 a_launch_computes_the_requests_own_tokens | W4 W5 | PREEMPTED REJECTED | by greedy chain
     the tokens of a row are those of the request's greedy chain, followed by drafts
+    why: after a preemption a request is fed wrong tokens and continues another sentence
 a_row_has_its_requests_adapter_and_media | W4 | SPACES PICTURES
     the worker runs a request with its own adapter and media
+    why: in mixed batches a request runs with a neighbour's adapter or picture
 answers_equal_the_greedy_chain | W4 | HITS PREEMPTED ACCEPTED | by greedy chain
     an answer is the chain computed without an engine, whatever was batched,
     chunked, hit, preempted or drafted
+    why: at temperature zero the answer changes with load, chunking or cache hits
 device_and_scheduler_agree_on_computed_tokens | W6 W5 | ACCEPTED REJECTED PREEMPTED
     a row begins where the device has computed to, less only drafts that are not reported yet
+    why: with asynchronous drafts a token is skipped or computed twice, and positions shift
 every_request_ends | W7 | REST PREEMPTED
     without new arrivals every request ends with the requested number of tokens
+    why: some requests hang without a word until the client gives up
 an_idle_engine_holds_nothing | W7 | REST ABORTED QUEUED
     with no request left every block can be handed out, no reference and no transfer is left
+    why: memory leaks with aborted requests until the engine admits no more
 published_events_give_the_index | W8 V4 | REMOVED | by replayed events
     the events, counted per key and group, give what a new request can find, after each step
+    why: a router that follows the events sends requests to workers without their prefix
 the_engine_keeps_running | W9 | PREEMPTED ABORTED
     no request makes the engine raise, assert or hang
+    why: one unlucky request kills the engine process and every stream on it
 """,
 )

@@ -182,7 +182,7 @@ def _fault(report: WorkerCrashed) -> HarnessFault:
 
 
 def conclude(events: list[FaultJudged], *, allowed: int, expected: int) -> FaultsConcluded:
-    """Judge the suites by what they found; `expected` faults should have been judged."""
+    """Judge the suites by the faults found; `expected` faults should have been judged."""
     latest = {event.fault: event for event in events}
     outcomes = Counter[str](event.outcome for event in latest.values())
     survivors = [event.fault for event in latest.values() if event.outcome == "survived"]

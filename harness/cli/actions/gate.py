@@ -30,7 +30,7 @@ from kvproof.suites.framework.property import Level
 from kvproof.suites.framework.suite import SUBJECT
 
 REPETITIONS = 6
-"""Of the gate's bench: fewer samples could show no loss among the rows of two targets."""
+"""Repetitions of the gate's bench: fewer samples could show no loss between two targets."""
 
 
 def gate(

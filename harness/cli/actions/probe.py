@@ -120,7 +120,7 @@ def _run(active: ActiveRun, asked: _Settings) -> None:
 
 
 def _reference(asked: _Settings, facts: Facts) -> Asker | None:
-    """Return who asks the other server, in the same words. Raises UsageError."""
+    """Return an asker of the other server, with the same words. Raises UsageError."""
     if asked.reference is None:
         return None
     try:

@@ -69,7 +69,7 @@ def open_all(specs: Sequence[str], stack: ExitStack, own: OwnTargets = USUAL) ->
 
 
 def _say(text: str) -> None:
-    print(f"kvproof: {text}", file=sys.stderr, flush=True)  # noqa: T201 - beside the answer
+    print(f"kvproof: {text}", file=sys.stderr, flush=True)  # noqa: T201 - no answer
 
 
 @contextmanager

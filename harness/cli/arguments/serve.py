@@ -105,11 +105,11 @@ class ServeOptions:
     max_body_bytes: int = 32 << 20
     """Most bytes of a request."""
     max_prompts: int = 64
-    """Of one request."""
+    """Most prompts of one request."""
     max_images: int = 16
-    """Of one request."""
+    """Most images of one request."""
     max_image_bytes: int = 8 << 20
-    """Of each image."""
+    """Largest size of one image file."""
     grace: float = 30.0
     """Seconds for running requests to end at shutdown."""
 

@@ -137,7 +137,7 @@ def divergence(
     length
         Tokens of the longest prompt, or four times as many characters without token ids.
     at_once
-        Requests beside each other in the passes with company.
+        Requests sent at the same time in the passes with company.
     seed
         The same seed gives the same documents.
     alpha

@@ -81,7 +81,7 @@ class HuggingFaceText:
         self._prompt_lengths: dict[str, int] = {}
         self._scores: dict[str, list[Score]] = {}
         self._prompts: dict[str, tuple[int, ...]] = {}
-        """Of requests whose prompts are scored."""
+        """Prompts of the requests that want scores for them."""
         self._prompt_scores: dict[str, dict[int, Score]] = {}
         self._shown: dict[str, list[str]] = {}
         """Request -> the contents of its pictures that the model was given."""
@@ -101,7 +101,7 @@ class HuggingFaceText:
             return self._with_images(chat) if images else self._plain(chat)
         except PromptError:
             raise
-        except Exception as error:  # noqa: BLE001 - templates raise what they like for a chat they refuse
+        except Exception as error:  # noqa: BLE001 - templates refuse a chat with any error
             raise PromptError(f"the chat template refuses this: {error}") from None
 
     def _plain(self, chat: Chat) -> Prepared:
@@ -222,7 +222,7 @@ class _NoText:
 
 
 def _variables(chat: Chat) -> dict[str, Any]:
-    """Return what the template is given beside messages; no tools are None, as in transformers."""
+    """Return the template's variables besides messages; no tools are None, as in transformers."""
     return {**chat.variables, "tools": list(chat.tools) or None}
 
 

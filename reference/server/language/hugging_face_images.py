@@ -16,7 +16,7 @@ from kvproof.reference.model_runner.images import pixels_of
 from kvproof.reference.server.language.language import Image, PromptError
 
 MOST_PIXELS = 64 << 20
-"""Of one image; a small file may unpack to much more."""
+"""Most pixels of one image; a small file may unpack to much more."""
 
 
 class Picture(NamedTuple):

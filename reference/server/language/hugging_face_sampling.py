@@ -44,11 +44,11 @@ def choose(
 ROWS = 256
 """Positions that are scored together: at most so many rows of the vocabulary are copied."""
 LEAST = -9999.0
-"""Of a token that cannot come: JSON has no infinity, and vLLM writes this."""
+"""Log-probability of an impossible token: JSON has no infinity, and vLLM writes this."""
 
 
 def score_rows(logits: torch.Tensor, tokens: Sequence[int], top: int) -> list[Score]:
-    """Score one token for each row of logits [tokens, vocabulary], beside the `top` likeliest."""
+    """Score one token for each row of logits [tokens, vocabulary], with the `top` likeliest."""
     found: list[Score] = []
     for start in range(0, len(tokens), ROWS):
         found += _score_some(logits[start : start + ROWS], tokens[start : start + ROWS], top)

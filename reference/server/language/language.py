@@ -54,7 +54,7 @@ class SamplingOptions(NamedTuple):
     repetition_penalty: float = 1.0
     """Divides the logits, or multiplies negative ones, of tokens in prompt or answer."""
     logit_bias: tuple[tuple[int, float], ...] = ()
-    """(token, what is added to its logit)."""
+    """(token, addend of its logit)."""
     seed: int | None = None
     """None: the server draws one for each prompt."""
     top_logprobs: int | None = None
@@ -134,7 +134,7 @@ class Detokenizer(Protocol):
         """Return the text that is certain since the last call; empty inside a character."""
 
     def end(self) -> str:
-        """Return what is left when no token follows."""
+        """Return the rest of the text when no token follows."""
 
 
 class Language(Protocol):

@@ -18,7 +18,7 @@ from kvproof.reference.model.symbolic_layers import MASK
 from kvproof.reference.server.language.language import Score
 
 CHANCES = 4
-"""Salt of the hash, beside those of tokens, drafts and experts."""
+"""Salt of the hash, unequal to those of tokens, drafts and experts."""
 SPREAD = 4.0
 """Logits of all tokens but the next one lie in [0, SPREAD)."""
 LIKELIEST = 10.0
@@ -33,7 +33,7 @@ _Words: TypeAlias = npt.NDArray[np.uint64]
 def score_words(
     hidden: Sequence[int], tokens: Sequence[int], top: int, *, vocabulary: int, answers: int
 ) -> list[Score]:
-    """Score one token after each hidden word, beside the `top` likeliest of the vocabulary.
+    """Score one token after each hidden word, with the `top` likeliest of the vocabulary.
 
     `answers`: number of first token ids that the model may output.
     """

@@ -143,7 +143,7 @@ class _Scored:
     def __init__(self, prompt: tuple[int, ...], sampling: SamplingOptions) -> None:
         self.prompt, self.sampling = prompt, sampling
         self.words = [0] * len(prompt) if sampling.prompt_logprobs is not None else []
-        """Of each position of the prompt, if that is scored."""
+        """Hidden word of each position of the prompt, if that is scored."""
         self.sampled: dict[int, int] = {}
         """Position of a generated token -> the hidden word before it, until it is scored."""
 

@@ -13,7 +13,7 @@ RESERVED = frozenset(
 
 
 def settable(template: object) -> frozenset[str]:
-    """Return the free variables of a Jinja template; none of what is no single template."""
+    """Return the free variables of a Jinja template; none if it is no single template."""
     if not isinstance(template, str):
         return frozenset()
     import jinja2

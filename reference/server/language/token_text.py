@@ -19,7 +19,7 @@ class GrowingText:
         """How many of them the text so far contains."""
 
     def add(self, token: int) -> str:
-        """Return what is certain; half a character waits for its other half."""
+        """Return the text that is certain; half a character waits for its other half."""
         self._tokens.append(token)
         text = self._new()
         if text.endswith(UNKNOWN):
@@ -29,7 +29,7 @@ class GrowingText:
         return text
 
     def end(self) -> str:
-        """Return what is left, half a character as U+FFFD."""
+        """Return the rest, half a character as U+FFFD."""
         return self._new()
 
     def _new(self) -> str:

@@ -30,8 +30,11 @@ PROPERTIES = table(
     """
 a_decision_names_every_reason | A1 | SEVERAL OFF
     reading and storing are `allowed`, or refused with every reason there is
+    why: a prompt is not cached, and the log gives no reason or only half of it
 a_decision_is_what_happens | A1 A2 | HELD_BACK NOT_STORED | by brute force
     a request hits what was stored before if it may read, and nothing else
+    why: an option against caching is accepted and then ignored, or blocks caching for everybody
+    else
 """,
 )
 

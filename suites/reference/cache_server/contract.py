@@ -22,7 +22,7 @@ and the test is two lines:
     seen = explore(contract_part(Redis(url)), UNSHRUNK)      # suites.state_machine
     judge(provider, seen)                                     # no violation, nothing left unseen
 
-All clients are called from one thread. What is stored under a key is a function of the key, so
+All clients are called from one thread. The bytes under a key are a function of the key, so
 the expected bytes follow from the key. `Traits` holds the optional promises:
 
 - `capacity`: bytes of payload that are certainly kept whatever was stored before (fragmentation
@@ -34,7 +34,7 @@ the expected bytes follow from the key. `Traits` holds the optional promises:
 - `least_recent_first`: evicts in LRU order of stores, acquires and releases; of the objects of
   one call the first is the oldest.
 - `restart`: optional; loses the process behind the store and gets a new one. Afterwards objects
-  may be gone; clients and leases of before go on working.
+  may be gone; earlier clients and leases go on working.
 """
 
 from __future__ import annotations

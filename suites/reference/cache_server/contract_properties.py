@@ -19,18 +19,25 @@ PROPERTIES = table(
     """
 an_object_is_whole_or_not_there | G7 | READ AGAIN | by shadow memory
     a read returns all bytes that were stored under its key
+    why: a connector loads a truncated object, and the end of the prompt is noise
 what_is_stored_is_there | G7 | AGAIN
     a store returns requested keys, which a lookup then finds
+    why: a store reports success, yet the prefix is never found, and every hit is lost
 lookup_and_acquire_agree | G7 | READ
     an object is acquired exactly if a lookup finds it
+    why: the scheduler counts on a hit that the load then cannot deliver, and requests stall
 a_lease_holds_its_bytes | G8 | HELD DROPPED
     bytes under a lease never change
+    why: another store call rewrites an object in the middle of its transfer to the GPU
 objects_go_only_for_room | G8 | READ | by shadow memory
     no object is lost without a drop while all of them fit
+    why: prefixes disappear from a store that is half empty
 what_was_dropped_is_gone | H6 | GONE CLEARED | by shadow memory
     dropped or cleared objects are not found until they are stored again
+    why: clearing the store after a weight update leaves old pages that new requests hit
 the_status_counts_what_is_there | G8 | READ
     the status counts objects, bytes and leased objects correctly
+    why: alerts on a full or leaking store never fire, or fire without a cause
 """,
 )
 

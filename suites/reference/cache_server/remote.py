@@ -28,7 +28,7 @@ from kvproof.suites.reference.cache_server.contract_machine import StoreContract
 from kvproof.suites.reference.cache_server.local import LocalProvider
 
 TOKENS = 16
-"""Of a chunk, and of a block."""
+"""Tokens of a chunk, and of a block."""
 ROW = 512
 PAGE = TOKENS * ROW
 """Bytes of a block."""

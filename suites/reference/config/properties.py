@@ -21,8 +21,10 @@ PROPERTIES = table(
 kernel_block_sizes_divide_the_block_size | K1 | DIVIDES ODD LARGER NONE OF_A_GROUP | by brute force
     a kernel block size is taken if it divides the block size; else both are named, and every
     size that would be taken
+    why: an unfit block size starts without an error and the kernel reads misaligned pages
 models_that_rewrite_tokens_are_refused | A3 | REWRITES INSIDE WRITES_ONCE UNKNOWN | by brute force
     a model whose tokens change after they were written is refused for that reason, and no
     other model is
+    why: a model that edits its past is cached all the same, and hits give outdated answers
 """,
 )

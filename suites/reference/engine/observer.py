@@ -43,7 +43,7 @@ class BudgetChecks:
     def _turns(
         self, decisions: Sequence[Any], ready: Sequence[tuple[int, int, str]], *, spared: bool
     ) -> None:
-        """The oldest computes; of the others nobody overtakes one that has waited longer.
+        """The oldest computes; none of the others overtakes one that has waited longer.
 
         `spared`: a token is kept for an older request that waits.
         """

@@ -16,7 +16,7 @@ from kvproof.suites.reference.engine.properties import PROPERTIES
 BLOCK_SIZES = ((1,), (2,), (4,), (2, 4), (1, 2, 4), (3,), (2, 3, 6))
 MOST_GROUPS = 4
 WORD_BYTES = 8
-"""Of a token in a block of the symbolic model."""
+"""Bytes of a token in a block of the symbolic model."""
 HEADERS = 64 * 300
 """Bytes of the headers of some hundred files."""
 MOST_REQUESTS = 6
@@ -229,7 +229,7 @@ def draw_operation(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
     if machine.config["experts"] and machine.runs_on_a_hit() and draw(st.booleans()):
         return "reset", {}  # takes the rows of the hit
     if machine.moves_within_weights() and _rarely(draw, 4):
-        return "reset", {}  # what was moved out comes back over it
+        return "reset", {}  # a moved request comes back over it
     if machine.outside and machine.engine.scheduler.queue.head() and draw(st.booleans()):
         return "bring", {"name": _one(draw, sorted(machine.outside))}  # while others wait for room
     if verb == "rare":

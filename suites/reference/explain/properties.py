@@ -28,7 +28,9 @@ PROPERTIES = table(
     """
 explained_causes_add_up | V3 | LOST SEVERAL AFTER_RESET UNSTORED
     the causes of a short hit add up to the longest prefix ever computed less the hit
+    why: the explanation of a short hit leaves tokens unexplained or counts some twice
 lifting_a_limit_raises_the_hit | V3 | LOST | by brute force
     each limit lifted on the same content, last first, gives back exactly its share
+    why: an operator removes the limit that was blamed, and the hit stays as short as before
 """,
 )

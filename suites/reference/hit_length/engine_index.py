@@ -60,7 +60,7 @@ class Traits(NamedTuple):
     layouts: Mapping[str, Sequence[Sequence[str]]] = {}
     """Variant of the index -> combinations of kinds; empty: one index, any mix of `kinds`."""
     chained: bool = False
-    """Nothing is cached behind the first gap of full attention: the index is a tree."""
+    """Nothing is cached after the first gap of full attention: the index is a tree."""
     exact: bool = False
     """A hit names the blocks that it needs, and no others."""
 
@@ -265,7 +265,7 @@ def _draw_group(
 
 
 def as_model(groups: list[list[Any]]) -> list[list[Any]]:
-    """Return groups that a model may have: chunks beside others, and not all for drafts alone."""
+    """Return groups that a model may have: chunks with others, and not all for drafts alone."""
     if all(kind == "chunk" for kind, *_ in groups):
         groups = [*groups, ["full", groups[0][1], 0, False]]
     if all(draft for kind, *_, draft in groups if kind != "state"):

@@ -107,7 +107,7 @@ class DeterministicLoop(asyncio.SelectorEventLoop):
         future = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - the awaiting side decides what it means
+        except Exception as error:  # noqa: BLE001 - the awaiting side decides about it
             future.set_exception(error)
         return future
 

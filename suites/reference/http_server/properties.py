@@ -48,34 +48,47 @@ PROPERTIES = table(
     """
 every_client_reads_its_own_answer | H1 M1 C4 | by direct computation
     a client receives the answer to its own prompt, streamed or whole
+    why: one user receives words of another user's answer
     - TOGETHER EQUAL SEVERAL STREAMED WHOLE CHAT HIT SALT ACROSS
 finish_reason_is_correct | V2 | ENDED STOPPED LAST LENGTH IGNORED | by direct computation
     an answer ends with `stop` at an end token or a stop string, else with `length`
+    why: clients take truncated answers for complete ones, or ask for more without need
 logprobs_cover_every_token | A2 | SCORED PROMPT_SCORED | by direct computation
     a client that requests scores gets one for each token, with `echo` also for its prompt's
+    why: evaluations by likelihood fail or shift by one token after a hit
 usage_counts_computed_tokens | V1 | by the model's recorded work
     prompt, answer and cached tokens of all prompts of a request, as they were computed
+    why: customers are billed for tokens that were cached, or not billed at all
     - HIT HITS USAGE PREEMPTED
 clients_find_what_others_have_computed | T1 T2 | HIT SCORED | by expected hit
     a prompt hits all whole blocks that an answered request of its salt shares with it
+    why: common prompts are computed anew for each user, and first tokens stay slow
 clients_find_nothing_else | H1 M1 | HIT SALT IMAGE | by expected hit
     no prompt hits more than earlier requests with its salt and images have computed
+    why: response times betray that another tenant has sent the same prompt
 cancelled_requests_stop_computing | C6 | by the model's recorded work
     once a client has left, or has its answer, no step computes anything for it
+    why: closed browser tabs keep the GPU busy, and paying users wait
     - LEFT_WAITING LEFT_RUNNING LEFT_WHOLE LEFT_SEVERAL
 queue_slots_are_released | B4 B8 | FULL TOO_MANY ROOM_AGAIN
     a request is turned away if and only if its prompts find no place, and leaves nothing
+    why: after a burst of rejected requests the server turns everybody away for good
 oversized_requests_are_refused_at_once | B8 | NEVER_FITS TOO_LONG | by brute force
     a prompt too long for the model or the cache gets a 400, every other one an answer
+    why: a prompt too long hangs until its timeout, or short prompts get an error
 a_failed_step_fails_its_requests | B6 C6 | by the model's recorded work
     when a step raises, exactly the requests in that step get an error
+    why: one failed step kills unrelated streams, or its clients wait forever
     - BROKE SPARED AFTER
 no_request_starves | C1 C3 | RESTED
     while a client waits, the engine has something to do
+    why: a client's connection stays open while the engine does nothing for it
 metrics_count_each_request_once | V1 V2 | by the model's recorded work
     /metrics counts requests by outcome, their tokens and places, each once
+    why: graphs of traffic and errors do not match the requests that were sent
     - SCRAPED LEFT_RUNNING FULL PREEMPTED
 nothing_is_held_once_all_have_gone | B2 B7 | RESTED LEFT_RUNNING
     without clients nothing is held, running, waiting or remembered
+    why: an idle server keeps memory, and its next peak finds less room
 """,
 )

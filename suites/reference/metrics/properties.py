@@ -17,7 +17,9 @@ PROPERTIES = table(
     """
 counters_count_what_happened | V2 | REFUSED RESUMED EVICTED SAVED RESTORED IN_FLIGHT
     admissions, refusals, evictions, checkpoints and open steps are as many as there were
+    why: dashboards miss refusals or evictions, and an overload looks like calm
 log_lines_name_request_and_blocks | V2 | HIT SAVED RESTORED EVICTED
     each match, save, restore and eviction is one line with its request and its blocks
+    why: one bad answer cannot be traced to its blocks in the log
 """,
 )

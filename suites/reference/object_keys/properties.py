@@ -20,11 +20,14 @@ PROPERTIES = table(
     """
 keys_are_equal_iff_their_content_is | H1 H2 H6 H7 | by brute force
     two blocks have one key exactly if everything that determines their content is equal
+    why: equal prompts miss the cache, or different prompts collide and share answers
     - JOINED KINDS SHIFTED ALIKE TWINS OTHER_GROUP OTHER_EPOCH
 edited_keys_are_those_from_scratch | H5 | APPENDED CUT EDITED | by metamorphic pair
     a history that grew, was cut and went on has the keys of the same history hashed at once
+    why: after an edit of a conversation the cache serves the text from before the edit
 keys_repeat_in_every_process | H2 C7 | TWINS | by metamorphic pair
     a process with another hash seed gives every block the same key
+    why: after a restart or on another worker a shared store never hits
 """,
 )
 """Keys are computed with every cryptographic algorithm."""

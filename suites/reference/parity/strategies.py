@@ -22,19 +22,23 @@ PROPERTIES = table(
     """
 forced_experts_are_used | R4
     each layer uses the experts that the request forces, token by token
+    why: a replay for training runs through other experts than it was given
     - other experts than the model's are forced
     - the forced rows end inside a step
 a_replay_gives_the_recorded_logits | R4
     a request with the recorded experts of an equal one gets its logits and tokens
+    why: log-probabilities in training differ from those of the rollout, and learning is biased
     - a replay in several steps
     - a replay after a hit
     - a replay of generated tokens
 a_replay_ends_with_its_rows | R4
     after the last forced row the model chooses for itself again
+    why: text generated after a replay is stuck with the last recorded experts
     - the forced rows end inside a step
     - the forced rows end with a step
 a_replay_is_of_one_request_only | R4
     requests in one batch with a forced one choose as they do alone
+    why: one training replay changes the answers of normal users in the same batch
     - a forced request in one batch with another
 """,
 )

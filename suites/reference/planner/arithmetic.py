@@ -80,7 +80,7 @@ class Equal(NamedTuple):
     size: int
     groups: int
     share: Fraction
-    """Of the blocks that a request of `max_len` takes."""
+    """Share of the blocks that a request of `max_len` takes."""
 
 
 def equal_splits(model: ModelSpec, settings: PlanSettings) -> Iterator[Equal]:

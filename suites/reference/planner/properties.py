@@ -30,33 +30,47 @@ PROPERTIES = table(
     """
 the_returned_length_fits_and_one_more_does_not | P2 | by brute force
     the longest length that a plan states fits its empty pool, and one token more does not
+    why: the advertised context length runs out of memory, or wastes memory that would hold more
     - BOUNDED ODD_CHUNK NO_BOUND LONG_STATE DRAFT_STATES SEPARATE
 requests_hold_the_blocks_planned | P2 X1 X4 | by brute force
     no schedule of steps holds more blocks than planned, and some schedule holds as many
+    why: a plan that looked safe ends in preemptions, or memory is reserved and never used
     - BOUNDED ODD_CHUNK LONG_STATE DRAFT_STATES UNEQUAL_BLOCKS
 stated_capacity_is_reached | P2 | SPLIT BOUNDED LONG_STATE SEPARATE | by brute force
     as many requests as stated run at once to their full length, and one more does not fit
+    why: the stated number of concurrent users is not reached in production
 too_little_memory_names_what_fits | P3 | SHORTAGE NOTHING_FITS | by metamorphic pair
     an error names the memory needed, which is enough, and the longest length that fits
+    why: start-up fails without saying which context length or memory would have worked
 every_layer_is_in_exactly_one_group | P1 P4 | SPLIT MIXED_LAYERS READER
     each layer is in one group of its kind and size, in model order, readers with their owner
+    why: a layer has no cache or two, so the model crashes or answers nonsense
 no_equal_split_is_better | P4 | SPLIT UNEQUAL_BLOCKS PADDED | by brute force
     splitting all kinds into groups of any one size never fits more requests than the plan,
     less what each further group has to earn
+    why: hybrid models run with fewer concurrent requests than the same memory could hold
 every_byte_is_accounted_for | P2 P5 | PADDED UNEQUAL_BLOCKS MIXED_LAYERS BOUNDED
     the bytes of a request are the need of its tokens, plus padding, plus rounding
+    why: the sums of the start-up report do not match the memory used, and capacity estimates
+    miss by gigabytes
 block_size_lcm_is_bounded | P5 K6 | UNEQUAL_BLOCKS KERNEL_BLOCKS
     block sizes have a common multiple within the bound, and are whole kernel blocks
+    why: hits of a hybrid model become so coarse that shared prefixes are almost never reused
 workers_agree | P6 | STAGES ABSENT UNEQUAL_MEMORY FIXED
     all workers have the same groups, and each has room for all blocks
+    why: a multi-GPU engine runs out of memory on one worker while the others look fine
 live_owners_never_alias | P7 K5 | by brute force
     two tokens, states or layers that live at the same time have no byte in common
+    why: two layers overwrite each other's pages, and every answer is corrupted
     - SPLIT KERNEL_BLOCKS UNEQUAL_BLOCKS MIXED_LAYERS STATE_SHARED_ROW
 full_attention_fallback_reports_its_cost | P8 | PROMOTED | by metamorphic pair
     the fallback has no windows, and states how many requests fewer run at once
+    why: the slow fallback takes effect silently, and the loss of capacity stays a mystery
 a_plan_survives_json | P9 | SPLIT
     a plan read back from its JSON is the same plan
+    why: a saved plan starts another engine than the one that was measured
 states_fill_their_blocks | S9 | LONG_STATE STATE_SHARED_ROW | by brute force
     a state has a place for every byte, in as few blocks as hold it
+    why: a recurrent state is cut off at a block's end, or memory is lost in every request
 """,
 )

@@ -216,7 +216,7 @@ class RecurrentStatesMachine(Pair):
         return self.do("saved", number)
 
     def pin(self, number: int, request: str) -> object:
-        """Pin for a request that does not run, or try what is forbidden."""
+        """Pin for a request that does not run, or try a forbidden pin."""
         legal = self.model.records[number].stage == HUNG and request not in self.model.restoring
         if legal and request in self.model.running:
             return None

@@ -19,7 +19,7 @@ RECENT = 4
 """Checkpoints, gone ones included, that a verb may get in any stage."""
 
 ROWS = 22
-"""Of the pool in which copies are merged."""
+"""Rows of the pool in which copies are merged."""
 
 Values: TypeAlias = "Sequence[int] | Sequence[str]"
 

@@ -37,7 +37,7 @@ from kvproof.suites.reference.stored_prefixes.properties import PROPERTIES
 
 FULL = ((-1,), (-1, -1))
 WINDOWS = ((-1,), (-1, 32), (-1, 16, 48), (-1, -1), (16,), (-1, 64, 16), (-1, 24), (40,), (24,))
-"""Of the groups of a model, in tokens."""
+"""Windows of the groups of a model, in tokens."""
 _OFTEN = ("store", "store", "store", "ask", "ask", "ask", "ask", "take", "take", "take", "take",
           "store", "ask", "quit", "drop", "evict")  # fmt: skip
 _TROUBLE = ("short_store", "short_take", "wrong_store")

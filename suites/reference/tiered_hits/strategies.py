@@ -38,7 +38,7 @@ GROUPS: dict[str, tuple[GroupConfig, ...]] = {
 }
 WITHOUT_END = 9000
 LENGTH = 40
-"""Of a base, and of the longest prompt without its tail."""
+"""Length of a base, and of the longest prompt without its tail."""
 
 
 class Reply(NamedTuple):

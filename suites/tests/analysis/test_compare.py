@@ -342,7 +342,7 @@ def test_a_baseline_stands_for_its_runs(tmp_path):
     refused(here(*again, cwd=tmp_path), "exists", "--replace")
     assert here(*again, "--replace", cwd=tmp_path).code == 0
     refused(here("baseline", "save", "base", "--name", "../x", cwd=tmp_path), "is no name", "dots")
-    refused(here("compare", "nobody", "head", cwd=tmp_path), "nor a baseline", "baseline save")
+    refused(here("compare", "nobody", "head", cwd=tmp_path), "or a saved baseline", "baseline save")
 
 
 def test_a_baseline_counts_a_run_once_however_often_it_is_named(tmp_path):

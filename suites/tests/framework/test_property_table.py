@@ -12,6 +12,8 @@ TABLE = """
 a_hit_is_valid | X1 X2 | HIT _BAD | by brute force | needs windows | level full
     a hit is valid
     in every group
+    why: a request reads pages
+    of another
     - a text
     - TWO
 a_block_has_an_owner | B1
@@ -22,9 +24,8 @@ a_block_has_an_owner | B1
 def test_a_row_has_name_rules_sentence_situations_and_options() -> None:
     situations = ("a request hits", "a file is cut", "a text", "one", "two")
     sentence = "a hit is valid in every group"
-    first = Property(
-        "a_hit_is_valid", ("X1", "X2"), sentence, situations, "windows", BRUTE_FORCE, "full"
-    )
+    options = ("windows", BRUTE_FORCE, "full", "a request reads pages of another")
+    first = Property("a_hit_is_valid", ("X1", "X2"), sentence, situations, *options)
     second = Property("a_block_has_an_owner", ("B1",), "a block has an owner")
     assert table(NAMES, TABLE) == (first, second)
 

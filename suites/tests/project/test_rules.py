@@ -10,6 +10,7 @@ import pytest
 
 from kvproof.reports.values import types as parts
 from kvproof.suites.faults.catalogue import find
+from kvproof.suites.probe.check import ALL as SERVER_CHECKS
 from kvproof.suites.runner.levels import catalogue, properties
 from kvproof.suites.tests.documents import rules_table as rules_table_module
 from kvproof.suites.tests.documents.rule_index import cited, places
@@ -79,6 +80,14 @@ def test_properties_have_plain_names_rules_and_sentences():
         assert re.fullmatch(r"[a-z][a-z_]+[a-z]", prop.name), prop.name
         assert prop.rules, prop.name
         assert not prop.sentence.endswith("."), prop.name
+
+
+def test_every_property_has_a_reason_of_its_own_why_a_user_cares():
+    reasons = {prop.name: prop.why for prop in (*properties("full"), *SERVER_CHECKS)}
+    assert [name for name, why in reasons.items() if len(why.split()) < 4] == []
+    assert [name for name, count in Counter(reasons.values()).items() if count > 1] == []
+    overlong = [name for name, why in reasons.items() if len(why.split()) > 25]
+    assert overlong == [], "at most 25 words, so that it is read"
 
 
 def test_the_core_level_is_a_part_of_the_full_one():

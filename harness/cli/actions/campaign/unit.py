@@ -44,7 +44,7 @@ class Order:
     keep_going: bool
     database: str
     password: str = field(default="", repr=False)
-    """Of the database."""
+    """Password of the database."""
     artifact: str
     histories: int
     seconds: float
@@ -200,7 +200,7 @@ def _opened(where: str, artifact: str, password: str) -> WatchedDatabase:
 
 
 class _Files:
-    """Keeps the files of failures for the driver, who has the run's directory."""
+    """Keeps the files of failures for the driver, which has the run's directory."""
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
