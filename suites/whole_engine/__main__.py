@@ -1,4 +1,4 @@
-"""`python -m kvproof.suites.whole_engine bugs|search`: planted bugs, and a long search by seeds."""
+"""`python -m kvproof.suites.whole_engine search`: a long search by seeds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
+from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
+from kvproof.suites.framework import expected_failures
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.evidence import play_script
+from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.suite import on_target
-from kvproof.suites.whole_engine import planted_bugs
 from kvproof.suites.whole_engine.choices import Choices
 from kvproof.suites.whole_engine.histories import PROFILES
 from kvproof.suites.whole_engine.search import cut_down, search
@@ -20,15 +22,9 @@ from kvproof.suites.whole_engine.strategies import SUITE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns 0, or 1 if a bug was not found or a history failed."""
+    """Run a command; returns 0, or 1 if a history failed."""
     parser = argparse.ArgumentParser(prog="python -m kvproof.suites.whole_engine")
     commands = parser.add_subparsers(required=True)
-    bugs = commands.add_parser("bugs", help="plant bugs in the engine, print what finds them")
-    bugs.add_argument("--only", default="*", help="globs of names or mechanisms, between |")
-    bugs.add_argument("--histories", type=int, default=planted_bugs.HISTORIES)
-    bugs.add_argument("--seconds", type=float, default=60.0, help="of search for each bug")
-    bugs.add_argument("--cut", type=float, default=8.0, help="seconds of leaving operations out")
-    bugs.set_defaults(run=_bugs)
     long = commands.add_parser("search", help="search the engine as it is")
     long.add_argument("--seconds", type=float, default=60.0)
     long.add_argument(
@@ -36,39 +32,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     long.add_argument("--without", default="", help="features that are not drawn, as namespaces")
     long.set_defaults(run=_search)
-    for each in (bugs, long):
-        each.add_argument("--profiles", "--themes", dest="profiles", default=",".join(PROFILES))
-        each.add_argument("--target", default=planted_bugs.RELEASE)
-        each.add_argument("--seed", type=int, default=1)
+    long.add_argument("--profiles", "--themes", dest="profiles", default=",".join(PROFILES))
+    long.add_argument("--target", default="vllm-engine==0.33.0")
+    long.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     return int(options.run(options))
 
 
 def _profiles(options: argparse.Namespace) -> list[Callable[[Choices], Config]]:
     return [PROFILES[name] for name in options.profiles.split(",")]
-
-
-def _bugs(options: argparse.Namespace) -> int:
-    chosen = planted_bugs.chosen(options.only)
-    kills = []
-    with open_handle(options.target) as handle:
-        hunting = planted_bugs.hunt(
-            handle,
-            chosen,
-            seed=options.seed,
-            histories=options.histories,
-            seconds=options.seconds,
-            profiles=_profiles(options),
-            cut=options.cut,
-        )
-        for kill in hunting:
-            kills.append(kill)
-            _say(f"{kill.bug.name}: {kill.found_by or 'NOT FOUND'} after {kill.seconds:.1f} s, "
-                 f"{kill.histories} histories; {kill.sentence}")  # fmt: skip
-    _say("\n".join(planted_bugs.table(kills)))
-    missed = [each.bug.name for each in kills if bool(each.found_by) != bool(each.bug.property)]
-    _say(f"{len(kills)} bugs, not as expected: {missed}")
-    return int(bool(missed))
 
 
 def _search(options: argparse.Namespace) -> int:
@@ -78,7 +50,7 @@ def _search(options: argparse.Namespace) -> int:
     histories, operations = 0, 0
     failures, passed_over = Counter[str](), Counter[str]()
     with open_handle(options.target) as handle:
-        known = planted_bugs.known_failures(handle, version=options.known)
+        known = _known_failures(handle, version=options.known)
         suite = on_target(SUITE, handle)._replace(known=known)
         while time.monotonic() < end:
             found = search(
@@ -103,6 +75,18 @@ def _search(options: argparse.Namespace) -> int:
         f"known: {dict(passed_over)}"
     )
     return int(bool(failures))
+
+
+def _known_failures(handle: Handle, *, version: str) -> tuple[Known, ...]:
+    """Return the known failures of the engine, or of another release of it."""
+    profile, names = handle.profile, [prop.name for prop in SUITE.properties]
+    entries = expected_failures.load(
+        profile.engine,
+        version or profile.version,
+        names=names,
+        unsupported=profile.unsupported,
+    )
+    return expected_failures.known(profile.engine, entries)
 
 
 def _leaving_out(

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+
+from hypothesis import settings
 
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework.component_suite import ComponentSuite, Config, Counterexample, History
+from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.shrink import minimise
+from kvproof.suites.framework.suite import Suite
 from kvproof.suites.whole_engine.choices import Choices, Seeded
 from kvproof.suites.whole_engine.histories import PROFILES, operation
+
+CUT_S = 3.0
+"""Seconds of leaving operations out of the failing history of an exploration."""
 
 
 @dataclass
@@ -41,15 +48,22 @@ def search(
     operations: int,
     profiles: Sequence[Callable[[Choices], Config]] = tuple(PROFILES.values()),
     seconds: float = float("inf"),
+    tolerate: Collection[str] = (),
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Search:
-    """Run histories, dealt out to the profiles, until one fails in a way that is not known."""
+    """Run histories, dealt out to the profiles, until one fails in a way that is not known.
+
+    Failures of properties in `tolerate` are passed over; `progress` receives the number of
+    histories.
+    """
     found, start = Search(), time.monotonic()
     for number in range(histories):
         if time.monotonic() - start > seconds:
             break
         choices = Seeded(seed * 1_000_003 + number)
-        _one(suite, found, choices, profiles[number % len(profiles)], operations)
+        _one(suite, found, choices, profiles[number % len(profiles)], operations, tolerate)
         found.seconds = time.monotonic() - start
+        progress(found.histories)
         if found.failure or found.died:
             break
     return found
@@ -61,6 +75,7 @@ def _one(
     choices: Choices,
     profile: Callable[[Choices], Config],
     operations: int,
+    tolerate: Collection[str],
 ) -> None:
     history = History(suite, profile(choices))
     try:
@@ -69,7 +84,7 @@ def _one(
             history.apply(*operation(history.machine, choices))
         history.apply("drain", {})
     except Violation as violation:
-        if history.recognise(violation) is None:
+        if history.recognise(violation) is None and violation.property not in tolerate:
             found.failure = Counterexample(violation, history)
     except TargetDied as died:
         found.died = died
@@ -78,6 +93,41 @@ def _one(
     found.operations += len(history.operations)
     found.checks.update(history.coverage.checks)
     found.situations.update(history.coverage.situations)
+
+
+def explore(
+    suite: Suite,
+    budget: settings,
+    *,
+    seed: int | None = None,
+    tolerate: Collection[str] = (),
+    shrink: bool = True,
+    progress: Callable[[int], None] = lambda _: None,
+    profiles: Sequence[Callable[[Choices], Config]] = tuple(PROFILES.values()),
+) -> Exploration:
+    """Search with the histories of a budget. Raises TargetDied, but for a hang.
+
+    An engine's exceptions are failures: any other death is a fault of the harness.
+    """
+    found = search(
+        suite.component,
+        seed=1 if seed is None else seed,
+        histories=budget.max_examples,
+        operations=budget.stateful_step_count,
+        profiles=profiles,
+        tolerate=tolerate,
+        progress=progress,
+    )
+    if found.died and found.died.kind != "hang":
+        raise found.died
+    seen = Exploration(test_cases=found.histories, died=found.died)
+    if found.failure or found.died:
+        seen.first_case, seen.first_at = found.histories, time.monotonic()
+    if found.failure:
+        seen.counterexample = cut_down(
+            suite.component, found.failure, seconds=CUT_S if shrink else 0
+        )
+    return seen
 
 
 def cut_down(

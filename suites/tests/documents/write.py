@@ -8,9 +8,7 @@ from pathlib import Path
 
 from kvproof.suites import known_bugs
 from kvproof.suites.runner.properties_table import properties_table
-from kvproof.suites.tests.documents.blind import table as blind_table
 from kvproof.suites.tests.documents.command_line import command_line, commands_table
-from kvproof.suites.tests.documents.engine_faults import table as engine_faults_table
 from kvproof.suites.tests.documents.faults import table as faults_table
 from kvproof.suites.tests.documents.life_cycles import life_cycles
 from kvproof.suites.tests.documents.rules_table import rules_table
@@ -20,9 +18,7 @@ MARK = "<!-- written by `make docs`, from here to the end -->\n"
 README_MARKS = ("<!-- commands, written by `make docs` -->", "<!-- end of the commands -->")
 """Around the table of commands in the README."""
 GENERATED: dict[str, Callable[[], str]] = {
-    "blind-faults.md": blind_table,
     "cli.md": command_line,
-    "engine-faults.md": engine_faults_table,
     "faults.md": faults_table,
     "known-bugs.md": known_bugs.table,
     "life-cycles.md": life_cycles,

@@ -1,0 +1,60 @@
+"""Each property of a component suite finds a fault alone; `kvproof faults` runs all faults."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+from hypothesis import settings
+
+from kvproof.suites.faults.catalogue import PlantedFault, of_suite
+from kvproof.suites.framework.component_suite import ComponentSuite
+from kvproof.suites.runner.registry import SUITES
+from kvproof.suites.tests.fast_share import one_in
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, broken, falls
+
+ELSEWHERE = {
+    "engine": "faults of engines' own loops",
+    "evaluation": "faults of kvproof eval, which no copy of the reference has",
+    "objects": "faults of the store, by the suite of its server",
+    "prefixes": "faults of a plain server: test_store_prefixes_plain",
+}
+PARTS = {suite.name: suite for suite in SUITES if suite.name not in ELSEWHERE}
+BUDGETS = {"http": settings(UNSHRUNK, max_examples=60)}
+"""A fault of the server shows in one kind of server: the others are not to take long before."""
+
+
+def of_property(suite: ComponentSuite) -> list[PlantedFault]:
+    """One fault for each property: the first of the catalogue, or the one that is found sooner."""
+    found = {fault.property: fault for fault in reversed(of_suite(suite.name))}
+    sooner = {fault.property: fault for fault in of_suite(suite.name) if fault.name in SOONER}
+    return [*(found | sooner).values()]
+
+
+SOONER: frozenset[str] = frozenset()
+FAULTS = [fault for suite in PARTS.values() for fault in of_property(suite)]
+
+
+@pytest.fixture(autouse=True)
+def _compiled_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have chosen Triton's interpreter, which is slow."""
+    if find_spec("torch"):
+        monkeypatch.setattr("kvproof.kernels.block_transfer.launch.runs_triton", lambda _: False)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    one_in(4, FAULTS, reason="finds planted faults by exploration"),
+    ids=lambda fault: fault.name,
+)
+def test_a_planted_fault_falls_to_its_property(fault: PlantedFault) -> None:
+    part = PARTS[fault.suite]
+    if why := part.missing():
+        pytest.skip(why)
+    falls(broken(part, fault), fault, BUDGETS.get(fault.suite, UNSHRUNK))
+
+
+@pytest.mark.parametrize("suite", PARTS)
+def test_every_property_has_a_fault(suite: str) -> None:
+    properties = {prop.name for prop in PARTS[suite].properties}
+    assert {fault.property for fault in of_suite(suite)} == properties
