@@ -102,13 +102,17 @@ def _planted(planter: Live, fault: PlantedFault, job: Job, progress: _Progress) 
 
 
 def _fails_without(handle: Handle, event: FaultJudged, job: Job) -> bool:
-    """Whether the history that shows a fault fails on the engine as it is now, without it."""
-    from kvproof.suites.runner.replay import replay
+    """Whether the history that shows a fault fails on the engine as it is now, without it.
+
+    Another property says nothing: an operation may be possible only with the fault.
+    """
+    from kvproof.suites.runner.replay import property_of, replay
 
     if event.kill is None or not event.kill.op_log:
         return False
     again = replay(handle, Path(job.directory, event.kill.op_log))
-    return again.outcome == "FAILED" and not again.known
+    same = property_of(again) == event.kill.property
+    return again.outcome == "FAILED" and same and not again.known
 
 
 def _judged(handle: Handle, fault: PlantedFault, job: Job, progress: _Progress) -> FaultJudged:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import Phase, settings
 
-from kvproof.suites.faults.catalogue import PlantedFault
+from kvproof.suites.faults.catalogue import PlantedFault, of_suite
 from kvproof.suites.faults.planting import Change
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.component_suite import ComponentSuite
@@ -32,6 +32,11 @@ def fallen(explored: Callable[[int | None], Any]) -> Any:
             break
         seen = explored(seed)
     return seen
+
+
+def of_property(suite: str) -> list[PlantedFault]:
+    """One fault of the catalogue for each property of a suite: the first."""
+    return [*{fault.property: fault for fault in reversed(of_suite(suite))}.values()]
 
 
 def home(suite: str) -> str:

@@ -68,3 +68,21 @@ def test_a_fault_that_survives_in_a_used_process_is_judged_again_in_a_new_one(
     monkeypatch.setattr(child, "_fails_without", lambda *_: False)
     found: Any = child._of_engine(Engine(used=used), FAULT, JOB, lambda *_: None)
     assert (len(judged), found) == (judgements, judged[-1])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message", "known", "fails"),
+    [
+        ("FAILED", "usage_adds_up: it does not", "", True),
+        ("FAILED", "usage_adds_up: it does not", "a known failure", False),
+        ("FAILED", "malformed_identity_is_refused: impossible without the fault", "", False),
+        ("FIXED", "usage_adds_up holds", "", False),
+    ],
+)
+def test_only_the_same_failure_counts_against_the_engine(
+    monkeypatch: pytest.MonkeyPatch, outcome: str, message: str, known: str, fails: Any
+) -> None:
+    again = SimpleNamespace(outcome=outcome, message=message, known=known)
+    monkeypatch.setattr("kvproof.suites.runner.replay.replay", lambda *_: again)
+    kill = SimpleNamespace(property="usage_adds_up", op_log="log.json")
+    assert child._fails_without(Engine(used=False).handle, SimpleNamespace(kill=kill), JOB) is fails

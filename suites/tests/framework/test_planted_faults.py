@@ -8,31 +8,25 @@ import pytest
 from hypothesis import settings
 
 from kvproof.suites.faults.catalogue import PlantedFault, of_suite
-from kvproof.suites.framework.component_suite import ComponentSuite
 from kvproof.suites.runner.registry import SUITES
 from kvproof.suites.tests.fast_share import one_in
-from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, broken, falls
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, broken, falls, of_property
 
 ELSEWHERE = {
     "engine": "faults of engines' own loops",
     "evaluation": "faults of kvproof eval, which no copy of the reference has",
+    "keys": "a second process computes keys, too: test_keys",
     "objects": "faults of the store, by the suite of its server",
     "prefixes": "faults of a plain server: test_store_prefixes_plain",
 }
 PARTS = {suite.name: suite for suite in SUITES if suite.name not in ELSEWHERE}
-BUDGETS = {"http": settings(UNSHRUNK, max_examples=60)}
-"""A fault of the server shows in one kind of server: the others are not to take long before."""
+BUDGETS = {
+    "hits": settings(UNSHRUNK, max_examples=2000),  # of wrong sums one in a thousand shows
+    "http": settings(UNSHRUNK, max_examples=60),  # one kind of server shows it: see it soon
+}
 
 
-def of_property(suite: ComponentSuite) -> list[PlantedFault]:
-    """One fault for each property: the first of the catalogue, or the one that is found sooner."""
-    found = {fault.property: fault for fault in reversed(of_suite(suite.name))}
-    sooner = {fault.property: fault for fault in of_suite(suite.name) if fault.name in SOONER}
-    return [*(found | sooner).values()]
-
-
-SOONER: frozenset[str] = frozenset()
-FAULTS = [fault for suite in PARTS.values() for fault in of_property(suite)]
+FAULTS = [fault for suite in PARTS for fault in of_property(suite)]
 
 
 @pytest.fixture(autouse=True)

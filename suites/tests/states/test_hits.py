@@ -20,6 +20,8 @@ from kvproof.suites.reference.hit_length.cases import (
 from kvproof.suites.reference.hit_length.strategies import SUITE, arguments_of
 
 CASES = 5_000
+
+
 def cases(seed: int, count: int) -> Iterator[Case]:
     choose = Random(seed).randint
     for _ in range(count):
