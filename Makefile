@@ -16,7 +16,7 @@ PIP := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,\
 PACKAGES := eval harness kernels reference reports suites
 
 .DELETE_ON_ERROR:
-.PHONY: help install gate bench bench-all matrix test test-all check gpu hf parity eval eval-quick docs site attack starts mutants branches clean
+.PHONY: help install gate bench bench-all matrix test test-all check gpu hf parity eval eval-quick docs site attack starts clean
 .DEFAULT_GOAL := help
 
 help:  ## these lines
@@ -109,13 +109,6 @@ attack: $(VENV)/.dev  ## hostile input for every verb, a minute; ARGS="--minutes
 
 starts: $(VENV)/.dev  ## seconds of CPU until a command answers, on a quiet machine
 	$(BIN)/python -m kvproof.suites.tests.cli.starts
-
-mutants: $(VENV)/.dev  ## mutation testing of the control plane; FILES="core/block_pool cache/request_state" SAMPLE=60 JOBS=2
-	@$(PIP) mutmut==3.8.1
-	$(BIN)/python -m kvproof.suites.tests.mutation.mutants $(JOBS:%=--jobs %) $(SAMPLE:%=--sample %) $(FILES)
-
-branches: $(VENV)/.dev  ## branches of the control plane, alone and in pairs, that the suites reach; ARGS="--suites cache"
-	$(BIN)/python -m kvproof.suites.tests.mutation.branches $(ARGS)
 
 clean:  ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

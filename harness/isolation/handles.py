@@ -66,6 +66,12 @@ class Handle(Protocol):
         `timeout` is in seconds and cannot be enforced in this process. Raises TargetDied.
         """
 
+    def prepared(self, job: str, arguments: dict[str, Any]) -> AbstractContextManager[None]:
+        """Run the job now, and in each process of the engine that follows until the end.
+
+        Raises TargetDied.
+        """
+
     def hurried(self) -> AbstractContextManager[None]:
         """Expect answers about as soon as they came so far, where a limit can be enforced."""
 
@@ -157,6 +163,12 @@ class InProcessHandle:
         """Run the job here, without the timeout. Raises TargetDied(`crash`)."""
         with _verdict("crash"):
             return cast("dict[str, Any]", worker.load(job)(arguments))
+
+    @contextmanager
+    def prepared(self, job: str, arguments: dict[str, Any]) -> Iterator[None]:
+        """Run the job here, once. Raises TargetDied(`crash`)."""
+        self.run_job(job, arguments, timeout=0)
+        yield
 
     def hurried(self) -> AbstractContextManager[None]:
         """Change nothing: there are no limits here."""

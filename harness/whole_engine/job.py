@@ -4,8 +4,7 @@
 `apply(verb, keywords)` carries out an operation and returns what was checked, seen and wrong since
 the last one; `traits()` returns what the engine has and refuses, `WholeEngineTraits` as JSON;
 `go_on()` takes over the engine's state after a known failure;
-`timeline()` returns who ran when until the violation;
-`plant(module, old, new)` puts a bug into the engine, `clear()` takes all of them back.
+`timeline()` returns who ran when until the violation.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from typing import Any
 from kvproof.harness.contract.whole_engine import EngineConfig, Refused, config_of
 from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
 from kvproof.harness.whole_engine.driver import Driver
-from kvproof.harness.whole_engine.planting import Planted
 
 
 class Job:
@@ -31,7 +29,6 @@ class Job:
     ) -> None:
         self._start, self._traits = start, traits
         self._driver: Driver | None = None
-        self._planted = Planted()
         self._checks: Counter[str] = Counter()
         self._situations: Counter[str] = Counter()
 
@@ -54,14 +51,6 @@ class Job:
             return str(refused).splitlines()[0]
         self._checks, self._situations = Counter(), Counter()
         return ""
-
-    def plant(self, *, module: str, old: str, new: str) -> int:
-        """Put a bug into the engine. Raises Unfit."""
-        return self._planted.plant(module, old, new)
-
-    def clear(self) -> None:
-        """Take the bugs back."""
-        self._planted.clear()
 
     def go_on(self) -> None:
         """Continue after a known failure."""
@@ -100,6 +89,4 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "apply": Job.apply,
     "go_on": Job.go_on,
     "timeline": Job.timeline,
-    "plant": Job.plant,
-    "clear": Job.clear,
 }

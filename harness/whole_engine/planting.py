@@ -13,6 +13,8 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+from kvproof.harness.isolation.worker_main import load
+
 PLANT = f"{__name__}:plant"
 CLEAR = f"{__name__}:clear"
 """Jobs of any engine."""
@@ -112,8 +114,10 @@ _PLANTED = Planted()
 
 
 def plant(arguments: dict[str, Any]) -> dict[str, Any]:
-    """A job of any engine: put a bug into its process. Raises Unfit."""
-    return {"functions": _PLANTED.plant(**arguments)}
+    """A job of any engine: put a bug into its process, when the jobs `ready` are. Raises Unfit."""
+    for job in arguments["ready"]:
+        load(job)({"calls": []})
+    return {"functions": _PLANTED.plant(**arguments["change"])}
 
 
 def clear(_: dict[str, Any]) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class Tiers:
                 break
             if all(need.key in waiting.views for need in plan.needs):
                 self._loader.load(request, plan, self._mover, waiting.views)
-                return self._sources(plan, waiting.places)
+                return self.tokens_by_tier(plan, waiting.places)
             waiting.ask(plan.needs)
             useless = waiting.poll(self._size)
             if useless is None and waiting.polls <= self.patience:
@@ -196,7 +196,7 @@ class Tiers:
             return experts.store.form.empty(self._eviction.unit).nbytes if experts else 0
         return self._mover.object_bytes(part)
 
-    def _sources(self, plan: Plan, places: dict[bytes, str | None]) -> Sources:
+    def tokens_by_tier(self, plan: Plan, places: dict[bytes, str | None]) -> Sources:
         """Return the source of each token that only became a hit by loading (V1).
 
         The source of a unit is the slowest tier of its parts; if it only lacked a state or blocks

@@ -1,8 +1,13 @@
-"""The catalogue of faults: one TOML file for each mechanism, strict."""
+"""The catalogue of planted faults: TOML files of `[[fault]]` rows, strict.
+
+What stands above the rows of a file holds for each row that does not say otherwise. Faults of the
+reference are in `planted/`, `components/` and `blind/`; those of an engine's own files in the
+engine's room, `suites/engines/<engine>/planted/`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
@@ -14,101 +19,121 @@ import tomllib
 
 from kvproof.harness.errors import UsageError
 
-FOLDER = Path(__file__).parent / "planted"
-BLIND = Path(__file__).parent / "blind"
-"""Faults that were written from `reference/` alone, before the suites were looked at."""
-ENGINES = Path(__file__).parent / "engines"
-"""Faults of engines' own files, one file for each engine."""
+HERE = Path(__file__).parent
+PLANTED, COMPONENTS, BLIND = (HERE / name for name in ("planted", "components", "blind"))
+"""Faults modelled on bugs of engines; faults of each property of a component suite; and faults that
+were written from `reference/` alone, before the suites were looked at."""
+ROOMS = HERE.parent / "engines"
+"""The rooms of engines."""
 
-Kind: TypeAlias = Literal["soundness", "hits", "accounting"]
+Kind: TypeAlias = Literal["soundness", "hits", "accounting", "component"]
 """`soundness`: a request reads content of another. `hits`: reuse is lost. `accounting`: counts,
-owners, order, refusals or costs are wrong."""
+owners, order, refusals or costs are wrong. `component`: a part of the reference breaks a promise of
+its own, whatever an engine would lose by it."""
+SUBJECT = "reference"
+"""Not imported: nothing of the reference may be, before a fault is planted in it."""
 KERNELS = "kernels"
 """The `suite` of faults that `kvproof sweep` has to find."""
 
 
-class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Replace `old` by `new` in `module` below `kvproof`; `old` occurs there exactly once.
+class PlantedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Replaces `old`, which occurs once in `module`, by `new`.
 
-    Where the target is an engine, the module is one of its own, and known failures are excused.
+    A module of the reference is named below `kvproof`; an engine's is one of its own.
     """
 
     name: str
-    mechanism: str = ""
-    bugs: tuple[str, ...] = ()
     story: str
-    kind: Kind
+    """The wrong behaviour, in words."""
     module: str
     old: str
     new: str
-    target: str = "reference"
+    mechanism: str
+    target: str = SUBJECT
     """The faulty target that the suites judge; as after `--target`."""
     suite: str = "cache"
-    """The suite that has to find it: `cache`, a component suite, or `kernels`."""
+    """The suite that runs first: `cache`, a component suite, or `kernels`."""
+    kind: Kind = "accounting"
     property: str = ""
     """The property that finds it alone, whatever other symptoms it has; for `kernels`, the
-    kernel. Of an engine's fault: a property that the engine is known to break in another way."""
-    unshadowed: str = ""
-    """Why no shadow memory can see a soundness fault."""
-    equivalent: str = ""
-    """Why no suite can distinguish it from the reference; it is not run."""
-    note: str = ""
+    kernel. Empty: any property may find it."""
     promise: str = ""
-    """Of a blind fault: the rules that it breaks. No bug is its model, and no property is named."""
+    """The rules that a blind fault breaks."""
+    bugs: tuple[str, ...] = ()
+    """Ids of the known bugs that it is modelled on."""
+    note: str = ""
+    """The difference between it and these bugs."""
+    unshadowed: str = ""
+    """The reason why no shadow memory can see a soundness fault."""
+    equivalent: str = ""
+    """The reason why nothing can distinguish it from the original; it is not run."""
+    survives: str = ""
+    """The reason why the histories of budget `pr` do not find it."""
 
     def __post_init__(self) -> None:
-        if not (self.bugs and self.property) and not self.promise and not in_engine(self):
-            raise ValueError(f"{self.name}: a fault names its bugs and a property, or a promise")
+        if not (in_engine(self) or self.property or self.promise):
+            raise ValueError(f"{self.name}: a fault names a property, or a promise")
         if self.old == self.new or not self.old:
             raise ValueError(f"{self.name}: a fault changes something")
         if self.unshadowed and self.kind != "soundness":
             raise ValueError(f"{self.name}: only soundness needs a word about the shadow memory")
+        if self.equivalent and self.survives:
+            raise ValueError(f"{self.name}: a fault that is not run cannot survive")
 
 
-def in_engine(fault: Fault) -> bool:
+def in_engine(fault: PlantedFault) -> bool:
     """Whether it lies in an engine's own files."""
     return "==" in fault.target
 
 
-def shadowed(fault: Fault) -> bool:
+def shadowed(fault: PlantedFault) -> bool:
     """Whether a shadow memory has to find a fault."""
     catalogued = not (fault.unshadowed or fault.promise or in_engine(fault))
     return fault.kind == "soundness" and catalogued
 
 
 @cache
-def load() -> Mapping[str, Fault]:
-    """Read all files: name -> fault. Raises msgspec.ValidationError, ValueError for a duplicate."""
-    return _read(FOLDER)
+def load() -> Mapping[str, PlantedFault]:
+    """Read the faults of the reference: name -> fault.
+
+    Raises msgspec.ValidationError, and ValueError for a second fault of a name.
+    """
+    return read(PLANTED, COMPONENTS)
 
 
 @cache
-def blind() -> Mapping[str, Fault]:
+def blind() -> Mapping[str, PlantedFault]:
     """Read the faults of the blind campaign, as `load` does."""
-    return _read(BLIND)
+    return read(BLIND)
 
 
 @cache
-def engines() -> Mapping[str, Fault]:
+def engines() -> Mapping[str, PlantedFault]:
     """Read the faults of engines' own files, as `load` does."""
-    return _read(ENGINES)
+    return read(*sorted(ROOMS.glob("*/planted")))
 
 
-def _read(folder: Path) -> dict[str, Fault]:
-    found: dict[str, Fault] = {}
-    for path in sorted(folder.glob("*.toml")):
-        shared = tomllib.loads(path.read_text())
+def everything() -> Mapping[str, PlantedFault]:
+    """Return all faults of all targets."""
+    return {**load(), **blind(), **engines()}
+
+
+def read(*folders: Path) -> dict[str, PlantedFault]:
+    """Read the faults of the files of some folders; see `load`."""
+    found: dict[str, PlantedFault] = {}
+    for path in (path for folder in folders for path in sorted(folder.glob("*.toml"))):
+        shared = tomllib.loads(path.read_text(encoding="utf-8"))
         rows = [{**shared, **each} for each in shared.pop("fault")]
-        for fault in msgspec.convert(rows, list[Fault]):
+        for fault in msgspec.convert(rows, list[PlantedFault]):
             if fault.name in found:
                 raise ValueError(f"{path.name}: there is a fault {fault.name!r} already")
             found[fault.name] = fault
     return found
 
 
-def find(name: str) -> Fault:
+def find(name: str) -> PlantedFault:
     """Return a fault by its name. Raises UsageError."""
-    faults = {**load(), **blind(), **engines()}
+    faults = everything()
     if name not in faults:
         close = get_close_matches(name, faults, 1)
         hint = f"did you mean {close[0]!r}?" if close else "kvproof faults --list names them"
@@ -116,13 +141,13 @@ def find(name: str) -> Fault:
     return faults[name]
 
 
-def chosen(pattern: str, target: str = "reference") -> list[Fault]:
+def chosen(pattern: str, target: str = SUBJECT) -> list[PlantedFault]:
     """Return faults whose name or mechanism matches one of the globs. Raises UsageError.
 
-    Those of the reference, or of one engine. Blind faults are among them only if a glob names them:
-    their mechanisms begin with `blind`.
+    They are those of the reference, or of one engine. Blind faults are among them only if a glob
+    names them: their mechanisms begin with `blind`.
     """
-    globs = pattern.replace(",", " ").split() or ["*"]
+    globs = [each.strip() for each in pattern.split(",") if each.strip()] or ["*"]
     found = [
         fault
         for fault in _of(target, globs)
@@ -136,8 +161,8 @@ def chosen(pattern: str, target: str = "reference") -> list[Fault]:
     return found
 
 
-def _of(target: str, globs: list[str]) -> list[Fault]:
-    if target == "reference":
+def _of(target: str, globs: list[str]) -> Iterable[PlantedFault]:
+    if target == SUBJECT:
         named = any(g.startswith("blind") or g in blind() for g in globs)
         return [*load().values(), *(blind().values() if named else ())]
     found = [fault for fault in engines().values() if fault.target == target]
@@ -147,6 +172,6 @@ def _of(target: str, globs: list[str]) -> list[Fault]:
     return found
 
 
-def of_suite(suite: str) -> list[Fault]:
-    """Return the faults that a suite has to find."""
+def of_suite(suite: str) -> list[PlantedFault]:
+    """Return the faults of the reference that a suite has to find."""
     return [fault for fault in load().values() if fault.suite == suite and not fault.equivalent]

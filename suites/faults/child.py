@@ -6,18 +6,17 @@ All imports of the reference come after planting.
 from __future__ import annotations
 
 import time
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvproof.harness.isolation.host import Host
-from kvproof.suites.faults.catalogue import KERNELS, Fault, find, in_engine
+from kvproof.suites.faults.catalogue import KERNELS, PlantedFault, find, in_engine
 from kvproof.suites.faults.messages import Job, Line, Progress, read_job
-from kvproof.suites.faults.planting import plant
+from kvproof.suites.faults.planters import AtImport, Live
 
 if TYPE_CHECKING:
     from kvproof.harness.isolation.handles import Handle
-    from kvproof.harness.isolation.worker_handle import WorkerHandle
     from kvproof.harness.records.fault_events import FaultJudged
 
 _EVERY = 0.5
@@ -55,76 +54,68 @@ def main() -> None:
     host = Host()
     for line in host:
         job = read_job(line)
-        fault, progress = find(job.fault), _Progress(host)
-        if in_engine(fault):
-            host.write(_engine(fault, job, progress))
-            continue
-        plant(fault)
-        judge = _kernels if fault.suite == KERNELS else partial(_reference, job)
-        host.write(judge(fault, progress))
+        host.write(_verdict(find(job.fault), job, _Progress(host)))
 
 
-def _kernels(fault: Fault, progress: _Progress) -> Line:
-    from kvproof.suites.faults.kernels import judge
+def _verdict(fault: PlantedFault, job: Job, progress: _Progress) -> Line:
+    if in_engine(fault):
+        return _of_engine(_live(fault.target), fault, job, progress)
+    with AtImport().planted(fault) as handle:
+        if fault.suite == KERNELS:
+            from kvproof.suites.faults.kernels import judge
 
-    return judge(fault, progress=lambda done: progress(fault.property, done))
-
-
-def _reference(job: Job, fault: Fault, progress: _Progress) -> Line:
-    from kvproof.harness.isolation.registry import open_handle
-
-    with open_handle(fault.target) as handle:
+            return judge(fault, progress=lambda done: progress(fault.property, done))
         return _judged(handle, fault, job, progress)
 
 
-def _engine(fault: Fault, job: Job, progress: _Progress) -> Line:
+@cache
+def _live(target: str) -> Live:
+    from kvproof.harness.isolation.registry import open_handle
+
+    return Live(open_handle(target))
+
+
+def _of_engine(planter: Live, fault: PlantedFault, job: Job, progress: _Progress) -> FaultJudged:
     """Judge a fault in the engine's process, which is kept for the next one if it is sound.
 
-    What one fault left in the engine must not pass for a symptom of the next: a failure that the
-    engine shows without the fault too is judged again in a new process.
+    A process keeps what it has seen, identifiers for example. So a fault that survives in a used
+    one, or is found by a history that fails without it, is judged again in a new process. There the
+    history that finds it has to pass in another new process, in which nothing was planted.
     """
     from kvproof.suites.faults.verdict import judged
 
-    for _ in range(2):
-        event = _planted(fault, job, progress)
-        if not _fails_without(fault, event, job):
-            return event
-        _worker(fault.target).close()
-    return judged(fault, None, reason="the engine fails without it, too", cases=event.cases)
-
-
-def _planted(fault: Fault, job: Job, progress: _Progress) -> FaultJudged:
-    """Plant, judge, take the fault back."""
-    from kvproof.harness.whole_engine.planting import CLEAR, PLANT
-
-    handle = _worker(fault.target)
-    with handle.prepared(PLANT, {"module": fault.module, "old": fault.old, "new": fault.new}):
-        event = _judged(handle, fault, job, progress)
-    handle.run_job(CLEAR, {}, timeout=60)
+    used = planter.used
+    event = _planted(planter, fault, job, progress)
+    if (used and event.kill is None) or _fails_without(planter.handle, event, job):
+        planter.renew()
+        event = _planted(planter, fault, job, progress)
+        planter.renew()
+        if _fails_without(planter.handle, event, job):
+            reason = "the engine fails without it, too"
+            return judged(fault, None, reason=reason, cases=event.cases)
     return event
 
 
-def _fails_without(fault: Fault, event: FaultJudged, job: Job) -> bool:
-    """Whether the history that shows a fault fails on the engine as it is now, without it."""
-    from kvproof.suites.runner.replay import replay
+def _planted(planter: Live, fault: PlantedFault, job: Job, progress: _Progress) -> FaultJudged:
+    with planter.planted(fault) as handle:
+        return _judged(handle, fault, job, progress)
+
+
+def _fails_without(handle: Handle, event: FaultJudged, job: Job) -> bool:
+    """Whether the history that shows a fault fails on the engine as it is now, without it.
+
+    Another property says nothing: an operation may be possible only with the fault.
+    """
+    from kvproof.suites.runner.replay import property_of, replay
 
     if event.kill is None or not event.kill.op_log:
         return False
-    again = replay(_worker(fault.target), Path(job.directory, event.kill.op_log))
-    return again.outcome == "FAILED" and not again.known
+    again = replay(handle, Path(job.directory, event.kill.op_log))
+    same = property_of(again) == event.kill.property
+    return again.outcome == "FAILED" and same and not again.known
 
 
-@cache
-def _worker(target: str) -> WorkerHandle:
-    from kvproof.harness.isolation.registry import open_handle
-    from kvproof.harness.isolation.worker_handle import WorkerHandle
-
-    handle = open_handle(target)
-    assert isinstance(handle, WorkerHandle), target
-    return handle
-
-
-def _judged(handle: Handle, fault: Fault, job: Job, progress: _Progress) -> FaultJudged:
+def _judged(handle: Handle, fault: PlantedFault, job: Job, progress: _Progress) -> FaultJudged:
     from kvproof.suites.faults.judge import Judge
     from kvproof.suites.faults.reach import load
     from kvproof.suites.framework.budgets import BUDGETS, seeded
@@ -139,6 +130,7 @@ def _judged(handle: Handle, fault: Fault, job: Job, progress: _Progress) -> Faul
         folder=folder,
         budget=budget,
         seed=job.seed,
+        alone=job.alone,
         progress=progress,
         reach=load(Path(job.reach), job.budget) if job.reach else None,
     )

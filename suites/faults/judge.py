@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -16,14 +16,16 @@ from kvproof.harness.records.events import AnyEvent
 from kvproof.harness.records.fault_events import FaultJudged, Kill
 from kvproof.suites.conformance.suite import NAME as CACHE
 from kvproof.suites.faults.alone import TOLERATED, shadow_alone
-from kvproof.suites.faults.catalogue import Fault, in_engine, shadowed
+from kvproof.suites.faults.catalogue import PlantedFault, in_engine, shadowed
 from kvproof.suites.faults.reach import CORE, Reach
-from kvproof.suites.faults.verdict import CRASH, judged
+from kvproof.suites.faults.verdict import CRASH, HANG, judged
 from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.runner import levels
 from kvproof.suites.runner.replay import known_failures
 from kvproof.suites.runner.runner import Files, SuiteRun
+from kvproof.suites.whole_engine.search import explore as by_seeds
+from kvproof.suites.whole_engine.strategies import SUITE as WHOLE_ENGINE
 
 Progress: TypeAlias = Callable[[str, int], None]
 """Receives the name of a suite and the number of its test cases so far."""
@@ -39,7 +41,7 @@ class Attempt(NamedTuple):
 
 
 class Judge:
-    """The suites, against the faulty reference of this process."""
+    """The suites, against a faulty target."""
 
     def __init__(
         self,
@@ -49,14 +51,17 @@ class Judge:
         folder: str = "",
         budget: settings,
         seed: int | None = None,
+        alone: bool = False,
         progress: Progress = lambda *_: None,
         reach: Reach | None = None,
     ) -> None:
         """Store `files` in `folder`, below the run's directory.
 
+        With `alone`, only the property that the catalogue names may find a fault that has one.
         `reach` leaves out the suites that never execute the changed lines.
         """
         self._reach = reach
+        self._alone = alone
         self._broken: list[Exception] = []
         """Errors of suites that the fault made fail in a way of their own."""
         self._folder = folder
@@ -70,7 +75,7 @@ class Judge:
         known = known_failures(handle)
         self._suites = [suite.knowing(known) for suite in (core, *self._run.suites)]
 
-    def judge(self, fault: Fault) -> FaultJudged:
+    def judge(self, fault: PlantedFault) -> FaultJudged:
         """Run suites until one finds the fault, then, if required, until a shadow memory does.
 
         The suite that the catalogue names comes first.
@@ -80,7 +85,7 @@ class Judge:
         if not kill and self._broken:  # without a verdict of the others it says nothing
             raise self._broken[0]
         shadow = kill if kill and kill.oracle == SHADOW else None
-        if kill and shadowed(fault) and not shadow:
+        if kill and shadowed(fault) and not shadow and not self._alone:
             self._cases, self._seconds = 0, 0.0
             with shadow_alone():
                 found = map(self._explore, self._shadows(fault))
@@ -90,21 +95,24 @@ class Judge:
             fault,
             kill,
             shadow=shadow if shadowed(fault) else None,
+            unshadowed="only its own property may find it" if self._alone else "",
             reason="" if kill else f"ran: {ran}",
             cases=self._cases,
             seconds=time.monotonic() - begin,
         )
 
-    def _all(self, fault: Fault) -> Iterator[Attempt]:
+    def _all(self, fault: PlantedFault) -> Iterator[Attempt]:
         suites = self._suites[in_engine(fault) :]  # engines are slow, and the level full has all
         suites = [each for each in suites if each.judged and self._may_find(fault, each)]
         if fault.promise:  # it names no suite: the cheapest first
             suites.sort(key=self._cost)
         else:
-            suites.sort(key=lambda each: (each.name != fault.suite, not _has(each, fault.property)))
+            suites.sort(key=lambda each: (each.name != fault.suite, not each.has(fault.property)))
+        if self._alone and fault.property:
+            return (_only(suite, fault.property) for suite in suites if suite.has(fault.property))
         return (Attempt(suite, shrink=not fault.promise) for suite in suites)
 
-    def _may_find(self, fault: Fault, suite: Suite) -> bool:
+    def _may_find(self, fault: PlantedFault, suite: Suite) -> bool:
         return self._reach is None or self._reach.may_find(fault, self._name(suite))
 
     def _cost(self, suite: Suite) -> float:
@@ -114,7 +122,7 @@ class Judge:
     def _name(self, suite: Suite) -> str:
         return CORE if suite is self._suites[0] else suite.name
 
-    def _shadows(self, fault: Fault) -> Iterator[Attempt]:
+    def _shadows(self, fault: PlantedFault) -> Iterator[Attempt]:
         for suite in (attempt.suite for attempt in self._all(fault)):
             known = (*suite.properties, *suite.beyond)
             shadow = any(prop.oracle == SHADOW for prop in known)
@@ -128,8 +136,9 @@ class Judge:
         suite, begin = attempt.suite, time.monotonic()
         self._progress(suite.name, 0)
         try:
-            seen = suite.explore(
-                self._budget, seed=self._seed, tolerate=attempt.tolerate,
+            explore: Callable[..., Exploration] = _SEARCHES.get(suite.name, Suite.explore)
+            seen = explore(
+                suite, self._budget, seed=self._seed, tolerate=attempt.tolerate,
                 shrink=attempt.shrink, progress=partial(self._progress, suite.name),
             )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - of any kind; another suite may have a verdict
@@ -162,7 +171,7 @@ class Judge:
             return Kill(
                 suite=suite.name,
                 property=ANSWERS,
-                oracle=CRASH,
+                oracle=HANG if seen.died.kind == "hang" else CRASH,
                 sentence=str(seen.died),
                 cases=cases,
                 seconds=seconds,
@@ -171,8 +180,14 @@ class Judge:
         return None
 
 
-def _has(suite: Suite, name: str) -> bool:
-    return any(prop.name == name for prop in suite.properties)
+def _only(suite: Suite, name: str) -> Attempt:
+    """An exploration in which no other property ends a history for good."""
+    others = {prop.name for prop in (*suite.properties, *suite.beyond)} - {name}
+    return Attempt(suite, frozenset(others))
+
+
+_SEARCHES: Mapping[str, Callable[..., Exploration]] = {WHOLE_ENGINE.name: by_seeds}
+"""Suite -> the search in place of its own, many times as fast."""
 
 
 def _ignore(_: AnyEvent) -> None:

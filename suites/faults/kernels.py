@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 
 from kvproof.harness.records.fault_events import FaultJudged, Kill
 from kvproof.kernels.spec import Case, cell_name
-from kvproof.suites.faults.catalogue import KERNELS, Fault
+from kvproof.suites.faults.catalogue import KERNELS, PlantedFault
 from kvproof.suites.faults.verdict import judged
 
 ORACLE = "reference in float64"
 
 
-def judge(fault: Fault, *, progress: Callable[[int], None]) -> FaultJudged:
+def judge(fault: PlantedFault, *, progress: Callable[[int], None]) -> FaultJudged:
     """Check the cells of the fault's kernel as `kvproof sweep` does on a CPU."""
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
     begin = time.monotonic()

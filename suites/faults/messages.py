@@ -16,6 +16,8 @@ class Job(msgspec.Struct, frozen=True):
     budget: str
     seed: int | None
     directory: str
+    alone: bool = False
+    """Whether only the property that the catalogue names may find it."""
     reach: str = ""
     """A record of executed lines; empty: every suite runs."""
 

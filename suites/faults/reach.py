@@ -1,6 +1,6 @@
 """Which lines of the reference each suite executes: the others cannot find a fault there.
 
-The record is made by `python -m kvproof.suites.tests.mutation.branches`. Budget `pr` draws the same
+`trace` makes the record. Budget `pr` draws the same
 histories in every run. So a suite that never executes the changed lines of the reference draws and
 judges the same with the fault as without it.
 """
@@ -96,7 +96,7 @@ def _files() -> Iterable[Path]:
 
 def load(path: Path, budget: str) -> Reach:
     """Read a record. Raises UsageError for another file, another budget, or other code."""
-    again = f"python -m kvproof.suites.tests.mutation.branches --budget {budget} --output {path}"
+    again = f"python -m kvproof.suites.faults.trace {path}"
     try:
         reach = msgspec.json.decode(path.read_bytes(), type=Reach)
     except OSError as error:

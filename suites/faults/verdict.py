@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from kvproof.harness.records.fault_events import FaultJudged, FaultOutcome, Kill
-from kvproof.suites.faults.catalogue import Fault, shadowed
+from kvproof.suites.faults.catalogue import PlantedFault, shadowed
 
 _NOT_ASKED = "any property may find it"
 CRASH = "crash"
 """The oracle of an unexpected exception or a dead process."""
+HANG = "hang"
+"""The oracle of a fault that hangs."""
 
 
 def judged(
-    fault: Fault,
+    fault: PlantedFault,
     kill: Kill | None,
     *,
     shadow: Kill | None = None,
+    unshadowed: str = "",
     reason: str = "",
     cases: int = 0,
     seconds: float = 0.0,
 ) -> FaultJudged:
     """Return the event about a fault that `kill` found; None: not found."""
+    words = (reason, "" if kill else fault.survives)
     outcome: FaultOutcome = "killed" if kill else "survived"
     return FaultJudged(
         fault=fault.name,
@@ -32,8 +36,8 @@ def judged(
         outcome="equivalent" if fault.equivalent else outcome,
         kill=kill,
         shadow=shadow,
-        unshadowed=fault.unshadowed or ("" if shadowed(fault) else _NOT_ASKED),
-        reason=fault.equivalent or reason,
+        unshadowed=unshadowed or fault.unshadowed or ("" if shadowed(fault) else _NOT_ASKED),
+        reason=fault.equivalent or "; ".join(filter(None, words)),
         cases=cases,
         seconds=round(seconds, 3),
     )

@@ -14,12 +14,10 @@ from typing import NamedTuple, TypeAlias
 from kvproof.harness.errors import ANSWERS
 from kvproof.harness.isolation.pool import Worker, WorkerLost, run_on_pool
 from kvproof.harness.records.fault_events import FaultJudged, Kill
-from kvproof.suites.faults.catalogue import Fault, in_engine
+from kvproof.suites.faults.catalogue import PlantedFault, in_engine
 from kvproof.suites.faults.messages import Job, Line, Progress, read_line
-from kvproof.suites.faults.verdict import CRASH, judged
+from kvproof.suites.faults.verdict import CRASH, HANG, judged
 
-HANG = "hang"
-"""The oracle of a fault that hangs."""
 CORRUPTED = frozenset({signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV})
 """Signals that end a process with damaged memory."""
 COMMAND = (sys.executable, "-m", "kvproof.suites.faults.child")
@@ -30,7 +28,7 @@ _TAIL = 1000
 class FaultProgress(NamedTuple):
     """Progress of one fault."""
 
-    fault: Fault
+    fault: PlantedFault
     suite: str
     done: int
 
@@ -41,7 +39,7 @@ class WorkerCrashed(NamedTuple):
     Damaged memory during judging is the planted fault's doing instead.
     """
 
-    fault: Fault
+    fault: PlantedFault
     message: str
     log: str
 
@@ -50,23 +48,26 @@ Report: TypeAlias = FaultProgress | FaultJudged | WorkerCrashed
 
 
 def judge_faults(
-    faults: Sequence[Fault],
+    faults: Sequence[PlantedFault],
     *,
     budget: str,
     seed: int | None,
     directory: Path,
     workers: int,
     limit: float,
+    alone: bool = False,
     reach: str = "",
 ) -> Generator[Report]:
     """Judge faults in parallel, each in a process of its own; closing ends them all.
 
     After `limit` seconds without a finished test case a fault hangs. Op logs go below `directory`.
-    With `reach`, a record of executed lines, suites that cannot find a fault are left out.
+    With `alone`, only the property that the catalogue names may find a fault that has one. With
+    `reach`, a record of executed lines, suites that cannot find a fault are left out.
     """
 
-    def judge(worker: Worker[Line], fault: Fault) -> Iterator[Report]:
-        return _judge(worker, fault, Job(fault.name, budget, seed, str(directory), reach), limit)
+    def judge(worker: Worker[Line], fault: PlantedFault) -> Iterator[Report]:
+        job = Job(fault.name, budget, seed, str(directory), alone, reach)
+        return _judge(worker, fault, job, limit)
 
     with TemporaryDirectory(prefix="kvproof-faults-") as logs:
         processes = [
@@ -77,7 +78,7 @@ def judge_faults(
             yield from reports
 
 
-def _judge(worker: Worker[Line], fault: Fault, job: Job, limit: float) -> Iterator[Report]:
+def _judge(worker: Worker[Line], fault: PlantedFault, job: Job, limit: float) -> Iterator[Report]:
     last: Progress | None = None
     kept = False
     begun = time.monotonic()
@@ -96,7 +97,7 @@ def _judge(worker: Worker[Line], fault: Fault, job: Job, limit: float) -> Iterat
 
 
 def _lost(
-    fault: Fault, lost: WorkerLost, last: Progress | None, *, seconds: float, limit: float
+    fault: PlantedFault, lost: WorkerLost, last: Progress | None, *, seconds: float, limit: float
 ) -> FaultJudged | WorkerCrashed:
     if lost.kind == "timeout":
         return _hung(fault, limit)
@@ -106,7 +107,7 @@ def _lost(
     return WorkerCrashed(fault, log.splitlines()[-1] if log else str(lost), log[-_TAIL:])
 
 
-def _hung(fault: Fault, limit: float) -> FaultJudged:
+def _hung(fault: PlantedFault, limit: float) -> FaultJudged:
     kill = Kill(
         suite="",
         property=ANSWERS,
@@ -119,7 +120,7 @@ def _hung(fault: Fault, limit: float) -> FaultJudged:
     return judged(fault, kill, seconds=limit)
 
 
-def _crashed(fault: Fault, lost: WorkerLost, last: Progress, seconds: float) -> FaultJudged:
+def _crashed(fault: PlantedFault, lost: WorkerLost, last: Progress, seconds: float) -> FaultJudged:
     """The reference or a kernel has damaged the memory of its process during judging."""
     kill = Kill(
         suite=last.suite,

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+
+from hypothesis import settings
 
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework.component_suite import BySeed, ComponentSuite, Counterexample, History
+from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.seeds import seed_of
 from kvproof.suites.framework.shrink import minimise
+from kvproof.suites.framework.suite import Suite
 from kvproof.suites.whole_engine.histories import Choose
+
+CUT_S = 3.0
+"""Seconds of leaving operations out of the failing history of an exploration."""
 
 
 @dataclass
@@ -42,10 +49,13 @@ def search(
     operations: int,
     profiles: Sequence[Choose] = (),
     seconds: float = float("inf"),
+    tolerate: Collection[str] = (),
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Search:
     """Run histories, dealt out to the profiles, until one fails in a way that is not known.
 
-    `profiles`: all of the target's, if empty.
+    `profiles`: all of the target's, if empty. Failures of properties in `tolerate` are passed over;
+    `progress` receives the number of histories.
     """
     found, start = Search(), time.monotonic()
     assert suite.by_seed is not None, "the suite has no histories by seed"
@@ -55,14 +65,22 @@ def search(
             break
         choices = suite.by_seed.choices(seed_of(seed, number))
         history = History(suite, every[number % len(every)](choices))
-        _one(history, found, suite.by_seed, choices, operations)
+        _one(history, found, suite.by_seed, choices, operations, tolerate)
         found.seconds = time.monotonic() - start
+        progress(found.histories)
         if found.failure or found.died:
             break
     return found
 
 
-def _one(history: History, found: Search, drawn: BySeed, choices: object, operations: int) -> None:
+def _one(
+    history: History,
+    found: Search,
+    drawn: BySeed,
+    choices: object,
+    operations: int,
+    tolerate: Collection[str],
+) -> None:
     try:
         history.open()
         for _ in range(operations):
@@ -70,7 +88,7 @@ def _one(history: History, found: Search, drawn: BySeed, choices: object, operat
         for verb, arguments in drawn.end:
             history.apply(verb, arguments)
     except Violation as violation:
-        if history.recognise(violation) is None:
+        if history.recognise(violation) is None and violation.property not in tolerate:
             found.failure = Counterexample(violation, history)
     except TargetDied as died:
         found.died = died
@@ -79,6 +97,41 @@ def _one(history: History, found: Search, drawn: BySeed, choices: object, operat
     found.operations += len(history.operations)
     found.checks.update(history.coverage.checks)
     found.situations.update(history.coverage.situations)
+
+
+def explore(
+    suite: Suite,
+    budget: settings,
+    *,
+    seed: int | None = None,
+    tolerate: Collection[str] = (),
+    shrink: bool = True,
+    progress: Callable[[int], None] = lambda _: None,
+    profiles: Sequence[Choose] = (),
+) -> Exploration:
+    """Search with the histories of a budget. Raises TargetDied, but for a hang.
+
+    An engine's exceptions are failures: any other death is a fault of the harness.
+    """
+    found = search(
+        suite.component,
+        seed=1 if seed is None else seed,
+        histories=budget.max_examples,
+        operations=budget.stateful_step_count,
+        profiles=profiles,
+        tolerate=tolerate,
+        progress=progress,
+    )
+    if found.died and found.died.kind != "hang":
+        raise found.died
+    seen = Exploration(test_cases=found.histories, died=found.died)
+    if found.failure or found.died:
+        seen.first_case, seen.first_at = found.histories, time.monotonic()
+    if found.failure:
+        seen.counterexample = cut_down(
+            suite.component, found.failure, seconds=CUT_S if shrink else 0
+        )
+    return seen
 
 
 def cut_down(

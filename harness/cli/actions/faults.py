@@ -20,7 +20,8 @@ from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.records.events import HarnessFault, Skipped
 from kvproof.harness.records.fault_events import FaultJudged, FaultsConcluded, FaultsStarted
 from kvproof.reports.values.text import plural
-from kvproof.suites.faults.catalogue import KERNELS, Fault, chosen
+from kvproof.suites.conformance.suite import NAME as CACHE
+from kvproof.suites.faults.catalogue import KERNELS, PlantedFault, chosen
 from kvproof.suites.faults.reach import load
 from kvproof.suites.faults.verdict import judged
 from kvproof.suites.faults.worker_pool import (
@@ -31,8 +32,6 @@ from kvproof.suites.faults.worker_pool import (
 )
 from kvproof.suites.framework.suite import SUBJECT
 from kvproof.suites.runner.registry import component
-from kvproof.suites.whole_engine import faults as in_an_engine
-from kvproof.suites.whole_engine import planted_bugs
 
 Budget = Literal["pr", "nightly"]
 ALLOWED: dict[Budget, float] = {"pr": 0.05, "nightly": 0.0}
@@ -46,6 +45,7 @@ def faults(
     budget: Budget,
     only: str,
     workers: int,
+    alone: bool,
     seed: int | None,
     limit: str,
     reach: Path | None,
@@ -57,26 +57,21 @@ def faults(
     """
     if workers < 1:
         raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
-    if target == planted_bugs.RELEASE:
-        if workers > 1 or limit or reach:
-            raise UsageError(
-                f"--workers, --limit and --reach are for other targets than {target!r}",
-                "leave them out: one process of the engine judges all its faults",
-            )
-        return _of_an_engine(target, budget=budget, only=only, seed=seed, output=output)
     wanted = chosen(only, target)
     if reach:
         _check_reach(reach, budget, seed)
     limit = limit or ("20m" if budget == "pr" else "3h")
     most = seconds(limit)
     config = {"budget": budget, "only": only, "limit": limit}
+    if alone:
+        config["alone"] = "yes"
     if target != SUBJECT:
         open_handle(target).close()
         config["target"] = target
     with run_directory("faults", config=config, output=output, seed=seed) as active:
         reports = judge_faults(
             _left(active, wanted), budget=budget, seed=seed,
-            directory=active.writer.directory, workers=workers, limit=most,
+            directory=active.writer.directory, workers=workers, limit=most, alone=alone,
             reach=str(reach.resolve()) if reach else "",
         )  # fmt: skip
         with closing(reports):
@@ -91,49 +86,17 @@ def _check_reach(path: Path, budget: Budget, seed: int | None) -> None:
     load(path, budget)
 
 
-def _of_an_engine(
-    target: str, *, budget: Budget, only: str, seed: int | None, output: Path | None
-) -> int:
-    wanted = planted_bugs.chosen(only)
-    ran = [bug for bug in wanted if not bug.unseen]
-    allowed = math.floor(ALLOWED[budget] * len(ran))
-    config = {"target": target, "budget": budget, "only": only}
-    with (
-        open_handle(target) as handle,
-        run_directory("faults", config=config, output=output, seed=seed) as active,
-    ):
-        events = [event for event in active.earlier if isinstance(event, FaultJudged)]
-        done = {event.fault for event in events}
-        active.write(FaultsStarted(budget=budget, planned=len(wanted), allowed=allowed))
-        for bug in (each for each in wanted if each.unseen and each.name not in done):
-            active.write(in_an_engine.judged(bug))
-        left = [bug for bug in ran if bug.name not in done]
-        for event in in_an_engine.judge(
-            handle, left, active.writer.write_file, budget=budget, seed=seed
-        ):
-            active.write(event)
-            events.append(event)
-            active.status("faults", target, len(events), len(ran))
-        active.write(conclude(events, allowed=allowed, expected=len(ran)))
-    return active.exit_code
-
-
 def print_catalogue(only: str, target: str = SUBJECT) -> None:
     """Print the chosen faults. Raises UsageError for a name that fits none."""
-    if target == planted_bugs.RELEASE:
-        table = table_of("fault", "mechanism", "module", "what is wrong")
-        for bug in planted_bugs.chosen(only):
-            table.add_row(*map(escape, (bug.name, bug.mechanism, bug.module, bug.story)))
-        standard_output().print(table)
-        return
-    table = table_of("fault", "mechanism", "kind", "modelled on", "what is wrong")
+    table = table_of("fault", "mechanism", "kind", "what is wrong")
     for fault in chosen(only, target):
-        cells = (fault.name, fault.mechanism, fault.kind, " ".join(fault.bugs), fault.story)
+        bugs = f" ({', '.join(fault.bugs)})" if fault.bugs else ""
+        cells = (fault.name, fault.mechanism, fault.kind, fault.story + bugs)
         table.add_row(*map(escape, cells))
     standard_output().print(table)
 
 
-def _left(active: ActiveRun, wanted: list[Fault]) -> list[Fault]:
+def _left(active: ActiveRun, wanted: list[PlantedFault]) -> list[PlantedFault]:
     done = {event.fault for event in active.earlier if isinstance(event, FaultJudged)}
     skipped: Counter[tuple[str, str]] = Counter()
     for fault in wanted:
@@ -150,15 +113,17 @@ def _left(active: ActiveRun, wanted: list[Fault]) -> list[Fault]:
     return [f for f in wanted if not (f.name in done or f.equivalent or _missing(f))]
 
 
-def _missing(fault: Fault) -> str:
+def _missing(fault: PlantedFault) -> str:
     if fault.suite == KERNELS:
         absent = [name for name in ("torch", "triton") if not find_spec(name)]
         return f"{' and '.join(absent)} not installed" if absent else ""
-    elsewhere = fault.suite == "cache" or fault.target != "reference"
+    elsewhere = fault.suite == CACHE or fault.target != SUBJECT
     return "" if elsewhere else component(fault.suite).missing()
 
 
-def _run(active: ActiveRun, wanted: list[Fault], budget: Budget, reports: Iterator[Report]) -> None:
+def _run(
+    active: ActiveRun, wanted: list[PlantedFault], budget: Budget, reports: Iterator[Report]
+) -> None:
     ran = [fault for fault in wanted if not (fault.equivalent or _missing(fault))]
     allowed = math.floor(ALLOWED[budget] * len(ran))
     active.write(FaultsStarted(budget=budget, planned=len(wanted), allowed=allowed))

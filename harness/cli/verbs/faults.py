@@ -16,6 +16,7 @@ def faults(
     budget: Literal["pr", "nightly"] = "pr",
     only: str = "",
     workers: int = 1,
+    alone: Annotated[bool, Parameter(negative="")] = False,
     seed: int | None = None,
     limit: str = "",
     reach: Path | None = None,
@@ -35,6 +36,8 @@ def faults(
         Names of faults or mechanisms, with * and ?, separated by commas; blind* for blind ones.
     workers
         Parallel processes; each runs one fault.
+    alone
+        Only the property that the catalogue names may find a fault; others are passed over.
     seed
         Seed of the histories; the budget's own by default.
     limit
@@ -57,6 +60,7 @@ def faults(
         budget=budget,
         only=only,
         workers=workers,
+        alone=alone,
         seed=seed,
         limit=limit,
         reach=reach,

@@ -41,7 +41,10 @@ class RetainedChecks:
             self._namespaces(kept)
 
     def _most(self, least: int) -> int:
-        """Where duplicates are kept, each may have a key of its own."""
+        """Where duplicates are kept, each may have a key of its own, or all of a content share one.
+
+        So a higher bound from below would accuse an index by content.
+        """
         state, first = self._state, self._state.layout.full[0]
         if state.profile.duplicates == "shared":
             return least

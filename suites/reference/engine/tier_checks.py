@@ -109,7 +109,7 @@ class TierChecks:
         model.load = guarded
 
     def _guard_sources(self, tiers: Any) -> None:
-        call = tiers._sources
+        call = tiers.tokens_by_tier
 
         def guarded(plan: Any, places: Any) -> Any:
             found, right = call(plan, places), _slowest(plan, places, self._unit)
@@ -123,7 +123,7 @@ class TierChecks:
             )
             return found
 
-        tiers._sources = guarded
+        tiers.tokens_by_tier = guarded
 
     def _guard_admit(self, cache: Any) -> None:
         call = cache.admit

@@ -17,7 +17,7 @@ from kvproof.suites.reference.stored_prefixes import plain_server as prefixes_pl
 from kvproof.suites.reference.stored_prefixes.properties import PROPERTIES
 from kvproof.suites.reference.stored_prefixes.strategies import FULL, offered
 from kvproof.suites.runner.levels import suites
-from kvproof.suites.tests.framework.planted import Fault, load, plant
+from kvproof.suites.tests.framework.planted import load, plant
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, fallen
 
 SPEC = "kvproof.suites.reference.stored_prefixes.plain_server:make_target"
@@ -65,7 +65,7 @@ def test_it_hands_out_no_blocks():
 def test_each_fault_falls_to_its_property_alone(name):
     fault = find(name)
     assert fault.target == SPEC
-    plant(name, Fault(fault.module, fault.old, fault.new))
+    plant(name, fault)
     part = part_on(load(name, fault.module).answer)
     part = part._replace(
         profiles=part.profiles[2:]

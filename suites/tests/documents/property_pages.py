@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
-from kvproof.suites.faults.catalogue import Fault, load
+from kvproof.suites.faults import recorded
+from kvproof.suites.faults.catalogue import PlantedFault, everything, in_engine
+from kvproof.suites.faults.recorded import Verdict
 from kvproof.suites.framework.property import Property
 from kvproof.suites.runner.levels import catalogue
 from kvproof.suites.tests.documents.rules import RULES
@@ -32,11 +35,25 @@ def pages() -> dict[str, str]:
     return found
 
 
-def _planted() -> Mapping[str, Sequence[Fault]]:
-    found: defaultdict[str, list[Fault]] = defaultdict(list)
-    for fault in load().values():
-        if not fault.equivalent:
-            found[fault.property].append(fault)
+Example: TypeAlias = tuple[PlantedFault, Verdict | None]
+"""A planted fault that breaks a property, and how it was found."""
+
+
+def _planted() -> Mapping[str, Sequence[Example]]:
+    """Return property -> the faults that it finds: as recorded, else as the catalogue says."""
+    found: defaultdict[str, list[Example]] = defaultdict(list)
+    verdicts = recorded.load()
+    for fault in everything().values():
+        verdict = verdicts.get(fault.name)
+        by = (
+            verdict.by.rpartition(": ")[2]
+            if verdict
+            else ""
+            if in_engine(fault)
+            else fault.property
+        )
+        if by and not fault.equivalent:
+            found[by].append((fault, verdict))
     return found
 
 
@@ -48,7 +65,7 @@ def _suite(name: str, properties: Sequence[Property]) -> str:
     return f"## Suite `{name}`\n\n{_TABLE}{rows}"
 
 
-def _page(suite: str, prop: Property, faults: Sequence[Fault]) -> str:
+def _page(suite: str, prop: Property, faults: Sequence[Example]) -> str:
     parts = (
         [f"# {prop.name}", "", f"{_sentence(prop.sentence)}"],
         ["", f"**Why it matters.** {_sentence(prop.why)}"] if prop.why else [],
@@ -83,10 +100,19 @@ def _situations(prop: Property) -> Iterator[str]:
     yield from (f"- {each}" for each in prop.situations)
 
 
-def _examples(faults: Sequence[Fault]) -> Iterator[str]:
+def _examples(faults: Sequence[Example]) -> Iterator[str]:
     if not faults:
-        yield "No planted fault names this property."
+        yield "No planted fault is known to break it."
         return
-    yield "These planted faults break it; `kvproof faults --only NAME` shows the shortest history."
+    yield "Planted faults that break it; `kvproof faults --only NAME` shows the shortest history."
     yield ""
-    yield from (f"- `{each.name}`: {each.story} (`{each.module}`)" for each in faults)
+    yield from map(_example, faults)
+
+
+def _example(example: Example) -> str:
+    fault, verdict = example
+    text = f"- `{fault.name}`: {fault.story} (`{fault.module}`)"
+    if verdict is None:
+        return text
+    length = f", by {verdict.size} operations" if verdict.size else ""
+    return f"{text}; found in test case {verdict.cases}{length}"

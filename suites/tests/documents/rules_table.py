@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from kvproof.suites.faults.catalogue import load
+from kvproof.suites.faults.catalogue import engines, load
 from kvproof.suites.runner.levels import catalogue
 from kvproof.suites.tests.documents.rules import RULES, SECTIONS
-from kvproof.suites.whole_engine import planted_bugs
-from kvproof.suites.whole_engine.strategies import SUITE as WHOLE_ENGINES
 
 _HEAD = """\
 | rule | what it asks | properties | planted faults |
@@ -45,12 +43,9 @@ def faults_by_rule() -> dict[str, list[str]]:
         for prop in properties
     }
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for fault in load().values():
+    for fault in (*load().values(), *engines().values()):
         for rule in () if fault.equivalent else rules.get((fault.suite, fault.property), ()):
             found[rule].append(fault.name)
-    for bug in planted_bugs.catalogue():
-        for rule in rules[WHOLE_ENGINES.name, bug.property] if bug.property else ():
-            found[rule].append(bug.name)
     return dict(found)
 
 

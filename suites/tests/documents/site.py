@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 from kvproof.suites.framework.rooms import rooms
 from kvproof.suites.runner.known_bugs_table import known_bugs_table
 from kvproof.suites.tests.documents import (
-    blind,
-    engine_faults,
     engines,
     faults,
     findings,
@@ -35,9 +33,7 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 
 TABLES: dict[str, Callable[[], str]] = {
-    "blind faults": blind.table,
     "command line": command_line,
-    "engine faults": engine_faults.table,
     "findings": findings.table,
     "historical bugs": historical.table,
     "known bugs": known_bugs_table,

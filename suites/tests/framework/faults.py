@@ -10,29 +10,30 @@ from collections.abc import Callable
 
 from kvproof.harness.contract.target import Target, TargetConfig
 from kvproof.suites.faults import catalogue
-from kvproof.suites.tests.framework.planted import Fault, load, plant
+from kvproof.suites.faults.planting import Edit
+from kvproof.suites.tests.framework.planted import load, plant
 
 REGRESSIONS = {
     # the table of a hit was read from a node that holding the hit had just split
-    "split_node_gives_back_whole_table": Fault(
+    "split_node_gives_back_whole_table": Edit(
         "reference.cache.allocator",
         "        request.table = node.table()\n",
         "        request.table = hit.node.table() if hit.node else node.table()\n",
     ),
     # a step that ended after its request had been released stored its blocks
-    "request_released_in_flight_is_not_stored": Fault(
+    "request_released_in_flight_is_not_stored": Edit(
         "reference.cache.cache_manager",
         "request.epoch == self.allocator.epoch and not request.released\n",
         "request.epoch == self.allocator.epoch\n",
     ),
     # a block replaced by an equal one was free while a later step still read it
-    "replaced_block_waits_for_the_running_step": Fault(
+    "replaced_block_waits_for_the_running_step": Edit(
         "reference.cache.allocator",
         "        if self._steps.runs(request.last_step):\n            self.duplicates.append",
         "        if False:\n            self.duplicates.append",
     ),
     # after a reset only the last node of a pinned path counted as held
-    "pinned_path_survives_a_reset": Fault(
+    "pinned_path_survives_a_reset": Edit(
         "harness.adapters.reference.view",
         "*(node for request in requests for node in request.node.path())",
         "*(request.node for request in requests)",
@@ -45,8 +46,7 @@ def __getattr__(name: str) -> Callable[[TargetConfig], Target]:
     if name in REGRESSIONS:
         plant(name, REGRESSIONS[name])
     elif name in catalogue.load():
-        fault = catalogue.find(name)
-        plant(name, Fault(fault.module, fault.old, fault.new))
+        plant(name, catalogue.find(name))
     else:
         raise AttributeError(name)
     make_target: Callable[[TargetConfig], Target] = load(

@@ -16,7 +16,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
+
+from kvproof.suites.faults.planting import Change, changed
 
 PREFIX = "kvproof_planted_"
 _COPIED = r"reference|kernels\.page_formats|harness\.adapters\.reference|suites\.reference"
@@ -26,19 +28,11 @@ _IMPORT = re.compile(rf"\bkvproof\.({_COPIED})\b")
 _IMPORT_OF_MOVERS = re.compile(rf"\bkvproof\.({_COPIED}|kernels\.block_transfer)\b")
 
 
-class Fault(NamedTuple):
-    """Replace `old` by `new` in `module` below `kvproof`; `old` occurs there exactly once."""
-
-    module: str
-    old: str
-    new: str
-
-
-PLANTED: dict[str, Fault] = {}
+PLANTED: dict[str, Change] = {}
 """Filled by `plant`."""
 
 
-def plant(name: str, fault: Fault) -> None:
+def plant(name: str, fault: Change) -> None:
     """Make `load(name, ...)` give copies with this fault."""
     PLANTED[name] = fault
 
@@ -80,8 +74,7 @@ def _source(fullname: str) -> str:
     source = origin.read_text() if origin.is_absolute() else ""
     fault = PLANTED[package.removeprefix(PREFIX)]
     if module == fault.module:
-        assert source.count(fault.old) == 1, f"{package}: {fault.old!r} must occur once"
-        source = source.replace(fault.old, fault.new)
+        source = changed(fault, source)
     imports = _IMPORT_OF_MOVERS if fault.module.startswith(_MOVERS) else _IMPORT
     return imports.sub(rf"{package}.\1", source)
 

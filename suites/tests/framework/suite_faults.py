@@ -1,47 +1,23 @@
-"""Parts that must pass on the reference, and planted faults that must fall to their properties."""
+"""Planted faults that must fall to their properties, on copies of the reference."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from hypothesis import Phase, settings
 
-from kvproof.suites.faults.catalogue import Fault as Catalogued
-from kvproof.suites.faults.catalogue import of_suite
+from kvproof.suites.faults.catalogue import PlantedFault, of_suite
+from kvproof.suites.faults.planting import Change
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.component_suite import ComponentSuite
 from kvproof.suites.framework.state_machine import explore
-from kvproof.suites.tests.framework.planted import Fault, load, plant
+from kvproof.suites.tests.framework.planted import load, plant
 
 UNSHRUNK = settings(BUDGETS["pr"], phases=[Phase.generate])
 SEEDS = 4
 """Tried one after the other where the derandomised draws do not show a fault: most do."""
-
-
-class Planted(NamedTuple):
-    """A fault in a module of the reference, and the property that must find it alone."""
-
-    story: str
-    property: str
-    module: str
-    old: str
-    new: str
-    config: dict[str, Any] = {}  # noqa: RUF012 - read only
-    """What every configuration has, so that the fault shows before something breaks down."""
-
-
-def from_catalogue(fault: Catalogued, **more: Any) -> Planted:
-    """A fault of the catalogue as a part's test takes it; `more` replaces fields."""
-    module = fault.module.removeprefix("reference.")
-    found = Planted(fault.name, fault.property, module, fault.old, fault.new)
-    return found._replace(**more)
-
-
-def catalogued(suite: str) -> tuple[Planted, ...]:
-    """The faults of the catalogue that a part has to find."""
-    return tuple(from_catalogue(fault) for fault in of_suite(suite))
 
 
 def fallen(explored: Callable[[int | None], Any]) -> Any:
@@ -58,19 +34,9 @@ def fallen(explored: Callable[[int | None], Any]) -> Any:
     return seen
 
 
-def sees_everything(part: ComponentSuite, budget: settings = UNSHRUNK) -> None:
-    """The part passes, evaluates every property and meets every situation, if not at once."""
-    needed = {situation for prop in part.properties for situation in prop.situations}
-    checked, met = set[str](), set[str]()
-    for seed in (None, *range(SEEDS)):
-        seen = explore(part, budget, seed=seed)
-        assert (seen.violation, seen.died) == (None, None), seen.violation or seen.died
-        checked |= set(seen.checks)
-        met |= set(seen.situations)
-        if needed <= met:
-            break
-    assert checked == {prop.name for prop in part.properties}
-    assert needed <= met, needed - met
+def of_property(suite: str) -> list[PlantedFault]:
+    """One fault of the catalogue for each property of a suite: the first."""
+    return [*{fault.property: fault for fault in reversed(of_suite(suite))}.values()]
 
 
 def home(suite: str) -> str:
@@ -82,19 +48,16 @@ def home(suite: str) -> str:
     raise KeyError(suite)
 
 
-def broken(part: ComponentSuite, index: int, fault: Planted) -> ComponentSuite:
+def broken(part: ComponentSuite, fault: Change) -> ComponentSuite:
     """The part on a copy of the reference, and of the pages that it moves, that has the fault."""
-    name = f"{part.name}_{index}"
-    module = fault.module if fault.module.startswith("kernels.") else f"reference.{fault.module}"
-    plant(name, Fault(module, fault.old, fault.new))
-    found: ComponentSuite = load(name, home(part.name)).SUITE
+    plant(fault.name, fault)
+    found: ComponentSuite = load(fault.name, home(part.name)).SUITE
     return found
 
 
-def falls(part: ComponentSuite, index: int, fault: Planted, budget: settings = UNSHRUNK) -> None:
-    """The fault is found by its property, and by nothing else."""
-    copy = broken(part, index, fault)
+def falls(part: ComponentSuite, fault: PlantedFault, budget: settings = UNSHRUNK) -> None:
+    """Its property finds the fault on a part that has it, whatever else fails."""
     others = {prop.name for prop in part.properties} - {fault.property}
-    seen = fallen(lambda seed: explore(copy, budget, seed=seed, tolerate=others))
+    seen = fallen(lambda seed: explore(part, budget, seed=seed, tolerate=others))
     assert seen.violation is not None, (seen.died, seen.tolerated)
     assert seen.violation.property == fault.property

@@ -20,8 +20,8 @@ from kvproof.reports.render.html import render_html
 from kvproof.reports.render.markdown import render_markdown
 from kvproof.suites.faults.alone import TOLERATED, shadow_alone
 from kvproof.suites.faults.catalogue import find
-from kvproof.suites.faults.verdict import CRASH, judged
-from kvproof.suites.faults.worker_pool import HANG, FaultProgress, WorkerCrashed, judge_faults
+from kvproof.suites.faults.verdict import CRASH, HANG, judged
+from kvproof.suites.faults.worker_pool import FaultProgress, WorkerCrashed, judge_faults
 from kvproof.suites.runner.levels import suites
 from kvproof.suites.tests.cli.cli_kit import kvproof
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK

@@ -12,7 +12,7 @@ from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.harness.oracle.violation import INVARIANT, SHADOW
 from kvproof.harness.records.fault_events import Kill
 from kvproof.suites.faults.alone import TOLERATED, shadow_alone
-from kvproof.suites.faults.catalogue import Fault, find, shadowed
+from kvproof.suites.faults.catalogue import PlantedFault, find, shadowed
 from kvproof.suites.faults.judge import Attempt, Judge
 from kvproof.suites.faults.verdict import CRASH
 from kvproof.suites.framework.component_suite import ComponentSuite, run
@@ -22,7 +22,7 @@ from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.runner import registry
 from kvproof.suites.tests.framework import faults
-from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, broken, fallen, from_catalogue
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, broken, fallen
 from kvproof.suites.tests.framework.suite_kit import explore_target as explore_cache
 
 IN_PARTS = {
@@ -38,7 +38,7 @@ IN_PARTS = {
 def test_a_part_goes_on_where_its_model_would_stop(name):
     fault = find(name)
     assert shadowed(fault)
-    part = broken(registry.component(fault.suite), 900, from_catalogue(fault))
+    part = broken(registry.component(fault.suite), fault)
     with shadow_alone():
         seen = fallen(lambda seed: explore(part, UNSHRUNK, seed=seed, tolerate=TOLERATED))
     assert (seen.violation.property, seen.violation.oracle) == (IN_PARTS[name], SHADOW)
@@ -70,9 +70,9 @@ class Scripted(Judge):
 
     def __init__(self, *oracles: str) -> None:
         self._oracles = iter(oracles)
-        self._cases, self._seconds = 0, 0.0
+        self._cases, self._seconds, self._alone = 0, 0.0, False
 
-    def _all(self, fault: Fault) -> Iterator[Attempt]:
+    def _all(self, fault: PlantedFault) -> Iterator[Attempt]:
         nothing = Suite(lost_part(), "reference", (), str)
         return iter([Attempt(nothing)] * 2)
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from itertools import groupby
 from pathlib import Path
@@ -22,8 +20,8 @@ from kvproof.harness.isolation.environments import package_of
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.reproduce import oplog
-from kvproof.harness.whole_engine.planting import CLEAR, PLANT
-from kvproof.suites.faults.catalogue import Fault, engines
+from kvproof.suites.faults.catalogue import PlantedFault, engines
+from kvproof.suites.faults.planters import Live
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.component_suite import Config, Counterexample
 from kvproof.suites.framework.evidence import log_of
@@ -33,7 +31,6 @@ from kvproof.suites.runner import levels
 from kvproof.suites.runner.replay import known_failures
 from kvproof.suites.tests.documents.newest import showing
 from kvproof.suites.whole_engine.choices import Choices
-from kvproof.suites.whole_engine.planted_bugs import Bug, catalogue
 from kvproof.suites.whole_engine.profiles import profiles
 from kvproof.suites.whole_engine.search import cut_down
 from kvproof.suites.whole_engine.search import search as search_by_seeds
@@ -47,7 +44,7 @@ SEEDS, OPERATIONS, CUT_S = 120, 50, 8.0
 class Mask(msgspec.Struct, frozen=True, kw_only=True):
     """A bug of an engine's own files, and the known failure that must not excuse it."""
 
-    bug: Fault | Bug
+    bug: PlantedFault
     target: str
     mechanism: str = ""
     """Empty: whichever the property has."""
@@ -80,13 +77,13 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True):
 
 def masks() -> list[Mask]:
     """Faults of engines with the property of a known failure, and the masks of bugs' records."""
-    faults = [fault for fault in engines().values() if fault.property]
-    bugs = {bug.name: bug for bug in catalogue()}
+    managers = (fault for fault in engines().values() if fault.suite != SUITE.name)
+    faults = [fault for fault in managers if fault.property]
     return [
         *(Mask(bug=fault, target=fault.target, folder=_folder(fault.target)) for fault in faults),
         *(
             Mask(
-                bug=bugs[mask.bug],
+                bug=engines()[mask.bug],
                 target=str(showing(room, bug)),
                 mechanism=bug.predicate,
                 profile=mask.profile,
@@ -104,17 +101,6 @@ def _folder(target: str) -> Path:
     return FOLDER / package_of(target.partition("==")[0]) / "masks"
 
 
-@contextmanager
-def planted(handle: Handle, bug: Fault | Bug) -> Iterator[None]:
-    """Plant in the engine's process, and take it back."""
-    arguments = {"module": bug.module, "old": bug.old, "new": bug.new}
-    handle.run_job(PLANT, arguments, timeout=300)
-    try:
-        yield
-    finally:
-        handle.run_job(CLEAR, {}, timeout=60)
-
-
 def search(handle: Handle, mask: Mask) -> str:
     """Return the sentence of the failure; empty if the budget does not show it."""
     found = (_by_seeds if mask.mechanism else _at_budget)(handle, mask)
@@ -129,7 +115,7 @@ def _at_budget(handle: Handle, mask: Mask) -> Counterexample | None:
         knowing = suite.knowing(known_failures(handle))
         others = {prop.name for prop in (*suite.properties, *suite.beyond)} - {mask.broken}
         deadline = time.monotonic() + SECONDS
-        with planted(handle, mask.bug):
+        with Live(handle).planted(mask.bug):
             seen = knowing.explore(BUDGETS["pr"], seed=1, tolerate=others, deadline=deadline)
         if seen.counterexample:
             return seen.counterexample
@@ -142,7 +128,7 @@ def _judges(suite: Suite, name: str) -> bool:
 
 def _by_seeds(handle: Handle, mask: Mask) -> Counterexample | None:
     suite = on_target(SUITE, handle)._replace(known=known_failures(handle))
-    with planted(handle, mask.bug):  # the suite has set its engine up
+    with Live(handle).planted(mask.bug):
         for seed in range(SEEDS):
             seen = search_by_seeds(
                 suite, seed=seed, histories=1, operations=OPERATIONS, profiles=[mask.choose]

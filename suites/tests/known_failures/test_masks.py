@@ -9,10 +9,11 @@ import pytest
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.environments import EngineVersion, package_of, state
 from kvproof.harness.isolation.registry import open_handle
+from kvproof.suites.faults.planters import Live
 from kvproof.suites.framework.rooms import layer
 from kvproof.suites.runner.replay import property_of, replay
 from kvproof.suites.tests.documents.newest import NEWEST
-from kvproof.suites.tests.known_failures.masks import masks, planted
+from kvproof.suites.tests.known_failures.masks import masks
 from kvproof.suites.tests.project.test_known_failures import SHIPPED
 
 MASKS = masks()
@@ -51,7 +52,7 @@ def test_it_is_reported_beside_the_known_failure(engine: str, tmp_path: Path) ->
         for mask in (m for m in MASKS if m.target == engine and m.mechanism not in absent):
             before = replay(handle, mask.log())
             assert before.outcome != "FAILED" or before.known, mask.bug.story
-            with planted(handle, mask.bug):
+            with Live(handle).planted(mask.bug):
                 found = replay(handle, mask.log())
             assert (found.outcome, property_of(found)) == ("FAILED", mask.broken), mask.bug.story
             assert not found.known, mask.bug.story

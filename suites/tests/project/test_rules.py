@@ -30,7 +30,7 @@ def test_every_rule_has_a_property_and_a_planted_fault_for_it(held_by):
 def test_a_fault_counts_for_the_rules_of_its_property_and_an_equivalent_one_for_none(monkeypatch):
     fault = find("last_free_row_never_used")
     monkeypatch.setattr(rules_table_module, "load", lambda: {fault.name: fault})
-    monkeypatch.setattr(rules_table_module.planted_bugs, "catalogue", list)
+    monkeypatch.setattr(rules_table_module, "engines", dict)
     assert faults_by_rule() == {"S7": [fault.name]}
     equal = msgspec.structs.replace(fault, equivalent="nobody can tell")
     monkeypatch.setattr(rules_table_module, "load", lambda: {fault.name: equal})

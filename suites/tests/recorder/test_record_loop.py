@@ -16,6 +16,8 @@ from kvproof.harness.model.fingerprints import LONGEST
 from kvproof.harness.recorder.recording import recordings
 from kvproof.harness.records.events import Checked, Failure
 from kvproof.harness.records.run_directory import read_run
+from kvproof.suites.faults.catalogue import find
+from kvproof.suites.faults.planters import Live
 from kvproof.suites.framework.component_suite import counterexample, run
 from kvproof.suites.framework.suite import on_target
 from kvproof.suites.tests.cli.cli_kit import KVPROOF
@@ -23,7 +25,6 @@ from kvproof.suites.tests.recorder import live_loop
 from kvproof.suites.tests.recorder.record_kit import KEY, admit, decode, only, reuse, writer
 from kvproof.suites.tests.whole_engine.toy_engine import TRAITS
 from kvproof.suites.tests.whole_engine.toy_suite import toy_suite
-from kvproof.suites.whole_engine import planted_bugs
 from kvproof.suites.whole_engine.recorded import Recorded, history_of
 from kvproof.suites.whole_engine.strategies import SUITE
 
@@ -126,14 +127,11 @@ def test_a_live_engine_is_recorded_and_runs_again_on_its_own_loop(tmp_path: Path
     made = history_of(recording, TRAITS)
     submitted = [keywords for verb, keywords in made.operations if verb == "submit"]
     assert [each["answers"] for each in submitted if each["id"] != "r2"] == [30, 9, 9, 4, 4]
-    bug = next(each for each in planted_bugs.catalogue() if each.name == "salt_is_no_key")
     with open_handle(TARGET) as handle:
         suite = on_target(SUITE, handle)
         history = run(suite, made.config, made.operations)
         assert history.coverage.situations["slots are read"] > 5_000
-        planted = {"module": bug.module, "old": bug.old, "new": bug.new}
-        job = handle.profile.component_suites[SUITE.name]
-        handle.run_job(job, {"calls": [("plant", planted)]}, timeout=60)
-        found = counterexample(suite, made.config, made.operations)
+        with Live(handle).planted(find("salt_is_no_key")):
+            found = counterexample(suite, made.config, made.operations)
     assert found is not None
     assert found.violation.property == "namespaces_share_no_slot"

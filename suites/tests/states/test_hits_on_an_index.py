@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import lcm
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,19 +12,12 @@ from hypothesis import settings
 
 from kvproof.harness.contract.hit_index import answered
 from kvproof.harness.contract.target import Group as Layers
-from kvproof.harness.isolation.environments import EngineVersion, state
-from kvproof.harness.isolation.registry import open_handle
-from kvproof.suites.faults.catalogue import chosen
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.component_suite import ComponentSuite
 from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.state_machine import explore
-from kvproof.suites.framework.suite import on_target
 from kvproof.suites.reference.hit_length.cases import Case, Group, has_all
 from kvproof.suites.reference.hit_length.engine_index import longest, on_index
-from kvproof.suites.reference.hit_length.strategies import SUITE
-from kvproof.suites.runner.replay import known_failures
-from kvproof.suites.tests.known_failures.masks import planted
 
 TRAITS = {
     "kinds": ["full", "window", "chunk", "state"], "drafts": True, "reach": "cached",
@@ -128,16 +120,3 @@ def test_a_wrong_index_fails(fault: Fault, prop: str) -> None:
 
 def made_explored(made: ComponentSuite, *, cases: int, seed: int = 7) -> Exploration:
     return explore(made, settings(BUDGETS["debug"], max_examples=cases), seed=seed)
-
-
-@pytest.mark.slow(reason="runs an installed engine")
-def test_planted_bugs_of_vllm_are_reported(tmp_path: Path) -> None:
-    if state(EngineVersion("vllm", "0.33.0")) != "installed":
-        pytest.skip("vllm==0.33.0 is not installed: kvproof targets install vllm==0.33.0")
-    bugs = [bug for bug in chosen("", "vllm==0.33.0") if bug.suite == "hits"]
-    with open_handle("vllm==0.33.0", log_directory=tmp_path) as handle:
-        made = on_target(SUITE, handle)._replace(known=known_failures(handle))
-        for bug in bugs:
-            with planted(handle, bug):
-                seen = explore(made, BUDGETS["pr"], seed=1)
-            assert seen.counterexample or seen.died, bug.story

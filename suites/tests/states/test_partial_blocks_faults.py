@@ -12,6 +12,7 @@ from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Group, Namespace, Request, Span, TargetConfig
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.session import Session
+from kvproof.suites.faults.planting import Edit
 from kvproof.suites.tests.framework import planted
 
 ONE = TargetConfig(num_blocks=12, block_size=4, partial_blocks=True)
@@ -151,7 +152,7 @@ def test_the_reference_passes(name):
 @pytest.mark.parametrize("name", CASES)
 def test_the_fault_is_found_by_its_property(name):
     case = CASES[name]
-    planted.plant(f"partial_{name}", planted.Fault(f"reference.{case.module}", case.old, case.new))
+    planted.plant(f"partial_{name}", Edit(f"reference.{case.module}", case.old, case.new))
     adapter = planted.load(f"partial_{name}", "harness.adapters.reference.target")
     with pytest.raises(Violation) as broken:
         play(adapter.make_target(case.config), case)

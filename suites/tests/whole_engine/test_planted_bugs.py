@@ -1,25 +1,28 @@
-"""Bugs in engines' files: what the catalogue says, how they are planted and taken back."""
+"""Bugs in engines' files: how they are planted, judged and taken back."""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kvproof.harness.adapters.refusals import WithoutBlocks
 from kvproof.harness.contract.profile import Profile
-from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.harness.reproduce import oplog
 from kvproof.harness.whole_engine.job import Job
 from kvproof.harness.whole_engine.planting import Planted, Unfit
+from kvproof.suites.faults import judge as judging
+from kvproof.suites.faults.catalogue import PlantedFault
+from kvproof.suites.faults.judge import Judge
+from kvproof.suites.faults.planters import Live
+from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.tests.cli.cli_kit import kvproof
 from kvproof.suites.tests.whole_engine.toy_engine import TRAITS, driver
-from kvproof.suites.whole_engine import faults
 from kvproof.suites.whole_engine.histories import eagle, plain
-from kvproof.suites.whole_engine.planted_bugs import Bug, catalogue, chosen
-from kvproof.suites.whole_engine.properties import PROPERTIES
+from kvproof.suites.whole_engine.search import explore
 
 SOURCE = """\
 from functools import wraps
@@ -63,16 +66,6 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     yield victim_of_planting
     del sys.modules["victim_of_planting"]
-
-
-def test_there_are_many_bugs_and_each_has_one_fate():
-    bugs = catalogue()
-    assert len(bugs) >= 40
-    assert len({bug.name for bug in bugs}) == len(bugs)
-    found = [bug for bug in bugs if bug.property]
-    assert {bug.property for bug in found} <= {prop.name for prop in PROPERTIES}
-    killable = [bug for bug in bugs if not bug.unseen]
-    assert len(found) >= 0.95 * len(killable)
 
 
 @pytest.mark.parametrize(
@@ -123,57 +116,57 @@ def make_target(_):
     )
 
 
-def test_a_planted_bug_is_judged_like_a_fault_and_taken_back(tmp_path):
-    kept = 'if self.fault != "reset_keeps":'
-    name = "nothing_is_read_across_a_change_of_weights"
-    bugs = [
-        Bug(name="a", story="s", module=TOY, old=kept, new="if False:", property=name),
-        Bug(name="b", story="s", module=TOY, old=kept, new="if True:", survives="it is none"),
-    ]
-    with InProcessHandle("toy", make_target) as handle:
-        found, none = faults.judge(
-            handle,
-            bugs,
-            lambda path, data: (tmp_path / Path(path).name).write_bytes(data),
-            budget="debug",
-            seed=None,
-            profiles=(plain, eagle),
-        )
-    assert (found.outcome, found.kill.property, found.expected) == ("killed", name, name)
-    assert found.kind == "soundness"
-    assert found.shadow == found.kill
+class Folder:
+    def __init__(self, path):
+        self.path = path
+
+    def write_file(self, name, data):
+        (self.path / Path(name).name).write_bytes(data)
+        return self.path / Path(name).name
+
+
+KEPT = {"module": TOY, "old": 'if self.fault != "reset_keeps":', "new": "if False:"}
+NAME = "nothing_is_read_across_a_change_of_weights"
+
+
+def fault(**fields):
+    fixed = {"name": "a", "story": "s", "mechanism": "m", "target": "toy==1", "suite": "engine"}
+    return PlantedFault(**fixed, **KEPT | fields)
+
+
+@pytest.fixture(autouse=True)
+def _few_profiles(monkeypatch):
+    by_seeds = partial(explore, profiles=(plain, eagle))
+    monkeypatch.setitem(judging._SEARCHES, "engine", by_seeds)
+
+
+def judged(one, folder, **options):
+    with InProcessHandle("toy", make_target) as handle, Live(handle).planted(one):
+        judge = Judge(handle, Folder(folder), budget=BUDGETS["debug"], **options)
+        return judge.judge(one)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_fault_of_a_running_engine_is_judged_like_others_and_taken_back(tmp_path, alone):
+    found = judged(fault(property=NAME), tmp_path, alone=alone)
+    assert (found.outcome, found.kill.property, found.expected) == ("killed", NAME, NAME)
     assert 0 < found.kill.cases <= 25
     assert 0 < found.kill.size < 20
-    log = oplog.load(tmp_path / "a.json")
-    assert (log.property, len(log.operations)) == (name, found.kill.size)
-    assert (none.outcome, none.cases, none.reason) == ("survived", 25, "it is none")
+    log = oplog.load(tmp_path / Path(found.kill.op_log).name)
+    assert (log.property, len(log.operations)) == (NAME, found.kill.size)
+    none = judged(fault(new="if True:", survives="it is none"), tmp_path)
+    assert (none.outcome, none.cases, none.reason) == ("survived", 25, "ran: engine; it is none")
 
 
-def test_names_and_mechanisms_choose_bugs():
-    assert [bug.name for bug in chosen("offload_flush_is_skipped")] == ["offload_flush_is_skipped"]
-    assert {bug.mechanism for bug in chosen("connectors, prefill*")} == {
-        "connectors",
-        "prefill and decode",
-    }
-    assert chosen("") == catalogue()
-    with pytest.raises(UsageError, match="no planted bug matches --only 'nothing'"):
-        chosen("nothing")
+def test_with_alone_no_other_property_finds_it(tmp_path):
+    found = judged(fault(property="the_engine_keeps_running"), tmp_path, alone=True)
+    assert (found.outcome, found.cases) == ("survived", 25)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--target", "vllm==0.30.0"), "there are no faults of --target vllm==0.30.0"),
-        (
-            ("--target", "vllm-engine==0.33.0", "--workers", "2"),
-            "--workers, --limit and --reach are for",
-        ),
-    ],
-)
-def test_what_cannot_be_planted_is_refused(options, message, tmp_path):
-    done = kvproof("faults", *options, cwd=tmp_path)
+def test_what_cannot_be_planted_is_refused(tmp_path):
+    done = kvproof("faults", "--target", "vllm==0.30.0", cwd=tmp_path)
     assert done.code == 2
-    assert message in done.err
+    assert "there are no faults of --target vllm==0.30.0" in done.err
     assert not list(tmp_path.iterdir())
 
 

@@ -1,0 +1,54 @@
+"""Each property of a component suite finds a fault alone; `kvproof faults` runs all faults."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+from hypothesis import settings
+
+from kvproof.suites.faults.catalogue import PlantedFault, of_suite
+from kvproof.suites.runner.registry import SUITES
+from kvproof.suites.tests.fast_share import one_in
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, broken, falls, of_property
+
+ELSEWHERE = {
+    "engine": "faults of engines' own loops",
+    "evaluation": "faults of kvproof eval, which no copy of the reference has",
+    "keys": "a second process computes keys, too: test_keys",
+    "objects": "faults of the store, by the suite of its server",
+    "prefixes": "faults of a plain server: test_store_prefixes_plain",
+}
+PARTS = {suite.name: suite for suite in SUITES if suite.name not in ELSEWHERE}
+BUDGETS = {
+    "hits": settings(UNSHRUNK, max_examples=2000),  # of wrong sums one in a thousand shows
+    "http": settings(UNSHRUNK, max_examples=60),  # one kind of server shows it: see it soon
+}
+
+
+FAULTS = [fault for suite in PARTS for fault in of_property(suite)]
+
+
+@pytest.fixture(autouse=True)
+def _compiled_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have chosen Triton's interpreter, which is slow."""
+    if find_spec("torch"):
+        monkeypatch.setattr("kvproof.kernels.block_transfer.launch.runs_triton", lambda _: False)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    one_in(4, FAULTS, reason="finds planted faults by exploration"),
+    ids=lambda fault: fault.name,
+)
+def test_a_planted_fault_falls_to_its_property(fault: PlantedFault) -> None:
+    part = PARTS[fault.suite]
+    if why := part.missing():
+        pytest.skip(why)
+    falls(broken(part, fault), fault, BUDGETS.get(fault.suite, UNSHRUNK))
+
+
+@pytest.mark.parametrize("suite", PARTS)
+def test_every_property_has_a_fault(suite: str) -> None:
+    properties = {prop.name for prop in PARTS[suite].properties}
+    assert {fault.property for fault in of_suite(suite)} == properties

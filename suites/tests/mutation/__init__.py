@@ -1,1 +1,0 @@
-"""Mutation testing of the control plane: `make mutants`. Not shipped."""
