@@ -74,7 +74,7 @@ class WorkloadConfigs(NamedTuple):
 
 
 class BySeed(Protocol):
-    """A suite's histories, drawn from seeds alone: many times as fast as by Hypothesis."""
+    """A suite's histories, drawn from seeds alone, without Hypothesis."""
 
     @property
     def profiles(self) -> Mapping[str, Callable[[Any], Config]]:

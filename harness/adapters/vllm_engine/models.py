@@ -1,11 +1,19 @@
-"""Models that the registry inspects: it reads what they support, nothing runs them."""
+"""What vLLM's registries inspect: models and an attention backend; nothing runs them."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 from torch import nn
 from vllm.model_executor.models.interfaces import IsHybrid
+
+from kvproof.harness.adapters.vllm_engine.running import RUNNING
+
+try:
+    from vllm.v1.attention.backend import AttentionBackend, MultipleOf
+except ImportError:  # until 0.13
+    from vllm.attention.backends.abstract import AttentionBackend, MultipleOf
 
 
 class ShadowForCausalLM(nn.Module):  # type: ignore[misc] # the class is the engine's, untyped here
@@ -33,3 +41,35 @@ class ShadowHybridForCausalLM(ShadowForCausalLM, IsHybrid):  # type: ignore[misc
 
     is_hybrid: ClassVar[Any] = True
     supports_mamba_prefix_caching: ClassVar[Any] = True
+
+
+class ShadowBackend(AttentionBackend):  # type: ignore[misc] # the engine's class, untyped here
+    """Says which kernel block sizes the device has."""
+
+    supported_dtypes = (torch.float16, torch.bfloat16, torch.float32)
+
+    @staticmethod
+    def get_name() -> str:
+        """Name for logs."""
+        return "SHADOW"
+
+    @staticmethod
+    def get_impl_cls() -> type:
+        """Never constructed."""
+        return object
+
+    @staticmethod
+    def get_builder_cls() -> type:
+        """Never constructed."""
+        return object
+
+    @staticmethod
+    def get_supported_kernel_block_sizes(kv_cache_spec: Any = None) -> list[Any]:
+        """Return the kernel block size of the engine that is being started."""
+        del kv_cache_spec
+        size = RUNNING.config.kernel_block_size
+        return [size] if size else [MultipleOf(1)]
+
+    @classmethod
+    def supported_kv_cache_layouts(cls) -> None:
+        """Return None: every layout."""

@@ -58,7 +58,7 @@ class ShadowPlatform(Platform):  # type: ignore[misc] # the engine's class, unty
     @classmethod
     def get_attn_backend_cls(cls, *_: Any, **__: Any) -> str:
         """Name of the backend."""
-        return "kvproof.harness.adapters.vllm_engine.backend.ShadowBackend"
+        return "kvproof.harness.adapters.vllm_engine.models.ShadowBackend"
 
     @classmethod
     def check_and_update_config(cls, vllm_config: Any) -> None:

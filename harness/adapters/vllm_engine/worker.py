@@ -18,8 +18,8 @@ from vllm.v1.worker.utils import AttentionGroup
 from vllm.v1.worker.worker_base import WorkerBase
 
 from kvproof.harness.adapters.vllm_engine import connectors, releases
-from kvproof.harness.adapters.vllm_engine.backend import ShadowBackend
 from kvproof.harness.adapters.vllm_engine.batch import Batch
+from kvproof.harness.adapters.vllm_engine.models import ShadowBackend
 from kvproof.harness.adapters.vllm_engine.requests import adapter_of, media_of
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.adapters.vllm_engine.specs import layers

@@ -48,8 +48,7 @@ def fuzz(
     seed
         First seed; random by default, or that of the resumed run.
     draw
-        Source of histories: hypothesis, or seeds, which is many times as fast, for an engine's own
-        loop.
+        Source of histories: hypothesis, or seeds, which cost less, for an engine's own loop.
     keep_going
         Go on after a failure and group failures by fingerprint.
     database
