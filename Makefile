@@ -74,11 +74,12 @@ test: $(VENV)/.dev  ## the project's own tests without those that take long: min
 test-all: $(VENV)/.dev  ## all of the project's own tests, as before a merge
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
 
-check: $(VENV)/.dev site  ## ruff, mypy, and the links and images of the site
+check: $(VENV)/.dev site  ## ruff, mypy, plain English, and the links and images of the site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(PACKAGES:%=-p kvproof.%)
 	$(BIN)/mypy examples
+	$(BIN)/python -m pytest -q suites/tests/project/test_plain_english.py
 
 gpu: $(VENV)/.gpu  ## torch and Triton into .venv: test and gate then judge the kernels too
 

@@ -13,7 +13,7 @@ async_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 """Copies a box by the tensor memory unit: descriptor, coordinates, barrier, place."""
 
 async_gather = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
-"""Copies what a tensor of pointers points to: place, pointers, mask; masked are zeros."""
+"""Copies the targets of a tensor of pointers: place, pointers, mask; masked are zeros."""
 
 _REINTERPRETS = gl.constexpr(hasattr(gl.shared_memory_descriptor, "reinterpret"))
 

@@ -38,7 +38,7 @@ def provider_names() -> list[str]:
 
 
 def unusable_providers() -> list[Offer]:
-    """Return what packages offer as a provider and cannot be one, with the reason."""
+    """Return offers of packages that cannot be providers, with the reason."""
     return [each for each in offers(GROUP) if each.problem]
 
 

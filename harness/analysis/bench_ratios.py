@@ -21,7 +21,7 @@ TOLERANCE = 1.1
 
 
 class RatioKey(NamedTuple):
-    """What a ratio is of."""
+    """Subject of a ratio."""
 
     case: str
     detail: str

@@ -27,7 +27,7 @@ _BAD_FIRST = ("fail", "inconclusive", "pass")
 
 
 def merged_sweep(runs: Sequence[Run]) -> Iterator[AnyEvent]:
-    """The events of one sweep over what all did; nothing if none swept."""
+    """The events of one sweep over the cells of all; nothing if none swept."""
     begun = [(run, found) for run in runs if (found := started(run.events))]
     if not begun:
         return

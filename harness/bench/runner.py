@@ -1,8 +1,8 @@
 """Benchmarks cache managers side by side: speed, memory, hit rate, growth, and a checked pass.
 
 Every number comes from a job inside the target's worker (`bench.job`), so all sides are measured
-alike. Repetitions are interleaved (A B A B ...), so that what disturbs the machine for a while
-disturbs all sides; ratios are paired by repetition. Raw samples are events, summaries too.
+alike. Repetitions are interleaved (A B A B ...), so that a passing disturbance of the machine
+hits all sides; ratios are paired by repetition. Raw samples are events, summaries too.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ EXPLAINED = {
         "kvproof.harness.bench.explain_job:explained_target"
     )
 }
-"""Factory -> what makes the same target, each hit explained."""
+"""Factory -> factory of the same target with each hit explained."""
 
 _MATCH = "lookup_job:run"
 _TOKEN_BYTES = 4

@@ -3,7 +3,7 @@
 `scheduler_process.py MODULE CELL`, a cell being the JSON of `Cell`. As many requests as the cell
 has are always under way: one that ends is followed by the next. The control plane is
 timed by CPU time of the thread; the step time of the model is added to a simulated clock and not
-waited for. The garbage collector stays on, with what exists after the first turn frozen, as
+waited for. The garbage collector stays on, with the first turn's objects frozen, as
 engines do; its pauses are counted apart. Prints the JSON of the measured figures.
 """
 

@@ -22,7 +22,7 @@ class Claims(Protocol):
         """Name and unit -> whether the unit has it now; the same unit may ask again."""
 
     def release(self, unit: str, *, used: Collection[str] = ()) -> None:
-        """Give back what a unit has claimed, but for the names that it has `used`."""
+        """Give back the claims of a unit, but for the names that it has `used`."""
 
     def close(self) -> None:
         """Remove the folder."""

@@ -194,7 +194,7 @@ class RayPool:
         return [self._taken(reference) for reference in ready]
 
     def close(self) -> None:
-        """Cancel what runs; the cluster stays as it is."""
+        """Cancel running units; the cluster stays as it is."""
         for reference in self._running:
             with suppress(self._ray.exceptions.RayError):
                 self._ray.cancel(reference, force=True)

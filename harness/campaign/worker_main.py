@@ -21,7 +21,7 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 def pack(value: object) -> Packed:
-    """Raises what `pickle` raises for a value that cannot be sent."""
+    """Raises the error of `pickle` for a value that cannot be sent."""
     return Packed(base64.b64encode(pickle.dumps(value)).decode())
 
 

@@ -34,7 +34,7 @@ def check_option(_: object, value: object) -> None:
 
 
 def converted(kind: object, tokens: Sequence[Token]) -> object:
-    """Convert the words of an option; refuse what cyclopts takes for another value.
+    """Convert the words of an option; refuse a text that cyclopts takes for another value.
 
     It rounds 1.5 to 2 where a whole number is needed, and an empty path is the working directory.
     Raises ValueError.

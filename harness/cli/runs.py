@@ -339,7 +339,7 @@ def versions() -> dict[str, str]:
 
 
 def hardware() -> dict[str, str]:
-    """Return what a speed may depend on."""
+    """Return the facts that a speed may depend on."""
     return {
         "machine": platform.machine(),
         "system": platform.system(),

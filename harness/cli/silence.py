@@ -1,6 +1,6 @@
 """A command that has written nothing for two seconds writes on standard error that it is at work.
 
-It covers every verb, and what runs before and after a live display, which has lines of its own.
+It covers every verb, before and after a live display, which has lines of its own.
 """
 
 from __future__ import annotations

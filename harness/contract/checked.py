@@ -129,7 +129,7 @@ def _wrong_by_rules(hint: Any, value: Any, place: str) -> Iterator[Wrong]:
 
 
 def _has_type(hint: Any, value: object) -> bool:
-    """Whether the value is of the type, what is inside left out; JSON makes lists of tuples."""
+    """Whether the value is of the type, its items left out; JSON makes lists of tuples."""
     origin = get_origin(hint) or hint
     if origin is Literal:
         return any(isinstance(value, type(each)) and value == each for each in get_args(hint))

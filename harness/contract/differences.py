@@ -13,14 +13,14 @@ class Difference:
     """One difference, as data: an adapter finds them, `kvproof targets check` prints them."""
 
     kind: Kind
-    """Of what: a callable, an attribute of an object, a name of a module, another package that the
-    engine imports, or the release itself."""
+    """Kind of its subject: a callable, an attribute of an object, a name of a module, another
+    package that the engine imports, or the release itself."""
     name: str
     """Dotted path of the callable or attribute, the module, or the package."""
     expected: str
     """Parameters, in order, or the name that the adapter needs."""
     found: str = ""
-    """Parameters, in order, or what was there instead; empty: nothing."""
+    """Parameters, in order, or the object found instead; empty: none."""
     blocks: bool = True
     """The adapter cannot drive the engine; False: its call is still a valid one."""
 

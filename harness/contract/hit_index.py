@@ -3,7 +3,7 @@
     traits {}                -> kinds of groups, drafts, reach (`DraftProfile`), least_window,
                                 mixed: kinds that may have unequal blocks,
                                 layouts: variant of the index -> combinations of kinds; empty: any,
-                                chained: nothing is cached behind the first gap of full attention,
+                                chained: nothing is cached after the first gap of full attention,
                                 exact: a hit names the blocks that it needs and no others
     open   {groups, variant} -> empty, or why the engine makes no such index
     hits   {contents}        -> [[hit, named], ...] of contents [[limit, resident], ...]

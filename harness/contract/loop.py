@@ -13,10 +13,10 @@ class LoopConfig(NamedTuple):
     """Sizes of a loop; one group of full attention, prefix caching on."""
 
     num_blocks: int
-    """With the null block."""
+    """Blocks of the pool, the null block included."""
     block_size: int
     requests: int
-    """That run at once."""
+    """Most requests that run at once."""
     budget: int
     """Tokens of a step."""
     longest: int

@@ -1,4 +1,4 @@
-"""Who does what: each verb, decision and observation of a target is the engine's or the adapter's.
+"""Each verb, decision and observation of a target is the engine's own or the adapter's.
 
 It runs inside the engine's environment: standard library of Python 3.10.
 """
@@ -29,11 +29,11 @@ ACTIONS = {
     "cached count": "the count of cached blocks",
     "statistics": "hits and queries",
 }
-"""Verb, decision or observation -> what it is."""
+"""Verb, decision or observation -> its description."""
 
 
 def declared(own: str, **adapter: str) -> dict[str, str]:
-    """Return action -> empty for the engine's own, else what the adapter does.
+    """Return action -> empty for the engine's own, else the adapter's way of doing it.
 
     `own` names actions, with commas between them; keywords have `_` for a space. Raises ValueError
     for an action that does not exist or has two sides.

@@ -24,9 +24,9 @@ class Pages:
     """One engine's memory: `(objects, bytes)` each."""
 
     source: NDArray[np.uint8]
-    """What it computed."""
+    """Objects that it computed."""
     target: NDArray[np.uint8]
-    """What it reads back."""
+    """Objects that it reads back."""
     tokens: tuple[int, ...]
     """`TOKENS` for each object, of no other engine."""
 

@@ -1,4 +1,4 @@
-"""What makes targets: one interface, and targets in this process; `worker_handle` has the others.
+"""Makers of targets: one interface, and targets in this process; `worker_handle` has the others.
 
 Any failure of a target - crash, hang, invalid answer, no start - reaches the caller as `TargetDied`
 with the log attached, and the next `create` begins with a fresh target. A handle serves one thread.

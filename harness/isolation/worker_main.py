@@ -238,7 +238,7 @@ class Worker:
 
 
 def limit_memory(more: int) -> None:
-    """Let this process map `more` bytes beyond those that it has mapped; 0: any amount."""
+    """Let this process map `more` bytes in addition; 0: any amount."""
     if more:
         statm = Path("/proc/self/statm")
         pages = int(statm.read_text().split()[0]) if statm.exists() else 0

@@ -23,7 +23,7 @@ def pack(numbers: Sequence[int]) -> str:
 
 
 def unpack(text: str) -> tuple[int, ...]:
-    """Read what `pack` wrote. Raises ValueError for anything else."""
+    """Read the output of `pack`. Raises ValueError for anything else."""
     width = {"i": 4, "q": 8}.get(text[:1])
     if width is None:
         raise ValueError(f"a list of numbers begins with i or q, this one with {text[:1]!r}")
@@ -45,7 +45,7 @@ class Veil:
         self._key = key
 
     def text(self, name: str) -> str:
-        """Return what stands for a salt, an adapter or an image."""
+        """Return the code of a salt, an adapter or an image."""
         return hashlib.blake2b(name.encode(), digest_size=8, key=self._key).hexdigest()
 
     def chain(self) -> TokenChain:
@@ -60,7 +60,7 @@ class TokenChain:
         self._state = hashlib.blake2b(digest_size=4, key=key)
 
     def tokens(self, following: Iterable[int]) -> list[int]:
-        """Return what stands for the next tokens."""
+        """Return the codes of the next tokens."""
         state, veiled = self._state, []
         for token in following:
             state.update(token.to_bytes(8, "little", signed=True))

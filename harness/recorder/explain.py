@@ -53,7 +53,7 @@ class Story:
         self.explained: list[ExplainedHit] = []
 
     def before(self, line: Line, request: Request) -> ExplainedHit:
-        """Look at what an admission is about to find."""
+        """Look at the hit that an admission is about to find."""
         state, limit = self._session.state, len(request.tokens) - 1
         here = state.expected_hit(request)
         kept = self._longest(request, limit, state.epoch)

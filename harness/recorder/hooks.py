@@ -17,7 +17,7 @@ log = logging.getLogger("kvproof.record")
 
 
 def writer_of(cache: Any) -> LogWriter | None:
-    """Return what records a cache, if anything does."""
+    """Return the recorder of a cache, if there is one."""
     return getattr(cache, ATTRIBUTE, None)
 
 
@@ -37,7 +37,7 @@ def begin(
 
 
 def wrap(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
-    """Replace `owner.name` by what `make` makes of it, once."""
+    """Replace `owner.name` by `make` of it, once."""
     original = getattr(owner, name)
     if not hasattr(original, ATTRIBUTE):
         wrapped = functools.wraps(original)(make(original))

@@ -1,4 +1,4 @@
-"""Judges what a recorded engine answered, by the shadow memory: nothing is executed again."""
+"""Judges the answers of a recorded engine by the shadow memory: nothing is executed again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kvproof.harness.recorder.recording import Header, Line, Place, Recording
 from kvproof.harness.session import Session
 
 _HISTORY = 256
-"""Operations after which a session forgets what only the telling of a failure needs."""
+"""Operations after which a session forgets details that only a failure's report needs."""
 
 _RELEASES: dict[str, type[ops.Finish | ops.Cancel | ops.Preempt]] = {
     "finish": ops.Finish,

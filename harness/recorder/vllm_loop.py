@@ -36,7 +36,7 @@ def _made(original: Any) -> Callable[..., None]:
 
 
 def _settings(config: Any) -> dict[str, Any]:
-    """Return what an `EngineConfig` needs; an attribute that is missing is left out."""
+    """Return the values that an `EngineConfig` needs; an attribute that is missing is left out."""
     scheduler, model = config.scheduler_config, config.model_config
     found = {
         "token_budget": getattr(scheduler, "max_num_batched_tokens", None),

@@ -280,7 +280,7 @@ def _check_schema(directory: Path, found: _Schema) -> None:
 
 
 def read_lines(path: Path, decode: Callable[[bytes], T]) -> tuple[list[T], int]:
-    """Return what stands in a file line by line, none if there is no file, and the torn lines."""
+    """Return the records of a file line by line, none if there is no file, and the torn lines."""
     records, torn = list[T](), 0
     for line in _lines(path):
         try:

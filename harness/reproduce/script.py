@@ -99,7 +99,7 @@ RESERVED = frozenset(
 
 
 def docstring(violation: Violation) -> str:
-    """Return what went wrong as the docstring of a script."""
+    """Return the failure as the docstring of a script."""
     text = f"{violation.property}: {violation.sentence}."
     if violation.detail:
         text += f"\n\n{violation.detail[:1].upper()}{violation.detail[1:]}.\n"

@@ -32,7 +32,7 @@ class NoRoom(Exception):
 
 
 def in_room(make: Callable[[], Made]) -> Made:
-    """Call what makes inputs or references, or compares with them. Raises NoRoom."""
+    """Call the code that makes inputs or references, or compares with them. Raises NoRoom."""
     try:
         return make()
     except torch.OutOfMemoryError as error:
@@ -73,7 +73,7 @@ class Inputs:
         }
 
     def judged(self) -> dict[str, torch.Tensor]:
-        """What of the outputs is compared with `expected`."""
+        """The part of the outputs that is compared with `expected`."""
         return self._kernel.judged(self._case, self.problem.arguments, self.outputs)
 
     def restore(self) -> None:

@@ -12,7 +12,7 @@ DeviceKind: TypeAlias = Literal["cpu", "cuda"]
 
 
 class Greet(msgspec.Struct, frozen=True, kw_only=True, tag="greet"):
-    """The first request: ask what runs there."""
+    """The first request: ask for the work that runs there."""
 
 
 class Describe(msgspec.Struct, frozen=True, kw_only=True, tag="describe"):

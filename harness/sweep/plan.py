@@ -253,7 +253,7 @@ def _axes(cases: Sequence[Sequence[dict[str, CaseValue]]]) -> list[str]:
 def _planned(
     cases: dict[str, list[dict[str, CaseValue]]], providers: Sequence[SweepProvider]
 ) -> Iterator[Planned]:
-    """Providers of a case next to each other, so that what disturbs one disturbs all."""
+    """Providers of a case next to each other, so that a disturbance hits all."""
     for kernel, found in cases.items():
         for case in found:
             for provider in providers:

@@ -35,7 +35,7 @@ def fill(
         pages: [pages, page, 132] uint8, as in `keys`; pages may lie apart.
         slots: [tokens] int32 or int64: page id * page + offset; a negative one skips its key.
         powers: Scales are powers of two, as DeepSeek-V3.2 has them.
-        check_contents: Also check what `slots` holds; waits for the device.
+        check_contents: Also check the values of `slots`; waits for the device.
 
     Raises:
         ArgumentError: An argument does not fit the others.

@@ -43,7 +43,7 @@ LEAST_HEADS = 16
 
 
 class Workspace(NamedTuple):
-    """Room for scores, and for what levels of the choice keep; for launches of one stream."""
+    """Room for scores, and for the levels of the choice; for launches of one stream."""
 
     scores: torch.Tensor
     """float32, for each query token as many as a block table has positions."""

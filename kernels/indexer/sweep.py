@@ -105,7 +105,7 @@ def reference(_: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
 def judged(
     _: Case, arguments: Arguments, outputs: dict[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """The scores in float64 of the chosen tokens, descending; NaN for what may not be chosen.
+    """The scores in float64 of the chosen tokens, descending; NaN for forbidden tokens.
 
     So the order of an answer does not matter, nor its choice among equal scores.
     """

@@ -1,4 +1,4 @@
-"""The highest scores of a row: a threshold is found, and what reaches it is written.
+"""The highest scores of a row: a threshold is found, and the scores that reach it are written.
 
 A program holds a chunk of a row in registers. A row of several chunks takes several levels: of each
 chunk the best are kept, and of those the best. Of equal scores the earlier position is chosen, so

@@ -181,7 +181,7 @@ def constants(
 def _strides(tensors: dict[str, Any]) -> dict[str, int]:
     """Strides in elements; of a cache of one byte, in words of two.
 
-    They are constants, because the addresses of a tile are most of what a program computes.
+    They are constants, because a program mostly computes addresses of tiles.
     """
     width = 2 // tensors["k_pages"].dtype.itemsize
     caches = {"K": tensors["k_pages"], "V": tensors["v_pages"]}

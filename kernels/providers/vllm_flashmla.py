@@ -23,7 +23,7 @@ WIDE_CHOSEN = 128
 
 
 def vllm_flashmla() -> Provider:
-    """What vLLM runs on Hopper for models with latent attention."""
+    """Decode of models with latent attention on Hopper, as vLLM chooses it."""
     kernels = {
         "paged_decode": Entry(only_requests_with_tokens(_decode), _cannot),
         "sparse_latent": Entry(_sparse, _sparse_cannot),

@@ -41,7 +41,7 @@ SMALL_POOL = 1 << 31
 class Workspace(NamedTuple):
     """Room for the parts of query tokens that several programs share; for launches of one stream.
 
-    What a launch leaves there does not matter to the next.
+    Leftovers of a launch there do not matter to the next.
     """
 
     parts: torch.Tensor
@@ -82,7 +82,7 @@ def sparse_latent(
         scale: Logits are products times `scale`, above 0.
         sinks: [heads] float32, a logit per head that takes weight and adds no value.
         space: See `workspace`; without it one is made.
-        check_contents: Also check what `indices` holds; waits for the device.
+        check_contents: Also check the values of `indices`; waits for the device.
 
     Raises:
         ArgumentError: An argument does not fit the others.

@@ -317,7 +317,7 @@ class CacheManager:
     def tables(self, request_id: str) -> list[Ids]:
         """Return the block ids of each group for a request or pin, null where it sees nothing (X4).
 
-        Of a state, those that it runs in.
+        For a state group, the blocks that it runs in.
         """
         request = self.live.get(request_id) or self.pins[request_id]
         state = self.states.ids(request) if self.states else array("i")

@@ -152,7 +152,7 @@ class RequestState:
         spans: Sequence[Span],
         unit: int,
     ) -> None:
-        """Check what arrives from outside (H8). Raises IdentityError."""
+        """Check input from outside (H8). Raises IdentityError."""
         self.id = request_id
         self.tokens = data = token_bytes(tokens)
         self.prompt = len(data) // TOKEN_BYTES

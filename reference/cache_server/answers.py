@@ -48,7 +48,7 @@ class Verbs:
         }
 
     def do(self, session: Session, request: m.Request) -> m.Reply:
-        """Do what a message asks for. Raises Decline, and then has done nothing."""
+        """Carry out a message. Raises Decline, and then has done nothing."""
         return self._verbs[type(request)](session, request)
 
     def take_back(self, session: Session) -> None:

@@ -130,7 +130,7 @@ class CacheServer:
             self._tidy(space)
 
     def report(self, space: Space | None = None) -> Report:
-        """Count what there is; `space` is the asking client's (G8)."""
+        """Count objects and bytes; `space` is the asking client's (G8)."""
         objects, spaces = self.objects, self.spaces.values()
         return Report(
             capacity=objects.allocator.size,

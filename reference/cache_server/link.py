@@ -41,7 +41,7 @@ class ZmqLink:
     """One socket, made anew at each reconnection."""
 
     def __init__(self, address: str) -> None:
-        """Raises AddressError for what no socket connects to, and for a stranger's socket."""
+        """Raises AddressError for an address without a socket, and for a stranger's socket."""
         self.address = address
         self._check_owner()
         self._context = zmq.Context()

@@ -121,7 +121,7 @@ class Clear(_Body, frozen=True, tag="clear"):
 
 
 class Status(_Body, frozen=True, tag="status"):
-    """Ask what there is."""
+    """Ask for counts of objects and bytes."""
 
 
 class Heartbeat(_Body, frozen=True, tag="heartbeat"):

@@ -45,7 +45,7 @@ class Transitions:
         )
 
     def events(self, state: str) -> list[str]:
-        """Return what may happen in `state`, in the order of the table."""
+        """Return the moves allowed in `state`, in the order of the table."""
         return [event for source, event in self.table if source == state]
 
     def states(self) -> list[str]:

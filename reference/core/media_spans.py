@@ -1,6 +1,6 @@
 """Media spans of a request: their identity, their order, and how steps respect them (M1-M5).
 
-A span is identified by what its encoder reads (`media_hash`), its kind and its place. Where a hit
+A span is identified by its encoder's input (`media_hash`), its kind and its place. Where a hit
 may end is a floor of `hit_length`.
 
 Prompt embeddings are identity too (H1). They enter as spans of kind `embeds`, one for each

@@ -55,7 +55,7 @@ class Sample(NamedTuple):
     accepted: int
     """How many of its drafts were right, from the first on."""
     drafts: tuple[int, ...]
-    """Guesses for what follows `token`."""
+    """Guesses for the tokens after `token`."""
     experts: npt.NDArray[np.int64]
     """[stop - start, layers, ranks]; no layers for a model without experts (R1)."""
 

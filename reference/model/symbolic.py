@@ -41,7 +41,7 @@ OnHidden: TypeAlias = Callable[[Work, Sequence[int], Sample], None]
 
 
 def next_token(hidden: int, vocabulary: int) -> int:
-    """Sample what comes after the position with this hidden word."""
+    """Sample the token after the position with this hidden word."""
     return mix(hidden, SAYS) % vocabulary
 
 
@@ -59,7 +59,7 @@ def guesses(hidden: int, count: int, vocabulary: int) -> tuple[int, ...]:
 
 
 def embed(root: int, token: int, position: int) -> int:
-    """Return what goes into the first layer; `root` stands for namespace and weights."""
+    """Return the input of the first layer; `root` stands for namespace and weights."""
     return mix(mix(root, token), position)
 
 

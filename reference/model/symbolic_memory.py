@@ -26,7 +26,7 @@ POISON = 0xDEAD_BEEF_DEAD_BEEF
 
 
 class WrongAddress(RuntimeError):
-    """A step addresses what no step may touch: the null block, or memory outside the pool."""
+    """A step addresses forbidden memory: the null block, or memory outside the pool."""
 
 
 class SymbolicMemory:
@@ -125,7 +125,7 @@ class SymbolicMemory:
         return words[np.asarray(ids, np.int64)].tobytes()
 
     def put(self, ids: Sequence[int], content: memoryview, *, row: bool) -> None:
-        """Write what `take` returned. Raises WrongAddress for id 0."""
+        """Write content that `take` returned. Raises WrongAddress for id 0."""
         if len(ids) and min(ids) <= 0:
             raise WrongAddress(f"content is put into {list(ids)}: 0 is never used")
         words = self._rows if row and self._separate else self._blocks

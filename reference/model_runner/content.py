@@ -24,7 +24,7 @@ def take(memory: PagedMemory, place: Place) -> Content:
 
 
 def put(memory: PagedMemory, content: Content, place: Place) -> None:
-    """Write what `take` returned, from `place.start` on. Raises ValueError for another size."""
+    """Write the result of `take`, from `place.start` on. Raises ValueError for another size."""
     visible = _visible(memory, place, place.start)
     for (view, slots, skipped), entries in zip(visible, content.entries, strict=True):
         count = skipped + slots[0].shape[1]

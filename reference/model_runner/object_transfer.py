@@ -104,7 +104,7 @@ class ObjectTransfer:
         return [saved[number] for number in range(len(places))]
 
     def load(self, places: Sequence[Stored], contents: Sequence[Content]) -> None:
-        """Write what `save` returned. Raises WrongAddress for the null block."""
+        """Write bytes that `save` returned. Raises WrongAddress for the null block."""
         for place in places:
             if NULL_BLOCK in place.ids:
                 raise WrongAddress(f"content is put into {list(place.ids)}: 0 is never used")

@@ -139,7 +139,7 @@ def _ahead(model: Any) -> list[Finding]:
 
 
 def _blind(model: Any) -> bool:
-    """Return whether the answers do not depend on what a hit would bring."""
+    """Return whether the answers do not depend on the content of a hit."""
     tokens = prompt_of(model, LONG)
     left = truth(model, tokens).logits
     right = truth(model, [*reversed(tokens[:32]), *tokens[32:]]).logits

@@ -23,7 +23,7 @@ class Capacity:
 
 
 def capacity(plan: Plan) -> Capacity:
-    """Return what fits."""
+    """Return the capacity."""
     length = plan.settings.max_len
     each = sum(plan.blocks(length))
     rows = _requests_by_rows(plan)

@@ -100,7 +100,7 @@ class ModelSpec:
 
     family: str
     depth: int
-    """Layers of the model, those that cache nothing included."""
+    """Layers of the model, including those without a cache."""
     layers: tuple[LayerSpec, ...]
     max_len: int = 0
     """Longest sequence that the model was made for; 0: not stated."""

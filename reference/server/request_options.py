@@ -301,7 +301,7 @@ def _top_k(count: int | None) -> int:
 
 
 def _require_greedy(options: SamplingOptions) -> None:
-    """Refuse what would change the tokens of a model whose answers follow from its memory."""
+    """Refuse options that change the tokens of a model whose answers follow from its memory."""
     if options.temperature:
         rule = "0: this model answers greedily only"
         raise invalid("temperature", options.temperature, rule)

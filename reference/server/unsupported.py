@@ -1,6 +1,6 @@
 """Fields of OpenAI's interface that this server does not serve, and the values that ask nothing.
 
-A field that would change the answer is refused unless it asks for what happens anyway. A field
+A field that would change the answer is refused unless its value is the usual one. A field
 that only informs the operator is accepted and has no effect.
 """
 

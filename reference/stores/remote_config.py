@@ -11,7 +11,7 @@ from kvproof.reference.stores.object_format import HEADER_BYTES
 
 @dataclass(frozen=True)
 class RemoteConfig:
-    """Raises ConfigError for what no store could be built from."""
+    """Raises ConfigError if no store could be built from it."""
 
     prefix: str = "kvproof"
     """Begins every name, so that others may use the same database."""

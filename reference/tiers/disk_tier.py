@@ -56,7 +56,7 @@ class DiskTier:
     """An `ObjectStore` whose files have at most `capacity` bytes, headers included."""
 
     def __init__(self, files: Files, capacity: int) -> None:
-        """Take over what earlier processes have left, the least recently stored first."""
+        """Take over files of earlier processes, the least recently stored first."""
         self.files = files
         self.capacity = capacity
         self._known: OrderedDict[bytes, _File] = OrderedDict()

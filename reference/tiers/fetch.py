@@ -33,7 +33,7 @@ class Source(Protocol):
 
 
 class Store(Protocol):
-    """What `Direct` needs of a tier."""
+    """The part of a tier that `Direct` needs."""
 
     def where(self, keys: Sequence[bytes]) -> list[str | None]:
         """See `Source`."""

@@ -84,14 +84,14 @@ def _marks(node: Node) -> tuple[Span, ...]:
 
 
 class Inventory:
-    """Names what units, runs and checkpoints consist of (G10: null blocks are nothing)."""
+    """Names the objects of units, runs and checkpoints (G10: null blocks are nothing)."""
 
     def __init__(self, eviction: EvictionPolicy, nodes: NodeKeys, keys: ObjectKeys) -> None:
         self._eviction, self._nodes, self._keys = eviction, nodes, keys
         self._width = eviction.full_width
 
     def units(self, leaf: Node, left: int) -> Iterator[Leaving]:
-        """Yield what hangs on the units of a leaf from number `left` on."""
+        """Yield the objects on the units of a leaf from number `left` on."""
         if not leaf.units:
             return
         links, width = self._nodes.of(self._keys, leaf), self._width

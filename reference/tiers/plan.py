@@ -231,7 +231,7 @@ class _Union:
     # --- costs ---
 
     def needs(self, length: int, reach: int) -> Iterator[Need]:
-        """Yield what a hit of `length` units lacks in the index, the end of chains last."""
+        """Yield objects that a hit of `length` units lacks in the index, the end of chains last."""
         for unit in range(self.match.units, reach) if self._planner.full_width else ():
             yield self._need(object_key.FULL, unit)
         for index, windows in enumerate(self._eviction.windows):

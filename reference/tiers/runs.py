@@ -44,7 +44,7 @@ class Seen(NamedTuple):
             self.own.refill(run, run.lo, _NO_IDS)
 
     def fill(self, node: Node, ids: Mapping[tuple[str, int], Ids]) -> None:
-        """Make resident what came back; `ids` are by part and unit of the path."""
+        """Make loaded blocks resident; `ids` are by part and unit of the path."""
         part = local(self.number)
         for run, begin, _ in self.runs(node):
             came = array("i")

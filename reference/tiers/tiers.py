@@ -106,11 +106,11 @@ class Tiers:
     # --- eviction: see `EvictionListener` ---
 
     def before_evict_units(self, leaf: Node, left: int) -> None:
-        """Keep what a leaf loses at its end (T3)."""
+        """Keep the units that a leaf loses at its end (T3)."""
         self._keep(self._inventory.units(leaf, left))
 
     def before_evict_window(self, index: int, run: WindowRun, count: int) -> None:
-        """Keep what a run loses at its front (X4)."""
+        """Keep the units that a run loses at its front (X4)."""
         self._keep(self._inventory.run(index, run, count))
 
     def before_evict_state(self, checkpoint: Checkpoint) -> None:

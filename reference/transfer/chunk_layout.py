@@ -112,7 +112,7 @@ class ChunkLayout:
         return cls(tokens=tokens, groups=tuple(groups), nbytes=offset)
 
     def group(self, index: int) -> ChunkGroup:
-        """Return a group. Raises LayoutError that names those that there are."""
+        """Return a group. Raises LayoutError with the existing names."""
         if not 0 <= index < len(self.groups):
             known = "; ".join(f"{n}: {_named(each)}" for n, each in enumerate(self.groups))
             raise LayoutError(f"group {index} of {len(self.groups)}; the groups are {known}")

@@ -1,4 +1,4 @@
-"""What a timeline shows, step by step: the common part of its picture and its text."""
+"""Content of a timeline, step by step: the common part of its picture and its text."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Grid:
         return [each for each in dict.fromkeys(read) if each in chosen] or sorted(chosen)
 
     def touches(self, group: int, block: int) -> dict[int, list[Touch]]:
-        """Return step -> what touched a block when the device did it."""
+        """Return step -> the accesses to a block when the device made them."""
         found: dict[int, list[Touch]] = {}
         for launch in self.launches():
             for row in launch.rows:
@@ -163,12 +163,12 @@ def grid_of(timeline: Timeline, most: int) -> Grid:
 
 
 def expected(slots: SlotsRead) -> str:
-    """What a block must hold."""
+    """Expected content of a block."""
     return f"{slots.first} to {slots.last} of {slots.request}"
 
 
 def answer_of(slots: SlotsRead) -> str:
-    """What a block holds instead, in words."""
+    """Actual content of a block, in words."""
     if not slots.wrong:
         return "as expected"
     return f"{slots.found or 'something else'}; {plural(slots.wrong, 'slot')} wrong"

@@ -60,7 +60,7 @@ def serve(
 
 
 def status(*, address: str, token_file: Path | None, json: bool, timeout: float) -> None:
-    """Print what a server holds, and for which clients. Raises UsageError."""
+    """Print the content of a server, and its clients. Raises UsageError."""
     report = _report(_address(address).url, _token(token_file), timeout)
     console = standard_output()
     if json:

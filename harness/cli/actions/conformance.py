@@ -78,7 +78,7 @@ def suites(
 
 
 def show_target(spec: str) -> None:
-    """Print what a target supports, and why not every property judges it. Raises UsageError."""
+    """Print a target's capabilities, and why not every property judges it. Raises UsageError."""
     with ExitStack() as stack:
         (handle,) = open_all([spec], stack)
         try:

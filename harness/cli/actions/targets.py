@@ -74,7 +74,7 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _announced(text: str) -> Iterator[None]:
-    """Print on standard error what takes more than two seconds."""
+    """Print on standard error the work that takes more than two seconds."""
     timer = Timer(_SILENCE, lambda: print(f"kvproof: {text}", file=sys.stderr, flush=True))  # noqa: T201 - a console of rich is not for threads
     timer.daemon = True
     timer.start()
@@ -102,7 +102,7 @@ def install(spec: str, *, wheel: Path | None) -> None:
 
 
 def check(spec: str, *, python: str, as_json: bool) -> int:
-    """Print what differs between an engine and its adapter; returns the exit code.
+    """Print the differences between an engine and its adapter; returns the exit code.
 
     Raises UsageError for a target that is no engine, or is not installed.
     """

@@ -35,7 +35,7 @@ UNLIMITED = 32_768
 
 
 def block_bytes(model: Any, config: CacheConfig) -> int:
-    """Return what one block takes, of all groups alike."""
+    """Return the bytes of one block, equal in all groups."""
     return page_map(probe(model).layers, config).block_bytes
 
 

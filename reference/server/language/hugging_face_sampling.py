@@ -25,7 +25,7 @@ class Chosen(NamedTuple):
 def choose(
     sampling: SamplingOptions, tokens: Sequence[int], prompt: int, logits: torch.Tensor
 ) -> Chosen:
-    """Choose what follows `tokens`, the first `prompt` of which the client sent.
+    """Choose the token after `tokens`, the first `prompt` of which the client sent.
 
     By logits [vocabulary], tokens, seed and position alone. The score is that of the logits as the
     model gave them. Raises NoNumbers.

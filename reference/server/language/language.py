@@ -109,7 +109,7 @@ class Message(NamedTuple):
 
 
 class Chat(NamedTuple):
-    """A chat, and what else its template is given."""
+    """A chat, and the other variables of its template."""
 
     messages: tuple[Message, ...]
     tools: tuple[Mapping[str, Any], ...] = ()
@@ -128,7 +128,7 @@ class Prepared(NamedTuple):
 
 
 class Detokenizer(Protocol):
-    """Text of one answer; what `add` returns is final and never taken back."""
+    """Text of one answer; a piece that `add` returned is final."""
 
     def add(self, token: int) -> str:
         """Return the text that is certain since the last call; empty inside a character."""
@@ -163,7 +163,7 @@ class Language(Protocol):
         """Return a new one."""
 
     def token_bytes(self, token: int) -> bytes:
-        """Return what one token stands for by itself."""
+        """Return the text of one token by itself."""
 
     def begin(self, request_id: str, prepared: Prepared, sampling: SamplingOptions) -> None:
         """Prepare for a request before its first step; engine's thread. Raises PromptError."""

@@ -33,7 +33,7 @@ the expected bytes follow from the key. `Traits` holds the optional promises:
 - `counts`: `status` is exact; without it, it is only called.
 - `least_recent_first`: evicts in LRU order of stores, acquires and releases; of the objects of
   one call the first is the oldest.
-- `restart`: optional; loses the process behind the store and gets a new one. Afterwards objects
+- `restart`: optional; loses the store's process and gets a new one. Afterwards objects
   may be gone; earlier clients and leases go on working.
 """
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 FOLDERS = ("docs", "eval", "harness", "kernels", "reference", "reports", "suites")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 NOTE = "field note that leans on its name"
-_LEANS = re.compile(r"(Of|By|After which|That|With|What|Whose)\b")
+_LEANS = re.compile(r"\b(?:Of|By|After which|That|With|What|Whose)\b")
 KINDS = {
     "what-clause": re.compile(r"\bwhat\s+(?:is|was|it|they|the|has|are)\b", re.IGNORECASE),
     "behind or beside": re.compile(r"\b(?:behind|beside)\b", re.IGNORECASE),
@@ -59,13 +59,14 @@ def places(folder: str) -> Iterator[Place]:
 
 def of_python(name: str, source: str) -> Iterator[Place]:
     """Return the places in the comments, docstrings and field notes of a module."""
+    if not any(pattern.search(source) for pattern in (_LEANS, *KINDS.values())):
+        return  # most files: parsing them all would take seconds
     tree = ast.parse(source)
     for line, text in _notes(tree):
         if _LEANS.match(text):
             yield Place(NOTE, name, line, text.partition("\n")[0])
-    if any(pattern.search(source) for pattern in KINDS.values()):
-        for line, text in (*_strings(tree), *_comments(source)):
-            yield from _matches(name, line, text)
+    for line, text in (*_strings(tree), *_comments(source)):
+        yield from _matches(name, line, text)
 
 
 def of_markdown(name: str, text: str) -> Iterator[Place]:

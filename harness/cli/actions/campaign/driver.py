@@ -1,4 +1,4 @@
-"""The driver of `fuzz`: gives out work units, and records what comes of each once."""
+"""The driver of `fuzz`: gives out work units, and records the result of each once."""
 
 from __future__ import annotations
 
