@@ -27,7 +27,6 @@ from kvproof.suites.tests.framework.suite_kit import explore_target as explore_c
 
 IN_PARTS = {
     "one_restore_ends_all": "checkpoints_hold_exactly_their_tokens",
-    "evicted_checkpoint_stays_indexed": "checkpoints_hold_exactly_their_tokens",
     "neighbouring_copies_merged": "checkpoints_hold_exactly_their_tokens",
     "silent_writer_loses_its_bytes": "leased_bytes_do_not_change",
 }

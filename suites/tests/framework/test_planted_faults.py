@@ -20,10 +20,10 @@ ELSEWHERE = {
     "prefixes": "faults of a plain server: test_store_prefixes_plain",
 }
 PARTS = {suite.name: suite for suite in SUITES if suite.name not in ELSEWHERE}
-BUDGETS = {
-    "hits": settings(UNSHRUNK, max_examples=2000),  # of wrong sums one in a thousand shows
-    "http": settings(UNSHRUNK, max_examples=60),  # one kind of server shows it: see it soon
-}
+BUDGETS = {"http": settings(UNSHRUNK, max_examples=60)}
+"""A fault of the server shows in one kind of server: the others are not to take long before."""
+NEVER_FIRST = {"lost_tokens_add_up"}
+"""Where it fails, another property has ended the history: test_hits."""
 
 
 FAULTS = [fault for suite in PARTS for fault in of_property(suite)]
@@ -50,5 +50,5 @@ def test_a_planted_fault_falls_to_its_property(fault: PlantedFault) -> None:
 
 @pytest.mark.parametrize("suite", PARTS)
 def test_every_property_has_a_fault(suite: str) -> None:
-    properties = {prop.name for prop in PARTS[suite].properties}
+    properties = {prop.name for prop in PARTS[suite].properties} - NEVER_FIRST
     assert {fault.property for fault in of_suite(suite)} == properties

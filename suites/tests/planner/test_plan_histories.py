@@ -38,7 +38,7 @@ FIXED_BLOCKS: Config = {
 
 
 def test_a_fixed_number_of_blocks_names_the_least_memory() -> None:
-    fault = find("splits_that_no_memory_helps_crowd_out_those")
+    fault = find("splits_that_no_memory_helps_crowd_out")
     coverage = Coverage(SUITE.properties)
     SUITE.machine(FIXED_BLOCKS, coverage)
     assert coverage.checks[fault.property]
