@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kvproof.harness.errors import UsageError
-from kvproof.suites.framework import expected_failures
+from kvproof.suites.framework import expected_failures, rooms
 from kvproof.suites.framework.bugs import Bug, Records, link
 from kvproof.suites.framework.versions import within
 from kvproof.suites.runner.levels import property_names
@@ -198,6 +198,13 @@ def test_a_record_that_could_never_match_is_refused(tmp_path, text, message, hin
     assert message in str(refused.value)
     assert str(tmp_path / "vllm") in str(refused.value)
     assert hint in refused.value.hint
+
+
+def test_a_room_may_have_no_predicates(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "bugs.toml").write_text(HEAD)
+    room = rooms.room("other", folder=tmp_path)
+    assert (room.predicates(), room.adoptions(), room.bugs) == ({}, {}, ())
 
 
 def test_records_may_lie_in_files_by_topic(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 LAYERS = ("kernels", "reference", "harness", "suites", "reports", "eval")
-MOST_FILES = 20
+MOST_FILES = 25
 """Python files directly in one folder."""
 SHIPPED = [
     path.relative_to(ROOT)
