@@ -13,7 +13,17 @@ import msgspec
 
 from kvproof.harness.records.events import AnyEvent
 
-RENAMED: Final[Mapping[str, str]] = {}
+RENAMED: Final[Mapping[str, str]] = {
+    # up to 0.14 the suite `engine` had names of its own
+    "every_slot_read_holds_the_requests_own_content": "reads_return_own_content",
+    "namespaces_share_no_slot": "namespaces_are_separate",
+    "unlike_media_share_no_slot": "spans_are_separate",
+    "nothing_is_read_across_a_change_of_weights": "no_hit_across_epochs",
+    "a_state_has_seen_exactly_the_tokens_before": "states_are_of_exactly_the_tokens_read",
+    "tables_name_the_blocks_that_the_manager_holds": "kernel_tables_address_their_blocks",
+    "freed_blocks_wait_for_launches_in_flight": "a_running_step_keeps_its_blocks",
+    "published_events_give_the_index": "events_replay_to_the_index",
+}
 """Old name -> name."""
 
 

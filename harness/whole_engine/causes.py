@@ -12,14 +12,14 @@ from kvproof.harness.whole_engine.device_requests import DeviceRequest, Work
 from kvproof.harness.whole_engine.failed_loads import LOST, SPOILED
 from kvproof.harness.whole_engine.memory import DeviceMemory, Layer
 
-READS = "every_slot_read_holds_the_requests_own_content"
+READS = "reads_return_own_content"
 RECEIVED = "received_blocks_hold_the_requests_own_content"
-STATES = "a_state_has_seen_exactly_the_tokens_before"
-NAMESPACES = "namespaces_share_no_slot"
-MEDIA = "unlike_media_share_no_slot"
-EPOCHS = "nothing_is_read_across_a_change_of_weights"
+STATES = "states_are_of_exactly_the_tokens_read"
+NAMESPACES = "namespaces_are_separate"
+MEDIA = "spans_are_separate"
+EPOCHS = "no_hit_across_epochs"
 DRAFTS = "only_accepted_drafts_stay"
-REUSED = "freed_blocks_wait_for_launches_in_flight"
+REUSED = "a_running_step_keeps_its_blocks"
 LOST_BLOCK = "the block's load had failed"
 FROM_LOST = "it was computed from a block whose load had failed"
 _EPOCHS = 16

@@ -11,7 +11,7 @@ from kvproof.harness.whole_engine.device_requests import DeviceRequest
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.memory import Pool
 
-OWNED = "tables_name_the_blocks_that_the_manager_holds"
+OWNED = "kernel_tables_address_their_blocks"
 SLOTS = "slot_mappings_follow_the_tables"
 AGREE = "device_and_scheduler_agree_on_computed_tokens"
 NAMED = "a_row_has_its_requests_adapter_and_media"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from kvproof.harness.model.records import CacheEvent
 from kvproof.harness.whole_engine.findings import Findings
 
-REPLAY = "published_events_give_the_index"
+REPLAY = "events_replay_to_the_index"
 
 
 class ReplayedIndex:

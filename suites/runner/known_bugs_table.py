@@ -20,11 +20,12 @@ _HEAD = """
 | --- | --- | --- | --- | --- |
 """
 
+_SUITES = catalogue("full")
 _PART_OF = {
     prop.name: suite
-    for suite, properties in catalogue("full").items()
+    for suite, properties in _SUITES.items()
     for prop in properties
-    if suite != CACHE
+    if prop.name not in {each.name for each in _SUITES[CACHE]}
 }
 
 

@@ -61,15 +61,15 @@ SITUATION_NEEDS = {
 PROPERTIES = table(
     vars(),
     """
-every_slot_read_holds_the_requests_own_content | W1 | HITS CHUNKS PREEMPTED LATE | by shadow memory
+reads_return_own_content | W1 | HITS CHUNKS PREEMPTED LATE | by shadow memory
     what a launch reads, when the device executes it, is what that request would have computed
     at that position, in every group and layer
     why: answers contain foreign or stale text as soon as requests share the cache under load
-a_state_has_seen_exactly_the_tokens_before | W1 W5 | HITS | by shadow memory | needs states
+states_are_of_exactly_the_tokens_read | W1 W5 | HITS | by shadow memory | needs states
     a recurrent state that a launch goes on from is the one after the tokens before it
     why: a recurrent model skips or repeats tokens after a hit, and its memory of the prompt
     blurs
-freed_blocks_wait_for_launches_in_flight | W3 | LATE ABORTED | by shadow memory | needs ahead
+a_running_step_keeps_its_blocks | W3 | LATE ABORTED | by shadow memory | needs ahead
     no launch writes a block that an earlier one, still in flight, has yet to read
     why: aborting a request corrupts another one, only at high load with asynchronous scheduling
 blocks_in_flight_are_not_reused | W3 D3 | STORED LOADED | by shadow memory
@@ -87,19 +87,19 @@ blocks_are_held_until_they_are_read | D3 | HANDED COPIED
 a_copy_that_ends_twice_changes_nothing | D3 | TWICE
     the engine's handling of ended copies does not raise where an end is reported a second time
     why: a repeated network notice stops the engine, and all its requests die
-namespaces_share_no_slot | W1 | SPACES | by shadow memory
+namespaces_are_separate | W1 | SPACES | by shadow memory
     no request reads tokens computed under another salt, adapter or adapter version
     why: a tenant's salted prompt is served to others, or answers use another adapter's keys
-unlike_media_share_no_slot | W1 | PICTURES | by shadow memory
+spans_are_separate | W1 | PICTURES | by shadow memory
     equal placeholders of different media are different content
     why: a user asks about one picture and gets the description of another user's picture
-nothing_is_read_across_a_change_of_weights | W1 D6 | RESET AFTER_RESET | by shadow memory
+no_hit_across_epochs | W1 D6 | RESET AFTER_RESET | by shadow memory
     after a reset that was reported as done, nothing from before it is read, from any tier
     why: after a weight update in training rollouts still use keys of the old policy
 only_accepted_drafts_stay | W5 | ACCEPTED REJECTED | by shadow memory
     no request reads tokens computed for a rejected draft, or after one
     why: with speculative decoding a rejected guess stays in the context and bends the answer
-tables_name_the_blocks_that_the_manager_holds | W2 | PREEMPTED
+kernel_tables_address_their_blocks | W2 | PREEMPTED
     the kernel's table of a row is the manager's blocks of that request, expanded, as far as
     the row reads and writes
     why: the worker and the scheduler disagree on pages, and an answer turns wrong after a
@@ -139,7 +139,7 @@ every_request_ends | W7 | REST PREEMPTED
 an_idle_engine_holds_nothing | W7 | REST ABORTED QUEUED
     with no request left every block can be handed out, no reference and no transfer is left
     why: memory leaks with aborted requests until the engine admits no more
-published_events_give_the_index | W8 V4 | REMOVED | by replayed events
+events_replay_to_the_index | W8 V4 | REMOVED | by replayed events
     the events, counted per key and group, give what a new request can find, after each step
     why: a router that follows the events sends requests to workers without their prefix
 the_engine_keeps_running | W9 | PREEMPTED ABORTED

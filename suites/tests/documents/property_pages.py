@@ -29,10 +29,21 @@ def pages() -> dict[str, str]:
     """Return path -> Markdown: the index, and one page for each property."""
     suites, planted = catalogue("full"), _planted()
     found = {f"{FOLDER}/index.md": _INDEX + "\n".join(_suite(*each) for each in suites.items())}
+    for name, judged in _by_name(suites).items():
+        found[f"{FOLDER}/{name}.md"] = _page(judged, planted.get(name, ()))
+    return found
+
+
+Judged: TypeAlias = Mapping[str, Property]
+"""Suite -> the property of one name, as that suite judges it."""
+
+
+def _by_name(suites: Mapping[str, Sequence[Property]]) -> dict[str, Judged]:
+    found: defaultdict[str, dict[str, Property]] = defaultdict(dict)
     for suite, properties in suites.items():
         for prop in properties:
-            found[f"{FOLDER}/{prop.name}.md"] = _page(suite, prop, planted.get(prop.name, ()))
-    return found
+            found[prop.name][suite] = prop
+    return dict(found)
 
 
 Example: TypeAlias = tuple[PlantedFault, Verdict | None]
@@ -65,15 +76,22 @@ def _suite(name: str, properties: Sequence[Property]) -> str:
     return f"## Suite `{name}`\n\n{_TABLE}{rows}"
 
 
-def _page(suite: str, prop: Property, faults: Sequence[Example]) -> str:
+def _page(judged: Judged, faults: Sequence[Example]) -> str:
+    first, *_ = judged.values()
     parts = (
-        [f"# {prop.name}", "", f"{_sentence(prop.sentence)}"],
-        ["", f"**Why it matters.** {_sentence(prop.why)}"] if prop.why else [],
-        ["", *_facts(suite, prop)],
-        ["", "## Situations it needs", "", *_situations(prop)],
+        [f"# {first.name}"],
+        *(_judgement(suite, prop) for suite, prop in judged.items()),
         ["", "## Example failures", "", *_examples(faults)],
     )
     return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _judgement(suite: str, prop: Property) -> Iterator[str]:
+    yield from ("", _sentence(prop.sentence))
+    if prop.why:
+        yield from ("", f"**Why it matters.** {_sentence(prop.why)}")
+    yield from ("", *_facts(suite, prop))
+    yield from ("", f"## Situations it needs in suite `{suite}`", "", *_situations(prop))
 
 
 def _sentence(text: str) -> str:

@@ -70,7 +70,7 @@ def test_a_bug_of_the_engine_is_found_by_what_was_recorded(tmp_path: Path) -> No
     assert counterexample(toy_suite(), made.config, made.operations) is None
     found = counterexample(toy_suite("salt_ignored"), made.config, made.operations)
     assert found is not None
-    assert found.violation.property == "namespaces_share_no_slot"
+    assert found.violation.property == "namespaces_are_separate"
 
 
 def test_the_command_draws_the_failure_and_stores_its_script(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_the_command_draws_the_failure_and_stores_its_script(tmp_path: Path) -> 
     assert replay_paths([tmp_path / "in"], targets=[target], output=out, own=OwnTargets()) == 1
     events = read_run(out).events
     (failure,) = (event for event in events if isinstance(event, Failure))
-    assert failure.property == "namespaces_share_no_slot"
+    assert failure.property == "namespaces_are_separate"
     assert failure.timeline is not None
     assert (out / failure.script_path).read_text().count("submit") == 2
     (checked,) = (event for event in events if isinstance(event, Checked))
@@ -134,4 +134,4 @@ def test_a_live_engine_is_recorded_and_runs_again_on_its_own_loop(tmp_path: Path
         with Live(handle).planted(find("salt_is_no_key")):
             found = counterexample(suite, made.config, made.operations)
     assert found is not None
-    assert found.violation.property == "namespaces_share_no_slot"
+    assert found.violation.property == "namespaces_are_separate"

@@ -126,7 +126,7 @@ class Folder:
 
 
 KEPT = {"module": TOY, "old": 'if self.fault != "reset_keeps":', "new": "if False:"}
-NAME = "nothing_is_read_across_a_change_of_weights"
+NAME = "no_hit_across_epochs"
 
 
 def fault(**fields):

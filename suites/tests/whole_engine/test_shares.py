@@ -81,9 +81,9 @@ def order(**more: object) -> shares.Order:
 
 def test_what_newly_fails_in_another_process_is_left_to_this_one() -> None:
     assert shares.explore_part(order()) is None
-    known = shares.explore_part(order(known=("namespaces_share_no_slot",)))
+    known = shares.explore_part(order(known=("namespaces_are_separate",)))
     assert known is not None
-    assert known.unshrunk.keys() == {"namespaces_share_no_slot"}
+    assert known.unshrunk.keys() == {"namespaces_are_separate"}
 
 
 def test_parts_are_taken_from_both_ends() -> None:

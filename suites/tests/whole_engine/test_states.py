@@ -16,8 +16,8 @@ from kvproof.suites.framework.failed import Failed, MissingFact
 
 KIND = GroupKind("state", layers=1)
 PROMPT = tuple(range(10, 16))
-STATES = "a_state_has_seen_exactly_the_tokens_before"
-TABLES = "tables_name_the_blocks_that_the_manager_holds"
+STATES = "states_are_of_exactly_the_tokens_read"
+TABLES = "kernel_tables_address_their_blocks"
 
 
 def device() -> ShadowDevice:

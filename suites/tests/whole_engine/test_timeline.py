@@ -96,7 +96,7 @@ def test_another_block_than_the_managers_is_marked() -> None:
     steps = [("submit", {"id": "r0", "family": 0, "shared": 60, "own": 1, "answers": 9}),
              ("step", {"count": 8, "lag": 0, "delay": 0})]  # fmt: skip
     found = failure_of("table_is_late", steps)
-    assert found.property == "tables_name_the_blocks_that_the_manager_holds"
+    assert found.property == "kernel_tables_address_their_blocks"
     assert found.timeline is not None
     assert found.timeline.launches
 

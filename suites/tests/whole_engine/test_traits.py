@@ -124,8 +124,8 @@ def test_a_second_engine_is_judged_by_its_own_traits(tmp_path: Path) -> None:
         if isinstance(each, PropertyVerdict) and each.suite == "engine"
     }
     assert {each.verdict for each in verdicts.values()} <= {"pass", "unsupported", "inconclusive"}
-    assert verdicts["namespaces_share_no_slot"].verdict == "pass"
-    away = verdicts["freed_blocks_wait_for_launches_in_flight"]
+    assert verdicts["namespaces_are_separate"].verdict == "pass"
+    away = verdicts["a_running_step_keeps_its_blocks"]
     assert (away.verdict, away.reason) == ("unsupported", TRAITS.refuses["ahead"])
     skipped = {each.part: each.reason for each in events if isinstance(each, Skipped)}
     assert skipped == {
@@ -142,7 +142,7 @@ def test_a_second_engine_is_fuzzed_by_seeds(tmp_path: Path) -> None:
     run = read_run(tmp_path / "record")
     assert run.manifest.config["draw"] == "seeds"
     (failure,) = (each for each in run.events if isinstance(each, Failure))
-    assert failure.property == "namespaces_share_no_slot"
+    assert failure.property == "namespaces_are_separate"
     assert (tmp_path / "record" / failure.script_path).exists()
     log = oplog.load(tmp_path / "record" / failure.op_log)
     assert len(log.operations) <= 5

@@ -35,8 +35,8 @@ def test_a_right_engine_breaks_nothing_and_comes_into_every_situation_it_can():
 def test_what_the_engine_has_not_is_unsupported_with_its_reason():
     whole = toy_provided()
     assert whole.without == {
-        "a_state_has_seen_exactly_the_tokens_before": "its loop is driven without states",
-        "freed_blocks_wait_for_launches_in_flight": TRAITS.refuses["ahead"],
+        "states_are_of_exactly_the_tokens_read": "its loop is driven without states",
+        "a_running_step_keeps_its_blocks": TRAITS.refuses["ahead"],
         "blocks_in_flight_are_not_reused": "its loop is driven without another tier",
         "received_blocks_hold_the_requests_own_content": "its loop is driven without two engines",
         "blocks_are_held_until_they_are_read": "its loop is driven without two engines",

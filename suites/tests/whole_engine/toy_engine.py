@@ -25,23 +25,23 @@ from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.memory import DeviceMemory, Layer, Pool
 
 FAULTS = {
-    "hit_too_long": "every_slot_read_holds_the_requests_own_content",
-    "salt_ignored": "namespaces_share_no_slot",
-    "media_ignored": "unlike_media_share_no_slot",
-    "reset_keeps": "nothing_is_read_across_a_change_of_weights",
+    "hit_too_long": "reads_return_own_content",
+    "salt_ignored": "namespaces_are_separate",
+    "media_ignored": "spans_are_separate",
+    "reset_keeps": "no_hit_across_epochs",
     "drafts_count": "device_and_scheduler_agree_on_computed_tokens",
-    "table_is_late": "tables_name_the_blocks_that_the_manager_holds",
+    "table_is_late": "kernel_tables_address_their_blocks",
     "slots_shift": "slot_mappings_follow_the_tables",
     "answers_twice": "answers_equal_the_greedy_chain",
     "keeps_a_block": "an_idle_engine_holds_nothing",
-    "event_lost": "published_events_give_the_index",
+    "event_lost": "events_replay_to_the_index",
     "never_ends": "every_request_ends",
     "raises": "the_engine_keeps_running",
     "wrong_adapter": "a_row_has_its_requests_adapter_and_media",
     "null_block": "the_null_block_is_never_written",
     "not_zeroed": "new_blocks_are_zeroed",
     "runs_asleep": "nothing_runs_on_memory_that_is_away",
-    "sleep_keeps": "every_slot_read_holds_the_requests_own_content",
+    "sleep_keeps": "reads_return_own_content",
 }
 """What can be switched on, and the property that it breaks first."""
 
