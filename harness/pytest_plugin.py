@@ -164,7 +164,7 @@ class TargetSuite(pytest.Collector):
     def collect(self) -> Iterator[Verdict]:
         """Yield the properties in the order of the rules, then what concerns the whole target.
 
-        `-k` also selects a property by the name that it had up to 0.13.
+        `-k` also selects a property by the name that it had in 0.14.
         """
         from kvproof.harness.records.renamed import RENAMED
 

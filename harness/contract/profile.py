@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
-from kvproof.harness.contract.checked import (
+from kvproof.harness.checked import (
     NOT_EMPTY,
     Count,
     Name,

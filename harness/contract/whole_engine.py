@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kvproof.harness.contract.checked import NOT_EMPTY, Count, Positive, within, wrong_fields
+from kvproof.harness.checked import NOT_EMPTY, Count, Positive, within, wrong_fields
 from kvproof.harness.errors import UsageError
 from kvproof.harness.model.records import CacheEvent as CacheEvent
 from kvproof.harness.model.records import GroupKind as GroupKind

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvproof.harness.contract.checked import Count, Positive
+from kvproof.harness.checked import Count, Positive
 from kvproof.harness.model.visibility import Kind, Visibility, visibility
 
 

@@ -366,7 +366,7 @@ def test_thresholds_come_from_the_settings_file(tmp_path):
     (tmp_path / "kvproof.toml").write_text(settings)
     assert here("compare", "base", "head", cwd=tmp_path).code == 0
     (tmp_path / "kvproof.toml").write_text("[compare]\nalpha = 2.0\n")
-    refused(here("compare", "base", "head", cwd=tmp_path), "compare.alpha = 2.0", "five percent")
+    refused(here("compare", "base", "head", cwd=tmp_path), "compare.alpha")
     (tmp_path / "kvproof.toml").write_text("[compare.threshold]\np90 = 0.4\n")
     refused(here("compare", "base", "head", cwd=tmp_path), "compare.threshold.p90", "p99")
 

@@ -21,6 +21,7 @@ from kvproof.harness.cli import main
 from kvproof.harness.isolation import environments
 from kvproof.harness.records.events import PropertyVerdict
 from kvproof.harness.records.run_directory import Run, read_run
+from kvproof.suites.tests.cli.cli_targets import VERSION
 from kvproof.suites.tests.patience import LONG, until
 
 KVPROOF = str(Path(sys.executable).with_name("kvproof"))
@@ -215,7 +216,8 @@ def fake_engine(home: Path, factory: str) -> None:
     directory = home / "targets" / f"{VLLM.engine}-{VLLM.version}"
     python = directory / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$1" "$2" --factory {factory}\n')
+    worker = f'exec {sys.executable} "$1" "$2" --factory {factory}'
+    python.write_text(f"#!/bin/sh\nexport {VERSION}={VLLM.version}\n{worker}\n")
     python.chmod(0o755)
     marker = {"lock": environments._lock_hash(VLLM), "python": ""}
     (directory / "kvproof.json").write_bytes(msgspec.json.encode(marker))

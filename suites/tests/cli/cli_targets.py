@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 from kvproof.harness.adapters.reference.target import ReferenceTarget, make_target
 from kvproof.harness.contract.target import Refused, Target, TargetConfig
 
+VERSION = "KVPROOF_TEST_VERSION"
+"""Variable with the release that a target here stands in for."""
 STARTED = "started"
 """File in the working directory that says that a target has admitted its first request."""
 
@@ -23,6 +26,8 @@ def _with_admit(change: Callable[[ReferenceTarget], Callable[..., Any]]) -> Any:
     def make(config: TargetConfig) -> Target:
         target = make_target(config)
         vars(target)["admit"] = change(target)
+        if os.environ.get(VERSION):  # it stands in for a release of an engine
+            vars(target)["profile"] = replace(target.profile, version=os.environ[VERSION])
         return target
 
     return make

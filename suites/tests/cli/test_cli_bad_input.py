@@ -241,11 +241,11 @@ def test_an_op_log_is_only_data_for_the_target_named(tmp_path: Path) -> None:
 def test_the_log_of_a_part_imports_no_target_of_its_own_choice(tmp_path: Path) -> None:
     (tmp_path / "evil.py").write_text("open('imported', 'w')\n")
     log = {
-        "part": "hits",
+        "suite": "hits",
         "target": "evil:make",
         "property": "the_hit_is_the_longest_valid_length",
         "config": {},
-        "operations": [["x", {}]],
+        "operations": [{"op": "x"}],
     }
     (tmp_path / "log.json").write_text(json.dumps(log))
     refused(here("replay", "log.json", cwd=tmp_path), "'evil:make', which replaying would import")

@@ -79,7 +79,8 @@ def test_a_bench_run_is_explained(tmp_path: Path) -> None:
 def test_what_is_no_record_is_refused(tmp_path: Path, record: str, message: str, hint: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.json").write_text("hello")
-    part = {"part": "hits", "property": "p", "config": {}, "operations": [["look_up", {}]]}
+    part = {"suite": "hits", "target": "reference", "property": "p", "config": {}}
+    part["operations"] = [{"op": "look_up"}]
     (tmp_path / "part.json").write_text(json.dumps(part))
     op_log(tmp_path / "none.json", operations=[])
     op_log(tmp_path / "idle.json", operations=[{"op": "complete"}])

@@ -275,7 +275,6 @@ def test_without_its_environment_the_command_that_builds_it_is_named(
     )
     for more in (
         ["--runner", "opencompass"],
-        ["--runner", "stock"],
         ["--prompts", "opencompass"],
     ):
         done = here("eval", "longbench-v2", "--config", "config.toml", *more, cwd=tmp_path)

@@ -7,7 +7,7 @@ from dataclasses import is_dataclass
 from types import UnionType
 from typing import Any, Union, cast, get_args, get_origin
 
-from kvproof.harness.contract.checked import NOT_EMPTY, hints_of
+from kvproof.harness.checked import NOT_EMPTY, hints_of
 
 FREE_TEXT = {"slowest_answer_reason"}
 """Fields of text that may be any text."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.harness.contract.checked import wrong_fields
+from kvproof.harness.checked import wrong_fields
 from kvproof.harness.contract.profile import (
     LayerProfile,
     PolicyProfile,

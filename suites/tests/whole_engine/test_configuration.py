@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kvproof.harness.adapters.vllm_engine.traits import traits
-from kvproof.harness.contract.checked import wrong_fields
+from kvproof.harness.checked import wrong_fields
 from kvproof.harness.contract.whole_engine import Drafts, EngineConfig, GroupKind, config_of
 from kvproof.harness.contract.whole_engine_traits import check_names, connectors
 from kvproof.harness.errors import UsageError
