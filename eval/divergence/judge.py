@@ -2,7 +2,8 @@
 
 Three rules, each with a part of the error rate:
 
-- `exact` engines: one difference in any place fails.
+- `exact` engines: one difference in any place fails. Where recomputed answers differ, too, bits
+  decide nothing: the run is at most inconclusive, and the other rules apply.
 - *One place* too far out. Largest differences of answers, of hits and of the floor, are drawn from
   one distribution if the cache is right. If its tail falls at least as fast as x**-2 (so heavy that
   the variance has no end), the largest of n hits is beyond c times the largest of m recomputed
@@ -23,7 +24,7 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 import numpy as np
 
-from kvproof.eval.divergence.records import Lost, Measured, Options, Record, Served
+from kvproof.eval.divergence.records import Lost, Measured, Options, Record, Served, Unequal
 from kvproof.harness.statistics import at_least, clopper_pearson
 
 K = TypeVar("K", bound=Hashable)
@@ -125,16 +126,25 @@ class _Case(NamedTuple):
         return [each for found in self.noise.values() for each in found]
 
     @property
+    def floor(self) -> float:
+        """Largest difference between recomputed answers."""
+        return max(map(_largest, self.controls), default=0.0)
+
+    @property
+    def exact(self) -> bool:
+        """Whether bits decide."""
+        return self.options.exact and not self.floor
+
+    @property
     def alpha(self) -> float:
         """Of one rule for one server."""
         return self.options.alpha / self.judged / 2
 
     def limit(self, hits: int) -> float:
         """Largest difference of so many correct answers."""
-        if self.options.exact:
+        if self.exact:
             return 0.0
-        largest = max(map(_largest, self.controls), default=0.0)
-        return max(ALLOWED, largest * reach(hits, len(self.controls), self.alpha))
+        return max(ALLOWED, self.floor * reach(hits, len(self.controls), self.alpha))
 
 
 def reach(hits: int, controls: int, alpha: float, tail: float = TAIL) -> float:
@@ -166,14 +176,12 @@ def _row(case: _Case, name: str, found: Sequence[Measured], records: Sequence[Re
 
 
 def _failures(case: _Case, row: Row, beyond: Sequence[Measured]) -> Iterator[str]:
-    if case.options.exact:
+    if case.exact:
         if beyond:
             yield (
                 f"{len(beyond)} of {row.whole.answers} answers differ from recomputed ones, by up "
                 f"to {row.whole.largest:.3g}, and the engine promises none"
             )
-        if (noise := max(map(_largest, case.controls), default=0.0)) > 0:
-            yield f"recomputed answers differ by up to {noise:.3g}, and the engine promises none"
         return
     visible = any(_largest(each) > 0 for each in case.controls) or row.whole.largest > VISIBLE
     if beyond and visible:
@@ -212,7 +220,7 @@ def _row_doubts(
             f"{real} hits, all right, exclude that more than {least:.3g} of them are wrong; "
             f"{case.options.detect:g} takes {needed} hits: give more --documents"
         )
-    if case.options.exact:
+    if case.exact:
         return
     if row.limit > VISIBLE:
         yield f"the noise hides differences below {row.limit:.3g} nats"
@@ -226,6 +234,11 @@ def _row_doubts(
 def _doubts(
     options: Options, records: Sequence[Record], controls: Sequence[Measured]
 ) -> Iterator[str]:
+    if unequal := [each for each in records if isinstance(each, Unequal)]:
+        yield from map(_unequal, unequal)
+        return
+    if options.exact and (noise := max(map(_largest, controls), default=0.0)):
+        yield f"recomputed answers differ by up to {noise:.3g}: {_NO_BITS}"
     if not controls:
         yield "nothing was recomputed twice, so that there is no floor"
     if stale := [each for each in controls if each.hit or each.expected_hit]:
@@ -244,6 +257,23 @@ def _doubts(
         ):
             yield f"{each.configuration}: {each.message:.200}"
             return
+
+
+_NO_BITS = "the server does not repeat its own bits, so hits are not judged by them; omit --exact"
+
+
+def _unequal(found: Unequal) -> str:
+    if found.cause == "salt":
+        return (
+            f"{found.configuration}: answers depend on cache_salt. Under another salt they differ "
+            f"by up to {found.largest:.3g}, under the same one they repeat: what is computed under "
+            "a new salt is not what a hit must equal. Give a server without prefix cache with "
+            "--recompute-url, or --reset PATH"
+        )
+    return (
+        f"{found.configuration}: recomputed answers to one prompt differ by up to "
+        f"{found.largest:.3g}: {_NO_BITS}"
+    )
 
 
 # --- tests ---

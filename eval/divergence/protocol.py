@@ -1,8 +1,9 @@
 """Passes of a run: one server recomputes and sets the floor, others are judged from their cache.
 
-The base recomputes every prompt once; its answers are those that all others follow. The floor: the
-base again alone, the base again beside other requests, and every further correct server that
-recomputes (other chunk sizes, another batch). A judged server computes a document cold, then reads
+Where an engine promises bits, the base first shows that recomputed answers repeat. It recomputes
+every prompt once; its answers are those that all others follow. The floor: the base again alone,
+the base again beside other requests, and every further correct server that recomputes (other chunk
+sizes, another batch). A judged server computes a document cold, then reads
 it back: the same prompt, another question, a prompt cut inside, one cut at a border, and in the end
 all documents at once.
 """
@@ -23,7 +24,17 @@ from msgspec.structs import replace
 from kvproof.eval.divergence.client import Answer, CompletionClient, Prompt, Refused
 from kvproof.eval.divergence.forced import forced
 from kvproof.eval.divergence.prompts import TEXTS, Document, Text, cut, documents
-from kvproof.eval.divergence.records import Lost, Measured, Options, Pass, Record, Role, Served
+from kvproof.eval.divergence.records import (
+    Lost,
+    Measured,
+    Options,
+    Pass,
+    Record,
+    Role,
+    Served,
+    Unequal,
+)
+from kvproof.eval.divergence.repeats import TIMES, Gap, gap
 from kvproof.eval.run.config import Configuration, EvalConfig, Server
 from kvproof.eval.run.server import Serving, key_of, serving
 from kvproof.eval.run.weights import weights_digest
@@ -34,6 +45,9 @@ Show = Callable[[str, int, int], None]
 """Part of the run, answers so far, and of how many."""
 
 Key = tuple[int, Text]
+
+_FIRST = 2
+"""Documents that show whether recomputed answers repeat."""
 
 _GROUP = 8
 """Documents that are computed before the first is read again: a hit follows one of another
@@ -85,7 +99,8 @@ def run(plan: Plan, options: Options, sink: Sink) -> None:
     judged = [each for each in rest if each not in controls]
     try:
         with found.server(base, "base") as client:
-            found.base(client, base.name)
+            if not found.base(client, base.name):
+                return
     except Died as death:
         sink.write(Lost(configuration=base.name, message=str(death), died=True, log=death.log))
         return
@@ -111,6 +126,8 @@ class _Run:
         self._expected: dict[Key, Answer] = {}
         self._documents: list[Document] = []
         self._salts = itertools.count()
+        self._neutral = True
+        """Answers do not depend on a salt, as far as is known."""
         self._check: Callable[[], None] = lambda: None
         self._done = 0
         self._total = 0
@@ -145,17 +162,34 @@ class _Run:
 
     # --- passes ---
 
-    def base(self, client: CompletionClient, name: str) -> None:
-        """Recompute everything, twice more for the floor."""
-        options = self._options
+    def base(self, client: CompletionClient, name: str) -> bool:
+        """Recompute everything, twice more for the floor; returns whether anything can be judged.
+
+        Raises UsageError.
+        """
         if self._plan.salts and not client.abilities.salt and not client.can_reset:
             raise UsageError(
                 f"{client.url} takes no cache_salt, so that nothing can be recomputed beside its "
                 "cache",
                 "give a server without prefix cache with --recompute-url, or --reset PATH",
             )
+        self._draw(client, name)
+        if self._options.exact and not self._repeats(client, name):
+            return False
+        self._count()
+        for key, prompt in self._prompts():
+            try:
+                self._expected[key] = self._recomputing(client)(prompt, self._options.tokens)
+            except Refused as error:
+                self._lost(name, error)
+            self._step(name)
+        for control in (False, True):
+            self._floor(client, name, beside=control)
+        return True
 
+    def _draw(self, client: CompletionClient, name: str) -> None:
         self._sink.show(f"{name}: drawing documents", 0, 0)
+        options = self._options
         made = documents(
             options.documents,
             most_tokens=options.most_tokens,
@@ -163,15 +197,28 @@ class _Run:
             tokenize=partial(_tokenized, self._recomputing(client), client.url),
         )
         self._documents = list(made)
-        self._count()
-        for key, prompt in self._prompts():
+
+    def _repeats(self, client: CompletionClient, name: str) -> bool:
+        """Return whether recomputed answers repeat; a reset may replace salts that change them."""
+        self._sink.show(f"{name}: whether recomputed answers repeat", 0, 0)
+        found = self._gap(client, name)
+        if found and found.cause == "salt" and client.can_reset:
+            self._neutral = False
+            found = self._gap(client, name)
+        if found:
+            self._sink.write(Unequal(configuration=name, cause=found.cause, largest=found.largest))
+        return not found
+
+    def _gap(self, client: CompletionClient, name: str) -> Gap | None:
+        for document in self._documents[:_FIRST]:
+            ask = partial(self._recompute, client, document.prompts["whole"], self._options.tokens)
+            salts = [self._salt(client) for _ in range(TIMES)]
             try:
-                self._expected[key] = self._recomputing(client)(prompt, options.tokens)
+                if found := gap(ask, salts):
+                    return found
             except Refused as error:
                 self._lost(name, error)
-            self._step(name)
-        for control in (False, True):
-            self._floor(client, name, beside=control)
+        return None
 
     def _count(self) -> None:
         prompts = len(list(self._prompts()))
@@ -218,15 +265,21 @@ class _Run:
             for text, prompt in document.prompts.items():
                 yield (document.number, text), prompt
 
-    def _salt(self) -> str:
-        return f"kvproof {next(self._salts)}" if self._plan.salts else ""
+    def _salt(self, client: CompletionClient) -> str:
+        """Return a new salt; empty where something else recomputes."""
+        salted = self._plan.salts and client.abilities.salt and self._neutral
+        return f"kvproof {next(self._salts)}" if salted else ""
+
+    def _recompute(
+        self, client: CompletionClient, prompt: Prompt, tokens: int, salt: str
+    ) -> Answer:
+        if self._plan.salts and not salt:
+            client.empty()
+        return client.ask(prompt, tokens=tokens, salt=salt)
 
     def _recomputing(self, client: CompletionClient) -> Callable[[Prompt, int], Answer]:
         def ask(prompt: Prompt, tokens: int) -> Answer:
-            salted = self._plan.salts and client.abilities.salt
-            if self._plan.salts and not salted:
-                client.empty()
-            return client.ask(prompt, tokens=tokens, salt=self._salt() if salted else "")
+            return self._recompute(client, prompt, tokens, self._salt(client))
 
         return ask
 

@@ -109,9 +109,22 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="lost", tag_field="rec
     log: str = ""
 
 
-Record: TypeAlias = "Served | Measured | Lost"
+Cause: TypeAlias = Literal["salt", "server"]
 
-_decode = msgspec.json.Decoder(Served | Measured | Lost).decode
+
+class Unequal(msgspec.Struct, frozen=True, kw_only=True, tag="unequal", tag_field="record"):
+    """Recomputed answers to one prompt that differ before anything is judged."""
+
+    configuration: str
+    cause: Cause
+    """`salt`: an answer repeats under its own salt, and another salt changes it."""
+    largest: float
+    """Largest difference in a place, see `Difference`."""
+
+
+Record: TypeAlias = "Served | Measured | Lost | Unequal"
+
+_decode = msgspec.json.Decoder(Served | Measured | Lost | Unequal).decode
 
 
 class DivergenceRun(msgspec.Struct, frozen=True, kw_only=True):

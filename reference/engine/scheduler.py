@@ -3,8 +3,11 @@
     schedule   running requests grow, oldest first; then the line is admitted, oldest first
     complete   tokens are appended, drafts judged, answers finished
 
-*Fairness.* Requests are admitted in order of arrival; none overtakes. `shares`
+*Fairness.* Requests are admitted in order of arrival; none overtakes. `share_budget`
 divides the tokens of a step, so neither long nor short prompts wait for the end of the others.
+A step never splits a media span, so a request may compute more than its share. The surplus
+lengthens the step. It never comes out of the share of another request, running or first in line:
+a wait that depends on the spans of younger requests is not bounded by rule C1.
 
 *Bound.* A request that cannot grow takes the blocks of younger ones, the youngest first, and
 never those of older ones. The oldest computes a token in every step in which it is ready, so with
@@ -37,7 +40,7 @@ from kvproof.reference.model.interface import Sample, Work
 def share_budget(
     tokens: int, ready: Sequence[ScheduledRequest], head: ScheduledRequest | None
 ) -> dict[str, int]:
-    """Return the tokens for each ready request, oldest first; keeps the share of `head`."""
+    """Return the tokens for each ready request, oldest first; the rest is the share of `head`."""
     count = len(ready) + (head is not None)
     if count > tokens:
         order = [*ready[:1], *sorted(ready[1:], key=_waited_longest)]
@@ -102,7 +105,7 @@ class Scheduler:
         self._starved = False
         """Whether the head of the queue found no room when it last asked."""
         self._short = ""
-        """A running request that found no room last time; no new request may take that room."""
+        """A running request that found no room last time; no younger one may take that room."""
 
     # --- arrival and departure ---
 
@@ -177,8 +180,7 @@ class Scheduler:
         self._preempt_for_head()
         before = len(self.decisions)
         left = self._grow()
-        short = self._short in self.running
-        if not short and all(decision.verb != "preempt" for decision in self.decisions[before:]):
+        if all(decision.verb != "preempt" for decision in self.decisions[before:]):
             self._admit(left)
         if scheduled:
             self.steps[step] = self._with_tables(scheduled)
@@ -204,18 +206,23 @@ class Scheduler:
             self.preempt(victim, reason="older")
 
     def _grow(self) -> int:
+        """Let running requests compute; returns the tokens for the line, the share of its head."""
         ready = [r for r in sorted(self.running.values(), key=arrival_order) if r.wanted]
         left = self.config.max_batch_tokens
-        waits = self._starved or self._short in self.running or not self._has_room()
-        head = None if waits else self.queue.head()
+        head = None if self._starved else self._next_in_line()
         shares = share_budget(left, ready, head)
+        kept = left - sum(shares.values()) if head else 0
         for request in ready:
             if request.status == RUNNING and shares[request.id]:
                 left -= self._extend(request, shares[request.id])
-        return left
+        return max(left, kept)
 
-    def _has_room(self) -> bool:
-        return len(self.running) < self.cache.config.max_requests and self.queue.head() is not None
+    def _next_in_line(self) -> ScheduledRequest | None:
+        """Return the head of the line, unless all places are taken or an older request is short."""
+        head, short = self.queue.head(), self.running.get(self._short)
+        full = len(self.running) >= self.cache.config.max_requests
+        waits = head is None or full or (short is not None and short.rank < head.rank)
+        return None if waits else head
 
     def _extend(self, request: ScheduledRequest, share: int) -> int:
         """Compute up to `share` more tokens; returns how many, 0 if it has to wait for room."""
@@ -260,9 +267,7 @@ class Scheduler:
 
     def _admit(self, left: int) -> None:
         """Admit waiting requests in order of arrival, within tokens and room."""
-        while left > 0 and self._has_room():
-            request = self.queue.head()
-            assert request is not None
+        while left > 0 and (request := self._next_in_line()):
             answer = self._try_to_admit(request, left)
             self._starved = isinstance(answer, Refusal) and answer.reason != LOADING
             if isinstance(answer, Refusal):

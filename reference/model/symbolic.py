@@ -160,8 +160,12 @@ def _words(data: bytes, count: int) -> list[int]:
 class SymbolicModel:
     """Runs on a memory of its own; `vocabulary` is small so that prompts fork and repeat."""
 
-    def __init__(self, config: CacheConfig, *, vocabulary: int = 4) -> None:
-        self.memory = SymbolicMemory(config)
+    def __init__(self, config: CacheConfig, *, vocabulary: int = 4, salted: bool = True) -> None:
+        """`salted`: answers depend on the salt, so that a leak between tenants changes them.
+
+        Without it, a salt separates cached blocks only, as in real models.
+        """
+        self.memory, self._salted = SymbolicMemory(config), salted
         self._config, self._vocabulary = config, vocabulary
         self._experts = config.experts if config.return_routed_experts else (1, 0, 0)
         self._running: dict[int, list[tuple[Pass, Sample]]] = {}
@@ -174,6 +178,8 @@ class SymbolicModel:
 
     def _run(self, work: Work) -> tuple[Pass, Sample]:
         self.computed += work.stop - work.start
+        if not self._salted:
+            work = work._replace(namespace=work.namespace._replace(salt=None))
         running = Pass(self.memory, self._config, work)
         sample = running.run(self._vocabulary, self._experts)
         if self.on_hidden is not None:

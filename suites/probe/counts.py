@@ -123,6 +123,8 @@ def _blocks(asker: Asker, sizes: Sizes) -> Verdict:
     situations = Counter({"hit of another length": len(different)})
     if not sizes.step or len(different) < _LEAST:
         why = f"{len(different)} different lengths were found, {_LEAST} are needed"
+        if asker.facts.longest:
+            why += f"; with {asker.facts.longest:,} tokens of a prompt it takes smaller blocks"
         return Verdict(BLOCKS, "inconclusive", why, situations=situations)
     misplaced = [r for r in sizes.ladder if _grows(sizes, r) and _off(sizes, r)]
     if misplaced or sizes.falls:

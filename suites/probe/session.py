@@ -177,6 +177,8 @@ class Session:
         ]
         if short:
             notes.append(f"the server takes {self.facts.longest:,} tokens, not {short[0]:,}")
+        if found and not self.depths and len(found) < len(fits):
+            notes.append(f"--depths {max(found)} judges a cache that holds no longer prompt")
         verdict.reason = "; ".join(filter(None, (verdict.reason, *notes)))
         yield verdict
         return max([each for each in found if self._seconds(each) <= _TIMED] or [shallow])

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from kvproof.suites.probe.answers import Answer, NoAnswer
 from kvproof.suites.probe.asker import CHANCE, LONG, Asker, Question, new_salt
 from kvproof.suites.probe.compare import Pair
-from kvproof.suites.probe.content import Turn, Words, fresh, image, other
+from kvproof.suites.probe.content import HEAD, Turn, Words, fresh, image, other
 from kvproof.suites.probe.server_connection import ServerUnreachable
 from kvproof.suites.probe.sizes import Sizes
 
@@ -246,13 +246,23 @@ def _with_common_head(length: int) -> list[Turn]:
 
 
 def images(context: TrialContext, length: int) -> Trial:
-    """Ask about one image, then about another in its place, then about the first again."""
-    trial, asker = Trial(), context.asker
-    words, picture = fresh(length), image()
-    first = Question((Turn(words, image=picture),), context.salt(), form="chat")
-    one, bound = asker.ask(first), _before_images(context, first, words, picture)
-    second = first._replace(turns=(Turn(words, image=image()),), bound=bound)
-    two, back = asker.ask(second), asker.ask(first._replace(again=True))
+    """Ask about one image, then about another in its place, then about the first again.
+
+    The image stands in an earlier turn, and the words follow it in the last one. So any template
+    writes few tokens before the image, and whole blocks of any size after it.
+    """
+    trial, asker, salt = Trial(), context.asker, context.salt()
+    opening, words = Turn(fresh(HEAD)), Turn(fresh(length))
+    said = asker.ask(Question((opening,), salt, form="chat"))
+    bound = said.prompt
+    """Most tokens before the image: those of its turn without it."""
+
+    def about(picture: bytes) -> Question:
+        return Question((opening._replace(answer=said, image=picture), words), salt, form="chat")
+
+    first, second = about(image()), about(image())._replace(bound=bound)
+    one, two = asker.ask(first), asker.ask(second)
+    back = asker.ask(first._replace(again=True))
     trial.saw("image found again", happened=(back.cached or 0) > bound)
     if (two.cached or 0) > bound:
         trial.wrong = (
@@ -264,19 +274,6 @@ def images(context: TrialContext, length: int) -> Trial:
         plain = context.plain(second._replace(bound=None))
         trial.pairs.append(Pair("another image in its place", plain, two))
     return trial
-
-
-def _before_images(context: TrialContext, first: Question, words: Words, picture: bytes) -> int:
-    """Return how many tokens may come before the image.
-
-    Some templates move words before it. A hit on the image with other words shows that they do not.
-    """
-    ask = context.asker.ask
-    bare = ask(Question((Turn(words[:1]),), context.salt(), form="chat")).prompt
-    moved = ask(first._replace(turns=(Turn(other(words[0]), image=picture),)))
-    if (moved.cached or 0) > bare:
-        return bare
-    return ask(Question((Turn(words),), context.salt(), form="chat")).prompt
 
 
 def controls(context: TrialContext, length: int) -> Trial:

@@ -126,7 +126,8 @@ def divergence(
     model
         Name in requests and launch commands; the server's own by default.
     reset
-        Path of a POST that empties the cache, for servers without cache_salt.
+        Path of a POST that empties the cache, for servers without cache_salt, or whose answers
+        depend on it.
     api_key_env
         Environment variable with the servers' key.
     documents
@@ -144,7 +145,8 @@ def divergence(
     detect
         Share of wrong hits that a pass must exclude with 95 % confidence.
     exact
-        The engine promises equal bits with and without a hit: every difference fails.
+        The engine promises equal bits with and without a hit: every difference fails. Recomputed
+        answers must repeat, which is checked first; else the run is inconclusive and names why.
     output
         Directory of the run's records and reports.
 

@@ -1,7 +1,8 @@
 """The symbolic model as a language: bytes are tokens, and answers are deterministic.
 
 Its text is random letters and spaces, until one of the `END` tokens occurs. It answers greedily
-only; its log-probabilities are those of `symbolic_scores`.
+only; its log-probabilities are those of `symbolic_scores`. As in real models, answers do not depend
+on a salt: a client may compute a prompt again under a new one, and compare.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class SymbolicText:
     name = "symbolic"
 
     def __init__(self, config: CacheConfig, *, max_len: int, answers: int = READABLE) -> None:
-        self.model = SymbolicModel(config, vocabulary=answers)
+        self.model = SymbolicModel(config, vocabulary=answers, salted=False)
         self.max_len = max_len
         self.abilities = Abilities(
             top_logprobs=20,

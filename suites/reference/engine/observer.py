@@ -19,8 +19,6 @@ class BudgetChecks:
     def __init__(self, engine: Any, config: Config, coverage: Coverage) -> None:
         self._scheduler = scheduler = engine.scheduler
         self._config, self._coverage = config, coverage
-        self._hindered = False
-        """Whether a request found no room in the step before."""
         schedule = scheduler.schedule
 
         def judged() -> Any:
@@ -28,14 +26,11 @@ class BudgetChecks:
             planned = schedule()
             decisions = scheduler.decisions[known:]
             self._judge(decisions)
+            older = head is not None and bool(ready) and head.rank < ready[0][0]
             if not {"wait", "preempt"} & {decision.verb for decision in decisions}:
-                older = head is not None and ready and head.rank < ready[0][0]
-                self._turns(decisions, ready, spared=bool(older))
-                if older:
-                    self._serves_older(decisions, head)
-                self._hindered = False
-            else:
-                self._hindered = True
+                self._turns(decisions, ready, spared=older)
+            if older:
+                self._serves_older(decisions, head)
             return planned
 
         scheduler.schedule = judged
@@ -65,13 +60,17 @@ class BudgetChecks:
         )
 
     def _serves_older(self, decisions: Sequence[Any], head: Any) -> None:
-        """A head of the line that is older than all that run gets a token of the step."""
-        room = len(self._scheduler.running) < self._config["max_requests"]
-        if room and not self._hindered:
+        """A head of the line that is older than all that run gets a token, or finds no room.
+
+        A younger request that waits for room, or computes a whole span, is no excuse. In a step
+        that preempts, the line waits.
+        """
+        place = len(self._scheduler.running) < self._config["max_requests"]
+        if place and all(d.verb != "preempt" for d in decisions):
             self._coverage.event(seen.OLDER)
             self._coverage.check(
                 "waits_are_bounded",
-                any(d.verb == "admit" and d.request_id == head.id for d in decisions),
+                any(d.verb in ("admit", "wait") and d.request_id == head.id for d in decisions),
                 lambda: f"{head.id} is older than all that run and gets no token of a step",
             )
 

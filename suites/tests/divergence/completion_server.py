@@ -31,6 +31,8 @@ class Script:
     """Spread of what is added to every logit."""
     wrong_every: int = 0
     """Every so many hits read another content."""
+    salted: bool = False
+    """Answers depend on the salt."""
     shift: float = 3.0
     """Spread of what wrong content adds to the logits."""
     tops: int = 5
@@ -94,6 +96,8 @@ class Handler(server.Handler):
                 script.hits += 1
                 wrong = script.wrong_every and script.hits % script.wrong_every == 0
             content = 1 if wrong else 0
+        if script.salted:
+            content += zlib.crc32(body.get("cache_salt", "").encode())
         rows, answer = [], list(ids)
         for _ in range(body["max_tokens"]):
             rows.append(logprobs(answer, content, script))
@@ -126,7 +130,7 @@ def logprobs(tokens: Sequence[int], content: int, script: Script) -> npt.NDArray
     rng = np.random.default_rng(zlib.crc32(bytes([each % 256 for each in tokens[-4:]])))
     logits = rng.normal(0, 2, WORDS)
     if content:
-        logits += np.random.default_rng(7).normal(0, script.shift, WORDS)
+        logits += np.random.default_rng(6 + content).normal(0, script.shift, WORDS)
     if script.noise:
         logits += np.random.default_rng(random.getrandbits(32)).normal(0, script.noise, WORDS)
     found: npt.NDArray[np.float64] = logits - np.log(np.exp(logits).sum())

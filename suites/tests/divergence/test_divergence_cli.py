@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from examples.stress.http.process import serving as kvproof_serve
 from kvproof.harness.cli.app import main
 from kvproof.harness.errors import Exit
 from kvproof.suites.reference.evaluation.server import serving
@@ -74,6 +75,50 @@ def test_an_exact_server_must_be_exact(tmp_path: Path) -> None:
         assert run(tmp_path / "a", "--url", url, "--exact")[0] == Exit.PASS
     with servers(Script(wrong_every=30, shift=1e-7)) as (url,):
         assert run(tmp_path / "b", "--url", url, "--exact")[0] == Exit.FAILURE
+
+
+def judged(script: Script) -> int:
+    """Requests of the judged side: those without a salt, longer than those that find abilities."""
+    return sum(len(each["prompt"]) > 1 and "cache_salt" not in each for each in script.seen)
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (Script(salted=True), "answers depend on cache_salt"),
+        (Script(noise=1e-9), "recomputed answers to one prompt differ"),
+    ],
+    ids=["salt", "server"],
+)
+def test_an_exact_run_names_what_changes_recomputed_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], script: Script, words: str
+) -> None:
+    with servers(script) as (url,):
+        code, found = run(tmp_path, "--url", url, "--exact")
+    assert (code, found["judgement"]["rows"]) == (Exit.INCONCLUSIVE, [])
+    assert words in found["judgement"]["doubts"][0]
+    assert words in " ".join(capsys.readouterr().out.split())
+    assert not judged(script), "nothing is judged against answers that do not repeat"
+
+
+def test_a_server_without_salts_that_does_not_repeat_is_named(tmp_path: Path) -> None:
+    with servers(Script(), Script(cache=False, noise=1e-9)) as (url, other):
+        code, found = run(tmp_path, "--url", url, "--recompute-url", other, "--exact")
+    assert code == Exit.INCONCLUSIVE
+    assert "recomputed: recomputed answers to one prompt" in found["judgement"]["doubts"][0]
+
+
+@pytest.mark.parametrize("option", ["--reset", "--recompute-url"])
+def test_an_exact_run_needs_no_salts_that_change_nothing(tmp_path: Path, option: str) -> None:
+    with servers(Script(salted=True), Script(cache=False, salted=True)) as (url, other):
+        given = other if option == "--recompute-url" else "/reset"
+        assert run(tmp_path, "--url", url, "--exact", option, given)[0] == Exit.PASS
+
+
+def test_our_own_server_is_exact(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi", reason="the extra serve is not installed")
+    with kvproof_serve("--model", "symbolic") as server:
+        assert run(tmp_path, "--url", f"{server.url}/v1", "--exact")[0] == Exit.PASS
 
 
 def test_texts_and_resets_do_where_ids_and_salts_are_missing(tmp_path: Path) -> None:

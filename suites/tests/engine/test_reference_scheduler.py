@@ -58,6 +58,27 @@ def test_a_step_with_fewer_tokens_than_requests_takes_turns_behind_the_oldest():
     assert computed[1::2] == ["c", "d", "b"] * 2
 
 
+@pytest.mark.parametrize("others", [0, 1], ids=["a token for each", "fewer tokens than requests"])
+def test_a_span_takes_no_token_of_an_older_request_in_line(others):
+    engine = make_engine(64, budget=2, max_requests=4)
+    ask(engine, "old", 3, new=9)
+    engine.step()
+    engine.step()
+    ask(engine, "young", 9, spans=[Span("image", 1, 8, "h")], read=False)
+    engine.step()
+    for number in range(others):
+        donor = make_engine()
+        donor.add_request(f"moved {number}", [2], max_new_tokens=9)
+        donor.step()
+        assert engine.bring_in(donor.take_out(f"moved {number}")) is None
+    engine.scheduler.preempt(engine.scheduler.running["old"])
+    for _ in range(1 + others):  # the first ends the moves
+        engine.step()
+    *_, (step, *span), (same, *old) = decided(engine, "compute")
+    assert span == ["young", 1, 9, 0], "a step takes all of it or nothing"
+    assert (same, old[0]) == (step, "old")
+
+
 def test_the_budget_is_charged_after_the_match():
     engine = make_engine(budget=8)
     ask(engine, "first", 17)
@@ -135,6 +156,21 @@ def test_nobody_new_takes_the_room_that_a_running_request_waits_for():
         assert decided(engine, "admit")[-1][1] == name
         engine.cancel(name)
         assert set(run(engine)) == {f"behind {name}"}
+
+
+def test_an_older_request_does_not_wait_for_a_younger_one_to_find_room():
+    engine = pinned_engine(5, budget=6)
+    engine.add_request("old", [2], max_new_tokens=9)
+    engine.add_request("middle", [3], max_new_tokens=9)
+    span = Span("image", SIZE, 4 * SIZE, "h")  # a step takes all of it or nothing
+    engine.add_request("wide", [4] * 5 * SIZE, max_new_tokens=1, spans=[span])
+    engine.step()
+    engine.step()
+    assert decided(engine, "wait")[-1][1:] == ("wide", "no_space", 4, 2)
+    engine.scheduler.preempt(engine.scheduler.running["old"])
+    engine.step()
+    assert decided(engine, "wait")[-1][1:] == ("wide", "no_space", 4, 3)
+    assert decided(engine, "admit")[-1][:2] == (decided(engine, "wait")[-1][0], "old")
 
 
 def test_a_step_of_two_tokens_is_cut_to_one_that_fits():

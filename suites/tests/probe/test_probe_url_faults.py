@@ -18,8 +18,6 @@ from kvproof.suites.tests.probe.probe_url_kit import JUDGED, SYMBOLIC, faulty, p
 pytestmark = pytest.mark.slow(reason="finds planted faults by exploration")
 
 ALL = JUDGED
-NEED_ANOTHER = {check.PARTLY.name, check.CONVERSATION.name}
-"""The symbolic model's answers depend on the salt, so that only another server tells them anew."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +50,7 @@ def test_a_correct_server_passes_everything(uncached: Server, tmp_path: Path) ->
 def test_no_correct_server_fails(options: tuple[str, ...], tmp_path: Path) -> None:
     with serving("--model", "symbolic", *options) as server:
         found = probed(server.url, tmp_path)
-    missing = NEED_ANOTHER | ({check.DEEP.name} if "512" in options else set())
+    missing = {check.DEEP.name} if "512" in options else set()
     assert found.named("pass") == ALL - missing
     assert found.named("unsupported") == missing
     assert found.done.code == 0
