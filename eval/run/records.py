@@ -13,21 +13,15 @@ from typing import Any, Literal
 import msgspec
 
 from kvproof.eval.benchmark.data import DataFacts
+from kvproof.eval.run.files import SAMPLES
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.chat_completion import Outcome, Usage
-from kvproof.harness.records.run_directory import (
-    EVALUATION,
-    Manifest,
-    read_lines,
-    read_manifest,
-)
+from kvproof.harness.records.run_directory import Manifest, read_lines, read_manifest
 
 Phase = Literal["cold", "warm", "shared"]
 """Passes A, B and C."""
 
 PHASES: tuple[Phase, ...] = ("cold", "warm", "shared")
-
-SAMPLES = "samples.jsonl"
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,8 +173,6 @@ class EvalRun(msgspec.Struct, frozen=True, kw_only=True):
     directory: Path
     manifest: Manifest
     records: list[Record]
-    torn: int = 0
-    """Unreadable lines, cut when the run was killed."""
 
     @property
     def samples(self) -> list[SampleRecord]:
@@ -191,13 +183,13 @@ class EvalRun(msgspec.Struct, frozen=True, kw_only=True):
 def read_eval(directory: Path) -> EvalRun:
     """Read a run directory. Raises UsageError if it holds no LongBench v2 run."""
     manifest = read_manifest(directory)
-    if manifest.verb != EVALUATION:
+    if manifest.verb != "eval":
         raise UsageError(
             f"{str(directory)!r} holds a run of kvproof {manifest.verb}",
             "give the directory that kvproof eval printed",
         )
-    records, torn = read_lines(directory / SAMPLES, _decode)
-    return EvalRun(directory=directory, manifest=manifest, records=records, torn=torn)
+    records, _ = read_lines(directory / SAMPLES, _decode)
+    return EvalRun(directory=directory, manifest=manifest, records=records)
 
 
 Done = tuple[str, int, Phase, int]

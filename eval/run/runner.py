@@ -46,7 +46,7 @@ from kvproof.harness.http.chat_client import ChatClient
 from kvproof.harness.isolation.supervised import Died
 
 Progress = Callable[[str, int, int], None]
-"""Configuration, its recorded samples, their total."""
+"""Activity, for example a configuration, its records so far, and their total."""
 
 
 class ConfigurationRun(NamedTuple):
@@ -173,7 +173,7 @@ def conditions_of(
 class RunSink(NamedTuple):
     """Output of a run."""
 
-    write: Callable[[Record], None]
+    write: Callable[[msgspec.Struct], None]
     progress: Progress
     logs: Path
     """Folder for the servers' output."""

@@ -11,22 +11,20 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from kvproof.eval.run.config import Configuration, EvalConfig
 from kvproof.eval.run.protocol import request_fields
-from kvproof.eval.run.records import ServerRecord, asked_as
+from kvproof.eval.run.records import ServerDied, ServerRecord, asked_as
+from kvproof.eval.run.runner import RunSink
 from kvproof.eval.run.server import Serving, key_of, serving
 from kvproof.eval.scbench.data import Session
-from kvproof.eval.scbench.records import Answer, Lost, Mode, Record
+from kvproof.eval.scbench.records import Answer, Mode
 from kvproof.eval.scbench.tasks import MOST_TOKENS, question, score, shared_part
 from kvproof.harness.http.chat_client import ChatClient
 from kvproof.harness.isolation.supervised import Died
-
-Show = Callable[[str, int, int], None]
 
 
 class Level(NamedTuple):
@@ -62,9 +60,7 @@ class Plan(NamedTuple):
     config: EvalConfig
     sessions: Sequence[Session]
     modes: Sequence[Mode]
-    write: Callable[[Record], None]
-    show: Show
-    logs: Path
+    sink: RunSink
 
 
 class _Prompt(NamedTuple):
@@ -102,7 +98,7 @@ class _Ask(NamedTuple):
         reply = self.client.chat(prompt.messages, max_tokens=MOST_TOKENS[task])
         if reply.outcome == "dropped":
             self.server.check()
-        self.plan.write(
+        self.plan.sink.write(
             Answer(
                 configuration=self.one.name,
                 level=level,
@@ -124,15 +120,15 @@ class _Ask(NamedTuple):
 
 
 def _on_server(plan: Plan, one: Configuration, work: Callable[[_Ask], object]) -> None:
-    plan.show(f"{one.name}: waiting for the server", 0, 0)
-    log = plan.logs / f"{one.name.replace(' ', '_')}.log"
+    plan.sink.progress(f"{one.name}: waiting for the server", 0, 0)
+    log = plan.sink.logs / f"{one.name.replace(' ', '_')}.log"
     try:
         with serving(plan.config, one, log) as server:
             record = _record(one, server)
-            plan.write(record)
+            plan.sink.write(record)
             work(_Ask(plan, one, _client(plan.config, one, server, record), server))
     except Died as death:
-        plan.write(Lost(configuration=one.name, message=str(death), log=death.log))
+        plan.sink.write(ServerDied(configuration=one.name, message=str(death), log=death.log))
 
 
 def _record(one: Configuration, server: Serving) -> ServerRecord:
@@ -174,7 +170,7 @@ def _judged(ask: _Ask, found: dict[str, _Prompt]) -> None:
                 for prompts in _at_once(ask, level.concurrency, lambda job: job(ask), jobs):
                     found.update((each.key, each) for each in prompts)
                     done += len(prompts)
-                plan.show(f"{ask.one.name}: {level.name}, {mode}", done, total)
+                plan.sink.progress(f"{ask.one.name}: {level.name}, {mode}", done, total)
 
 
 Job = Callable[[_Ask], list[_Prompt]]
@@ -223,7 +219,7 @@ def _nth(conversation: _Conversation, number: int) -> Job:
 def _recomputed(ask: _Ask, prompts: dict[str, _Prompt], at_once: int) -> None:
     plan, todo = ask.plan, list(prompts.values())
     for done, _ in enumerate(_at_once(ask, at_once, lambda each: ask(each, ""), todo), 1):
-        plan.show(f"{ask.one.name}: recomputing", done, len(todo))
+        plan.sink.progress(f"{ask.one.name}: recomputing", done, len(todo))
 
 
 def _at_once(

@@ -8,16 +8,13 @@ from typing import Any, Literal
 import msgspec
 
 from kvproof.eval.run.config import EvalConfig
-from kvproof.eval.run.files import read_options
-from kvproof.eval.run.records import ServerRecord
+from kvproof.eval.run.files import SAMPLES, read_options
+from kvproof.eval.run.records import ServerDied, ServerRecord
 from kvproof.eval.scbench.data import Task
 from kvproof.harness.http.chat_completion import Outcome
-from kvproof.harness.records.run_directory import (
-    read_lines,
-)
+from kvproof.harness.records.run_directory import Manifest, read_lines
 
 KEY = "scbench"
-LINES = "answers.jsonl"
 
 Mode = Literal["turns", "requests"]
 """One conversation, in which own answers are fed back; or requests of their own."""
@@ -61,15 +58,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field=
     fault: str = ""
 
 
-class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="died", tag_field="record"):
-    """A server that ended during the run."""
-
-    configuration: str
-    message: str
-    log: str = ""
-
-
-Record = Answer | Lost | ServerRecord
+Record = Answer | ServerDied | ServerRecord
 
 _decode = msgspec.json.Decoder(Record).decode
 
@@ -77,7 +66,6 @@ _decode = msgspec.json.Decoder(Record).decode
 class ScbenchRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run read from its directory."""
 
-    directory: Path
     options: Options
     records: list[Record]
 
@@ -87,11 +75,10 @@ class ScbenchRun(msgspec.Struct, frozen=True, kw_only=True):
         return [each for each in self.records if isinstance(each, Answer)]
 
 
-def read_scbench(directory: Path) -> ScbenchRun:
+def read_scbench(directory: Path, manifest: Manifest) -> ScbenchRun:
     """Read a run directory. Raises UsageError if it holds no such run."""
-    options = read_options(directory, KEY, Options)
-    records, _ = read_lines(directory / LINES, _decode)
-    return ScbenchRun(directory=directory, options=options, records=records)
+    records, _ = read_lines(directory / SAMPLES, _decode)
+    return ScbenchRun(options=read_options(manifest, KEY, Options), records=records)
 
 
 def stored(options: Options) -> dict[str, Any]:

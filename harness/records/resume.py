@@ -22,6 +22,7 @@ from kvproof.harness.records.bench_events import (
     TierSample,
     TierSummary,
 )
+from kvproof.harness.records.eval_events import EvalConcluded, EvalFigure, EvalStarted, EvalTable
 from kvproof.harness.records.events import (
     AnyEvent,
     BenchSummary,
@@ -130,6 +131,12 @@ def _subject(event: AnyEvent) -> tuple[Hashable, ...] | None:
             return type(event), event.target, event.requests, event.prompt_tokens
         case Threshold():
             return type(event), event.name
+        case EvalStarted() | EvalConcluded():
+            return type(event), event.benchmark
+        case EvalFigure():
+            return type(event), event.target, event.property, event.metric
+        case EvalTable():
+            return type(event), event.benchmark, event.title
     return None
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from examples.stress.http.process import serving as kvproof_serve
 from kvproof.harness.cli.app import main
 from kvproof.harness.errors import Exit
 from kvproof.suites.reference.evaluation.server import serving
 from kvproof.suites.tests.divergence.completion_server import Script, Server
+from kvproof.suites.tests.lab.stress.http.process import serving as kvproof_serve
 
 
 @contextmanager

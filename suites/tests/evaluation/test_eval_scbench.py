@@ -22,6 +22,7 @@ from kvproof.eval.scbench.miniature import TURNS, miniature
 from kvproof.eval.scbench.records import Answer, Options, read_scbench
 from kvproof.eval.scbench.tasks import question, score, shared_part
 from kvproof.harness.errors import UsageError
+from kvproof.harness.records.run_directory import read_manifest
 from kvproof.suites.tests.cli.cli_kit import here, refused
 
 CONFIG = Path(__file__).parents[3] / "eval" / "configs" / "scbench.toml"
@@ -174,7 +175,7 @@ def test_an_exact_cache_passes_every_load_and_wrong_blocks_fail(tmp_path: Path) 
     assert {verdict for (name, _), verdict in verdicts.items() if name == "on"} == {"pass"}
     assert "fail" in {verdict for (name, _), verdict in verdicts.items() if name != "on"}
     assert {each["mode"] for each in found["scores"]} == {"turns", "requests"}
-    run = read_scbench(tmp_path / "run")
+    run = read_scbench(tmp_path / "run", read_manifest(tmp_path / "run"))
     last = [each for each in run.answers if each.mode == "turns" and each.turn]
     assert all(each.cached_tokens for each in last if each.configuration == "on")
     refused(here(*command, "2", "--output", "run", cwd=tmp_path), "holds a run", "another --output")

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from examples.stress.http.process import serving
 from kvproof.suites.framework.property import Property
 from kvproof.suites.probe import check
+from kvproof.suites.tests.lab.stress.http.process import serving
 from kvproof.suites.tests.probe.probe_url_kit import JUDGED, probed
 
 
