@@ -18,10 +18,16 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.http.chat_completion import Outcome, Usage
 from kvproof.harness.records.run_directory import Manifest, read_lines, read_manifest
 
-Phase = Literal["cold", "warm", "shared"]
+PassName = Literal["cold", "warm", "shared"]
 """Passes A, B and C."""
 
-PHASES: tuple[Phase, ...] = ("cold", "warm", "shared")
+LoadName = Literal["1 at once", "8 at once", "64 at once", "eviction"]
+"""Loads of conversations."""
+
+Phase = PassName | LoadName | Literal["recomputed"]
+"""Part of a run that a request belongs to."""
+
+PHASES: tuple[PassName, ...] = ("cold", "warm", "shared")
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +47,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int
     sampling: dict[str, Any]
     """Further fields of every request."""
-    phases: tuple[Phase, ...]
+    phases: tuple[PassName, ...]
     order: str
     concurrency: int
     repeats: int
@@ -85,6 +91,8 @@ class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_
     """Log-probabilities of the answer's tokens; empty if not reported."""
     thought: str = ""
     """The first answer of a prompt pair. Usage and first token are those of its turn."""
+    turn: int = 0
+    """Place of the question in its conversation."""
 
     @property
     def correct(self) -> bool:

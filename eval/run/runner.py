@@ -193,7 +193,7 @@ def evaluate(
     a running server does not answer, or serves another model than the first.
     """
     whole, models = finished(earlier), models_of(config.model, earlier)
-    for one in config.configuration:
+    for one in found.order(config):
         try:
             for repeat in range(config.protocol.repeats):
                 if (one.name, repeat) not in whole:
@@ -213,7 +213,8 @@ class _Plan(NamedTuple):
 
 
 def _turn(plan: _Plan, outlet: RunSink, models: set[str]) -> None:
-    total = plan.found.count * len(plan.config.protocol.phases)
+    stages = plan.found.begin(plan.one.name, plan.config.protocol)
+    total = sum(len(job) for stage in stages for job in stage.jobs)
     own = (plan.one.name, plan.repeat)
     have = [e for e in samples_of(plan.earlier) if (e.configuration, e.repeat) == own]
     begun = time.monotonic()

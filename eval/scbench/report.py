@@ -6,9 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from kvproof.eval.run.records import ServerDied, ServerRecord
+from kvproof.eval.run.files import read_options
+from kvproof.eval.run.records import ServerDied, read_eval
 from kvproof.eval.scbench.judge import Row, TaskScore, judge, task_scores
-from kvproof.eval.scbench.records import KEY, Options, read_scbench
+from kvproof.eval.scbench.records import KEY, Options, answers_of
 from kvproof.eval.verdict.evaluated import Evaluated, Judged, Table, Verdict, worst_verdict
 from kvproof.eval.verdict.measured import Measured, measured
 from kvproof.eval.verdict.tables import servers
@@ -34,20 +35,19 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 def evaluated(directory: Path, manifest: Manifest) -> Evaluated:
     """Judge the answers of a run. Raises UsageError."""
-    run = read_scbench(directory, manifest)
+    run, options = read_eval(directory), read_options(manifest, KEY, Options)
     lost = [each for each in run.records if isinstance(each, ServerDied)]
+    answers = answers_of(run.samples)
     found = Summary(
-        options=run.options,
-        rows=judge(run.options, run.answers, lost),
-        scores=task_scores(run.options, run.answers),
-        measured=measured(
-            run.options.config, [e for e in run.records if isinstance(e, ServerRecord)]
-        ),
+        options=options,
+        rows=judge(options, answers, lost),
+        scores=task_scores(options, answers),
+        measured=measured(options.config, run.records),
         lost=lost,
     )
     return Evaluated(
         benchmark=KEY,
-        title=title(run.options),
+        title=title(options),
         lines=(sentence(found),),
         servers=found.measured,
         deaths=tuple(lost),

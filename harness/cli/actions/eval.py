@@ -24,7 +24,7 @@ from kvproof.eval.scbench import records as scbench_records
 from kvproof.eval.scbench import report as scbench_report
 from kvproof.eval.scbench.data import Task, read_sessions
 from kvproof.eval.scbench.miniature import miniature
-from kvproof.eval.scbench.protocol import Plan, run
+from kvproof.eval.scbench.protocol import Sessions
 from kvproof.eval.scbench.records import Mode, Options
 from kvproof.eval.verdict.evaluated import EXITS, Evaluated
 from kvproof.eval.verdict.kinds import judged
@@ -176,7 +176,8 @@ def scbench(
     )
 
     def ask(sink: RunSink) -> None:
-        run(Plan(asked, found, options.modes, sink))
+        once = replace(asked, protocol=replace(asked.protocol, repeats=1))
+        evaluate(once, Sessions(asked, found, options.modes), sink)
 
     return recorded(output or new_directory("eval"), begun, scbench_records.stored(options), ask)
 

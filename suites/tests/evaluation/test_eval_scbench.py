@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kvproof.eval.run.config import read_config
+from kvproof.eval.run.records import read_eval
 from kvproof.eval.scbench.data import (
     TASKS,
     Task,
@@ -19,10 +20,9 @@ from kvproof.eval.scbench.data import (
 )
 from kvproof.eval.scbench.judge import judge
 from kvproof.eval.scbench.miniature import TURNS, miniature
-from kvproof.eval.scbench.records import Answer, Options, read_scbench
+from kvproof.eval.scbench.records import Answer, Options, answers_of
 from kvproof.eval.scbench.tasks import question, score, shared_part
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records.run_directory import read_manifest
 from kvproof.suites.tests.cli.cli_kit import here, refused
 
 CONFIG = Path(__file__).parents[3] / "eval" / "configs" / "scbench.toml"
@@ -96,7 +96,7 @@ def test_wrong_rows_are_named(tmp_path: Path, row: dict[str, Any], message: str)
 def answers(name: str, level: str, count: int, **other: Any) -> list[Answer]:
     fields: dict[str, Any] = {
         "mode": "turns", "task": "kv", "outcome": "answered", "text": "t", "score": 1.0,
-        "prompt_tokens": 100, "cached_tokens": 90 if level else 0, "seconds": 0.1,
+        "prompt_tokens": 100, "cached_tokens": 90 if level else 0,
     }  # fmt: skip
     made = fields | other
     return [
@@ -175,8 +175,8 @@ def test_an_exact_cache_passes_every_load_and_wrong_blocks_fail(tmp_path: Path) 
     assert {verdict for (name, _), verdict in verdicts.items() if name == "on"} == {"pass"}
     assert "fail" in {verdict for (name, _), verdict in verdicts.items() if name != "on"}
     assert {each["mode"] for each in found["scores"]} == {"turns", "requests"}
-    run = read_scbench(tmp_path / "run", read_manifest(tmp_path / "run"))
-    last = [each for each in run.answers if each.mode == "turns" and each.turn]
+    answered = answers_of(read_eval(tmp_path / "run").samples)
+    last = [each for each in answered if each.mode == "turns" and each.turn]
     assert all(each.cached_tokens for each in last if each.configuration == "on")
     refused(here(*command, "2", "--output", "run", cwd=tmp_path), "holds a run", "another --output")
     refused(here(*command, "0", "--output", "new", cwd=tmp_path), "0 sessions", "--sessions 16")
