@@ -86,8 +86,6 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     doubts: tuple[str, ...]
     """Of the whole run."""
-    floor_varies: bool
-    """Recomputed answers differ at all."""
 
     @property
     def verdict(self) -> Verdict:
@@ -109,7 +107,6 @@ def judge(options: Options, records: Sequence[Record]) -> Judgement:
         floor=tuple(figures(name, found) for name, found in noise.items()),
         rows=tuple(rows),
         doubts=tuple(_doubts(options, records, controls)),
-        floor_varies=any(_largest(each) > 0 for each in controls),
     )
 
 

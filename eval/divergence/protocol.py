@@ -34,8 +34,8 @@ from kvproof.eval.divergence.records import (
 )
 from kvproof.eval.divergence.repeats import TIMES, Gap, gap
 from kvproof.eval.run.config import Configuration, EvalConfig, Server
-from kvproof.eval.run.records import ServerDied
-from kvproof.eval.run.runner import RunSink
+from kvproof.eval.run.records import ServerDied, asked_as
+from kvproof.eval.run.runner import RunSink, server_record
 from kvproof.eval.run.server import Serving, key_of, serving
 from kvproof.eval.run.weights import weights_digest
 from kvproof.harness.errors import UsageError
@@ -134,7 +134,8 @@ class _Run:
 
     def _client(self, one: Configuration, role: Role, found: Serving) -> CompletionClient:
         server = self._plan.config.server_of(one)
-        model = _model(self._plan.config.model, found)
+        record = server_record(one.name, found)
+        model = asked_as(self._plan.config.model, record)
         client = CompletionClient(
             found.url, model=model, key=key_of(server), reset=server.reset,
             timeout=self._plan.config.protocol.timeout,
@@ -346,10 +347,3 @@ def _tokenized(ask: Callable[[Prompt, int], Answer], url: str, text: str) -> Pro
 
 _TRIES = 6
 """Each halves a prompt that the server refuses."""
-
-
-def _model(given: str, found: Serving) -> str:
-    """Return the name of requests; a command may take a folder, served by its name."""
-    if given and not (found.command and found.models and given not in found.models):
-        return given
-    return next(iter(found.models), "")

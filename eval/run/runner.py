@@ -221,7 +221,7 @@ def _turn(plan: _Plan, outlet: RunSink, models: set[str]) -> None:
     outlet.progress(f"{plan.one.name}: waiting for the server", len(have), total)
     log = outlet.logs / f"{plan.one.name.replace(' ', '_')}-{plan.repeat}.log"
     with serving(plan.config, plan.one, log) as server:
-        record = _server_record(plan, server)
+        record = server_record(plan.one.name, server, plan.repeat)
         model = _model(plan, record, models)
         outlet.write(record)
         counted = _Counted(outlet, plan.one.name, len(have), total)
@@ -245,10 +245,11 @@ def _company(plan: _Plan) -> EvalConfig:
     )
 
 
-def _server_record(plan: _Plan, server: Serving) -> ServerRecord:
+def server_record(configuration: str, server: Serving, repeat: int = 0) -> ServerRecord:
+    """Describe a server that is ready."""
     return ServerRecord(
-        configuration=plan.one.name,
-        repeat=plan.repeat,
+        configuration=configuration,
+        repeat=repeat,
         url=server.url,
         models=server.models,
         command=server.command,

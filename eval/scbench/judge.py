@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -13,10 +12,9 @@ from kvproof.eval.run.records import ServerDied
 from kvproof.eval.scbench.data import Task
 from kvproof.eval.scbench.protocol import LEVELS
 from kvproof.eval.scbench.records import Answer, Options
+from kvproof.eval.verdict.evaluated import Verdict
 from kvproof.harness.statistics import at_least, clopper_pearson, holm, mcnemar
 from kvproof.reports.values.text import percent, plural
-
-Verdict = Literal["pass", "inconclusive", "fail"]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
