@@ -185,6 +185,8 @@ def test_a_run_that_is_ended_goes_on_with_the_same_command(
         assert done.code == (-9 if how == signal.SIGKILL else 130), done
         before = read_eval(tmp_path / "record").samples
         assert ALL * 2 / 3 < len(before) < ALL
+        shown = here("report", "record", cwd=tmp_path)
+        assert (shown.code, "off again" in shown.out, "Accuracy" in shown.out) == (0, True, True)
         again = here(*arguments(off, on), "--output", "record", cwd=tmp_path)
         assert again.code == 0, again
     samples = read_eval(tmp_path / "record").samples
