@@ -111,7 +111,7 @@ class Thresholds(_Table, frozen=True, kw_only=True):
     wrong_answers: Fraction = 0.1
     """This one and the next two: for changes of level in `history`."""
     recomputed_tokens: Fraction = 0.01
-    largest_difference: Fraction = 1.0
+    largest_difference: Fraction = 0.5
 
 
 class CompareSettings(_Table, frozen=True, kw_only=True):
