@@ -109,6 +109,10 @@ class Thresholds(_Table, frozen=True, kw_only=True):
     kernel: Fraction = 0.05
     bytes_per_block: Fraction = 0.02
     misses: Fraction = 0.01
+    wrong_answers: Fraction = 0.1
+    """This one and the next two: for changes of level in `history`."""
+    recomputed_tokens: Fraction = 0.01
+    largest_difference: Fraction = 0.5
 
 
 class CompareSettings(_Table, frozen=True, kw_only=True):

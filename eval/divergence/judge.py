@@ -19,17 +19,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from kvproof.eval.divergence.records import Lost, Measured, Options, Record, Served, Unequal
+from kvproof.eval.run.records import ServerDied
+from kvproof.eval.verdict.evaluated import Verdict, worst_verdict
 from kvproof.harness.statistics import at_least, clopper_pearson
 
 K = TypeVar("K", bound=Hashable)
-
-Verdict: TypeAlias = Literal["pass", "inconclusive", "fail"]
 
 TAIL = 2.0
 """Slowest fall of the tail that the limit allows for."""
@@ -86,16 +86,12 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     doubts: tuple[str, ...]
     """Of the whole run."""
-    floor_varies: bool
-    """Recomputed answers differ at all."""
 
     @property
     def verdict(self) -> Verdict:
         """The worst verdict."""
-        found = {row.verdict for row in self.rows}
-        if "fail" in found:
-            return "fail"
-        return "inconclusive" if self.doubts or "inconclusive" in found or not found else "pass"
+        least: Verdict = "inconclusive" if self.doubts else "pass"
+        return worst_verdict((row.verdict for row in self.rows), least=least)
 
 
 def judge(options: Options, records: Sequence[Record]) -> Judgement:
@@ -111,7 +107,6 @@ def judge(options: Options, records: Sequence[Record]) -> Judgement:
         floor=tuple(figures(name, found) for name, found in noise.items()),
         rows=tuple(rows),
         doubts=tuple(_doubts(options, records, controls)),
-        floor_varies=any(_largest(each) > 0 for each in controls),
     )
 
 
@@ -200,7 +195,11 @@ def _row_doubts(
     case: _Case, row: Row, hits: Sequence[Measured], found: Sequence[Measured],
     records: Sequence[Record],
 ) -> Iterator[str]:  # fmt: skip
-    died = [e for e in records if isinstance(e, Lost) and e.configuration == row.configuration]
+    died = [
+        e
+        for e in records
+        if isinstance(e, Lost | ServerDied) and e.configuration == row.configuration
+    ]
     if died:
         yield f"{len(died)} requests failed: {died[0].message:.200}"
     if any(each.cached_tokens is None for each in hits):
@@ -252,7 +251,7 @@ def _doubts(
     if not options.exact and any(each.abilities.top is None for each in served):
         yield "a server gives no log-probabilities: only tokens are compared, state --exact"
     for each in records:
-        if isinstance(each, Lost) and any(
+        if isinstance(each, Lost | ServerDied) and any(
             s.configuration == each.configuration and s.role != "judged" for s in served
         ):
             yield f"{each.configuration}: {each.message:.200}"

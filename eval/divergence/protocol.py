@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -29,20 +28,18 @@ from kvproof.eval.divergence.records import (
     Measured,
     Options,
     Pass,
-    Record,
     Role,
     Served,
     Unequal,
 )
 from kvproof.eval.divergence.repeats import TIMES, Gap, gap
 from kvproof.eval.run.config import Configuration, EvalConfig, Server
+from kvproof.eval.run.records import ServerDied, asked_as
+from kvproof.eval.run.runner import RunSink, server_record
 from kvproof.eval.run.server import Serving, key_of, serving
 from kvproof.eval.run.weights import weights_digest
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.supervised import Died
-
-Show = Callable[[str, int, int], None]
-"""Part of the run, answers so far, and of how many."""
 
 Key = tuple[int, Text]
 
@@ -57,14 +54,6 @@ _PASSES: tuple[tuple[Pass, Text], ...] = (
     ("cold", "whole"), ("warm", "whole"), ("shared", "shared"), ("inside", "inside"),
     ("border", "border"),
 )  # fmt: skip
-
-
-class Sink(NamedTuple):
-    """Where a run goes."""
-
-    write: Callable[[Record], None]
-    show: Show
-    logs: Path
 
 
 class Plan(NamedTuple):
@@ -91,7 +80,7 @@ def from_urls(
     return Plan(made, salts=not recompute)
 
 
-def run(plan: Plan, options: Options, sink: Sink) -> None:
+def run(plan: Plan, options: Options, sink: RunSink) -> None:
     """Run all passes. Raises UsageError for a server that cannot be used."""
     found = _Run(plan, options, sink)
     base, *rest = plan.config.configuration
@@ -102,13 +91,13 @@ def run(plan: Plan, options: Options, sink: Sink) -> None:
             if not found.base(client, base.name):
                 return
     except Died as death:
-        sink.write(Lost(configuration=base.name, message=str(death), died=True, log=death.log))
+        sink.write(ServerDied(configuration=base.name, message=str(death), log=death.log))
         return
     for one in (*controls, *judged):
         _other(found, one, sink, control=one in controls)
 
 
-def _other(found: _Run, one: Configuration, sink: Sink, *, control: bool) -> None:
+def _other(found: _Run, one: Configuration, sink: RunSink, *, control: bool) -> None:
     try:
         with found.server(one, "control" if control else "judged") as client:
             if control:
@@ -116,11 +105,11 @@ def _other(found: _Run, one: Configuration, sink: Sink, *, control: bool) -> Non
             else:
                 found.judged(client, one.name)
     except Died as death:
-        sink.write(Lost(configuration=one.name, message=str(death), died=True, log=death.log))
+        sink.write(ServerDied(configuration=one.name, message=str(death), log=death.log))
 
 
 class _Run:
-    def __init__(self, plan: Plan, options: Options, sink: Sink) -> None:
+    def __init__(self, plan: Plan, options: Options, sink: RunSink) -> None:
         self._plan, self._options, self._sink = plan, options, sink
         self._weights = weights_digest(plan.config.model)
         self._expected: dict[Key, Answer] = {}
@@ -137,7 +126,7 @@ class _Run:
     @contextmanager
     def server(self, one: Configuration, role: Role) -> Iterator[CompletionClient]:
         """Yield a client of a configuration's server, once that is ready; a record names it."""
-        self._sink.show(f"{one.name}: waiting for the server", self._done, self._total)
+        self._sink.progress(f"{one.name}: waiting for the server", self._done, self._total)
         log = self._sink.logs / f"{one.name.replace(' ', '_')}.log"
         with serving(self._plan.config, one, log) as found:
             self._check = found.check
@@ -145,7 +134,8 @@ class _Run:
 
     def _client(self, one: Configuration, role: Role, found: Serving) -> CompletionClient:
         server = self._plan.config.server_of(one)
-        model = _model(self._plan.config.model, found)
+        record = server_record(one.name, found)
+        model = asked_as(self._plan.config.model, record)
         client = CompletionClient(
             found.url, model=model, key=key_of(server), reset=server.reset,
             timeout=self._plan.config.protocol.timeout,
@@ -154,7 +144,7 @@ class _Run:
             Served(
                 configuration=one.name, role=role, url=found.url, model=model,
                 abilities=client.learn(), command=found.command,
-                engine=f"{found.engine} {found.version}".strip(),
+                engine=found.engine, version=found.version,
                 weights=self._weights,
             )
         )  # fmt: skip
@@ -188,7 +178,7 @@ class _Run:
         return True
 
     def _draw(self, client: CompletionClient, name: str) -> None:
-        self._sink.show(f"{name}: drawing documents", 0, 0)
+        self._sink.progress(f"{name}: drawing documents", 0, 0)
         options = self._options
         made = documents(
             options.documents,
@@ -200,7 +190,7 @@ class _Run:
 
     def _repeats(self, client: CompletionClient, name: str) -> bool:
         """Return whether recomputed answers repeat; a reset may replace salts that change them."""
-        self._sink.show(f"{name}: whether recomputed answers repeat", 0, 0)
+        self._sink.progress(f"{name}: whether recomputed answers repeat", 0, 0)
         found = self._gap(client, name)
         if found and found.cause == "salt" and client.can_reset:
             self._neutral = False
@@ -339,7 +329,7 @@ class _Run:
 
     def _step(self, name: str) -> None:
         self._done += 1
-        self._sink.show(name, self._done, self._total)
+        self._sink.progress(name, self._done, self._total)
 
 
 def _tokenized(ask: Callable[[Prompt, int], Answer], url: str, text: str) -> Prompt:
@@ -357,10 +347,3 @@ def _tokenized(ask: Callable[[Prompt, int], Answer], url: str, text: str) -> Pro
 
 _TRIES = 6
 """Each halves a prompt that the server refuses."""
-
-
-def _model(given: str, found: Serving) -> str:
-    """Return the name of requests; a command may take a folder, served by its name."""
-    if given and not (found.command and found.models and given not in found.models):
-        return given
-    return next(iter(found.models), "")

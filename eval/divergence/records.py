@@ -1,4 +1,4 @@
-"""Records of a run: `run.json`, and one line for each answer in `divergence.jsonl`."""
+"""Records of a run: one line for each answer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ import msgspec
 
 from kvproof.eval.divergence.client import Abilities
 from kvproof.eval.divergence.prompts import Text
-from kvproof.eval.run.files import read_options
-from kvproof.harness.records.run_directory import (
-    Manifest,
-    read_lines,
-    read_manifest,
-)
+from kvproof.eval.run.files import SAMPLES, read_options
+from kvproof.eval.run.records import ServerDied
+from kvproof.harness.records.run_directory import Manifest, read_lines
 
-LINES = "divergence.jsonl"
 KEY = "divergence"
 """Of the settings in the manifest."""
 
@@ -57,7 +53,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, tag="server", tag_field=
     abilities: Abilities
     command: tuple[str, ...] = ()
     engine: str = ""
-    """Its name and version as the server reports them; empty if it does not."""
+    """Owner of its models; empty if not reported."""
+    version: str = ""
     weights: str = ""
     """Digest of the model's weights; empty if they are not on this machine."""
 
@@ -101,12 +98,10 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_fiel
 
 
 class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="lost", tag_field="record"):
-    """A request without an answer, or a server that ended."""
+    """A request without an answer."""
 
     configuration: str
     message: str
-    died: bool = False
-    log: str = ""
 
 
 Cause: TypeAlias = Literal["salt", "server"]
@@ -122,29 +117,15 @@ class Unequal(msgspec.Struct, frozen=True, kw_only=True, tag="unequal", tag_fiel
     """Largest difference in a place, see `Difference`."""
 
 
-Record: TypeAlias = "Served | Measured | Lost | Unequal"
+Record: TypeAlias = Served | Measured | Lost | ServerDied | Unequal
 
-_decode = msgspec.json.Decoder(Served | Measured | Lost | Unequal).decode
-
-
-class DivergenceRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run read from its directory."""
-
-    directory: Path
-    manifest: Manifest
-    options: Options
-    records: list[Record]
-    torn: int = 0
+_decode = msgspec.json.Decoder(Record).decode
 
 
-def read_divergence(directory: Path) -> DivergenceRun:
+def read_divergence(directory: Path, manifest: Manifest) -> tuple[Options, list[Record]]:
     """Read a run directory. Raises UsageError if it holds no such run."""
-    manifest = read_manifest(directory)
-    options = read_options(directory, KEY, Options)
-    records, torn = read_lines(directory / LINES, _decode)
-    return DivergenceRun(
-        directory=directory, manifest=manifest, options=options, records=records, torn=torn
-    )
+    records, _ = read_lines(directory / SAMPLES, _decode)
+    return read_options(manifest, KEY, Options), records
 
 
 def stored(options: Options) -> dict[str, Any]:

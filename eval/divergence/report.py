@@ -1,93 +1,88 @@
-"""A run as tables: on the terminal, in Markdown, in JSON, and as one HTML page."""
+"""A run as verdicts, figures and tables."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 
 from kvproof.eval.divergence.judge import ALLOWED, Figures, Judgement, Row, judge
-from kvproof.eval.divergence.records import DivergenceRun, Lost, Measured, Options, Served
-from kvproof.eval.verdict.page import (
-    Table,
-    escaped,
-    html_page,
-    markdown_table,
-    print_table,
-    print_verdict,
-    write_files,
-)
-from kvproof.harness.errors import Exit
-from kvproof.reports.render.console import Screen
-from kvproof.reports.values.text import MARKS, clean, one_line, percent, plural
+from kvproof.eval.divergence.records import KEY, Lost, Options, Served, read_divergence
+from kvproof.eval.divergence.records import Measured as Answer
+from kvproof.eval.run.records import ServerDied
+from kvproof.eval.verdict.evaluated import Evaluated, Judged, Table, Verdict
+from kvproof.eval.verdict.measured import Measured
+from kvproof.harness.records.run_directory import Manifest
+from kvproof.reports.values.text import MARKS, percent, plural
 
-VERDICTS = {"pass": Exit.PASS, "inconclusive": Exit.INCONCLUSIVE, "fail": Exit.FAILURE}
+TITLE = "Divergence per token"
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """A run as it stands, complete or not."""
 
-    directory: str
     options: Options
     servers: tuple[Served, ...]
     judgement: Judgement
     lost: tuple[Lost, ...]
-    versions: dict[str, str]
+    deaths: tuple[ServerDied, ...]
 
     @property
-    def died(self) -> bool:
-        """Whether a started server ended before it was stopped."""
-        return any(each.died for each in self.lost)
-
-    @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         """The verdict as a word."""
-        return "fail" if self.died else self.judgement.verdict
-
-    @property
-    def exit(self) -> Exit:
-        """Exit code of the run."""
-        return VERDICTS[self.verdict]
+        return "fail" if self.deaths else self.judgement.verdict
 
 
-def summarise(run: DivergenceRun) -> Summary:
-    """Judge all records of a run."""
-    return Summary(
-        directory=str(run.directory),
-        options=run.options,
-        servers=tuple(each for each in run.records if isinstance(each, Served)),
-        judgement=judge(run.options, run.records),
-        lost=tuple(each for each in run.records if isinstance(each, Lost)),
-        versions=run.manifest.versions,
+def evaluated(directory: Path, manifest: Manifest) -> Evaluated:
+    """Judge the answers of a run. Raises UsageError."""
+    options, records = read_divergence(directory, manifest)
+    found = Summary(
+        options=options,
+        servers=tuple(each for each in records if isinstance(each, Served)),
+        judgement=judge(options, records),
+        lost=tuple(each for each in records if isinstance(each, Lost)),
+        deaths=tuple(each for each in records if isinstance(each, ServerDied)),
+    )
+    return Evaluated(
+        benchmark=KEY,
+        title=TITLE,
+        lines=tuple(sentences(found)),
+        servers=tuple(map(_server_of, found.servers)),
+        deaths=found.deaths,
+        rows=tuple(map(_judged, found.judgement.rows)),
+        tables=(*tables(found), _measured(found)),
+        doubts=found.judgement.doubts,
+        verdict=found.verdict,
+        sentence=verdict_sentence(found),
+        summary=found,
+        file="divergence.json",
     )
 
 
-def render(run: DivergenceRun) -> Summary:
-    """Write divergence.json, report.md and report.html. Raises UsageError."""
-    summary = summarise(run)
-    write_files(run.directory, "divergence.json", summary, markdown(summary), html(summary))
-    return summary
+def _server_of(served: Served) -> Measured:
+    return Measured(
+        configuration=served.configuration,
+        model=served.model,
+        engine=served.engine,
+        version=served.version,
+        prefix_cache=served.role == "judged",
+        settings={},
+        command=served.command,
+        url=served.url,
+    )
 
 
-def print_summary(summary: Summary, console: Console) -> None:
-    """Tables, findings and verdict."""
-    screen = Screen(console)
-    for line in sentences(summary):
-        screen.line(line)
-    for table in (_brief(summary), *tables(summary)[1:]):
-        print_table(table, screen)
-    screen.line()
-    for finding in findings(summary):
-        screen.line(finding)
-    for death in summary.lost:
-        if death.log:
-            screen.line(clean(death.log[-2000:]), "dim", indent=2)
-    print_verdict(summary.verdict, verdict_sentence(summary), screen)
-    screen.line(f"Report:  {Path(summary.directory) / 'report.html'}")
-    screen.line(f"Records: {summary.directory}")
+def _judged(row: Row) -> Judged:
+    return Judged(
+        target=row.configuration,
+        part="",
+        sentence="hits give the log-probabilities of recomputed requests",
+        verdict=row.verdict,
+        reasons=row.reasons,
+        pairs=row.whole.answers,
+        figures={"largest_difference": row.whole.largest},
+    )
 
 
 def sentences(summary: Summary) -> list[str]:
@@ -99,12 +94,13 @@ def sentences(summary: Summary) -> list[str]:
         f"fails with probability {options.alpha:g} at most"
         + ("; the engine promises equal bits" if options.exact else "")
     ]
-    found += [clean(_server(each)) for each in summary.servers]
+    found += [_server(each) for each in summary.servers]
     return found
 
 
 def _server(served: Served) -> str:
-    engine = f"{served.engine}, " if served.engine else ""
+    named = f"{served.engine} {served.version}".strip()
+    engine = f"{named}, " if named else ""
     return f"{served.configuration} ({served.role}): {engine}{served.model}, {_gives(served)}"
 
 
@@ -114,25 +110,14 @@ def _gives(served: Served) -> str:
     return f"{top}, {'token ids' if able.token_ids else 'texts'}"
 
 
-def findings(summary: Summary) -> Iterator[str]:
-    """One line per obstacle to a pass."""
-    for each in summary.lost:
-        if each.died:
-            yield one_line(clean(f"{each.configuration}: {each.message}"))
-    for doubt in summary.judgement.doubts:
-        yield clean(doubt)
-    for row in summary.judgement.rows:
-        yield from (clean(f"{row.configuration}: {reason}") for reason in row.reasons)
-
-
 def verdict_sentence(summary: Summary) -> str:
     """The verdict and its confidence."""
     rows = summary.judgement.rows
-    if summary.died:
+    if summary.deaths:
         return "a server died"
     if summary.verdict == "fail":
         names = [row.configuration for row in rows if row.verdict == "fail"]
-        return f"{' and '.join(map(clean, names))}: not what is recomputed"
+        return f"{' and '.join(names)}: not what is recomputed"
     if summary.verdict == "inconclusive":
         return "the run does not show what it is meant to show"
     least = max(row.at_most for row in rows)
@@ -161,11 +146,11 @@ def tables(summary: Summary) -> list[Table]:
 def _measured(summary: Summary) -> Table:
     head = ("server", "role", "engine", "model", "SHA-256 of the weights", "gives", "started as")
     rows = tuple(
-        tuple(one_line(clean(cell)) for cell in (
-            each.configuration, each.role, each.engine or "not reported", each.model,
-            each.weights or "not on this machine", _gives(each),
-            shlex.join(each.command) or each.url,
-        ))
+        (
+            each.configuration, each.role, f"{each.engine} {each.version}".strip() or
+            "not reported", each.model, each.weights or "not on this machine", _gives(each),
+            _server_of(each).started,
+        )
         for each in summary.servers
     )  # fmt: skip
     return Table("What was measured", head, rows, len(head))
@@ -176,7 +161,7 @@ def _rows(summary: Summary) -> Table:
             "beyond", "p many", "wrong at most", "verdict")  # fmt: skip
     rows = tuple(
         (
-            clean(row.configuration), *_cells(row.whole)[1:4], *_cells(row.whole)[5:],
+            row.configuration, *_cells(row.whole)[1:4], *_cells(row.whole)[5:],
             _nats(row.limit), str(row.whole.beyond), f"{row.p_many:.2g}", percent(row.at_most),
             MARKS[row.verdict].word,
         )
@@ -188,12 +173,8 @@ def _rows(summary: Summary) -> Table:
         "difference of a correct run. Beyond: answers over it. P many: whether most documents "
         "differ more than recomputed ones (sign test)."
     )
-    return Table("Hits against recomputed answers", head, rows, 1, note)
-
-
-def _brief(summary: Summary) -> Table:
-    """Return the first table for a terminal of 80 columns."""
-    return _rows(summary).columns((0, 2, 3, 4, 5, 7, 8, 11), words=1)
+    narrow = (0, 2, 3, 4, 5, 7, 8, 11)
+    return Table("Hits against recomputed answers", head, rows, 1, note, narrow)
 
 
 _HEAD = ("", "answers", "hits", "tokens", "flips", "largest", "p99.9", "mean KL")
@@ -205,17 +186,19 @@ def _floor(summary: Summary) -> Table:
         "Recomputed once more: again alone, together with other requests, and by other correct "
         f"servers. Differences up to {ALLOWED:g} nats count as rounding unless --exact is given."
     )
-    return Table("Floor: recomputed against recomputed", ("floor", *_HEAD[1:]), rows, 1, note)
+    head = ("floor", *_HEAD[1:])
+    narrow = tuple(range(len(head)))
+    return Table("Floor: recomputed against recomputed", head, rows, 1, note, narrow)
 
 
 def _figures(title: str, found: Sequence[Figures]) -> Table:
     rows = tuple((*_cells(each), str(each.beyond)) for each in found)
-    return Table(title, (*_HEAD, "beyond"), rows, 1)
+    return Table(title, (*_HEAD, "beyond"), rows, 1, narrow=tuple(range(len(_HEAD) + 1)))
 
 
 def _cells(each: Figures) -> tuple[str, ...]:
     return (
-        clean(each.name), str(each.answers), str(each.hits), f"{each.places:,}", str(each.flips),
+        each.name, str(each.answers), str(each.hits), f"{each.places:,}", str(each.flips),
         _nats(each.largest), _nats(each.p999), _nats(each.mean_kl),
     )  # fmt: skip
 
@@ -228,37 +211,14 @@ def _worst(row: Row) -> Table:
     head = ("document", "pass", "prompt", "cached", "first place", "at", "largest")
     rows = tuple(_answer(each, row.limit) for each in row.worst)
     note = "First place: the first token of the answer beyond the limit; at: the largest."
-    return Table(f"{clean(row.configuration)}, answers beyond the limit", head, rows, 2, note)
+    title = f"{row.configuration}, answers beyond the limit"
+    return Table(title, head, rows, 2, note, narrow=tuple(range(len(head))))
 
 
-def _answer(each: Measured, limit: float) -> tuple[str, ...]:
+def _answer(each: Answer, limit: float) -> tuple[str, ...]:
     first = next(at for at, v in zip(each.places, each.largest, strict=True) if v > limit)
     worst = max(range(len(each.places)), key=lambda index: each.largest[index])
     return (
         str(each.number), each.phase, str(each.prompt_tokens), str(each.cached_tokens),
         str(first), str(each.places[worst]), _nats(each.largest[worst]),
     )  # fmt: skip
-
-
-def markdown(summary: Summary) -> str:
-    """The report as Markdown."""
-    lines = ["# Divergence per token", ""]
-    lines += [f"**{summary.verdict}**: {escaped(verdict_sentence(summary))}", ""]
-    lines += [f"- {escaped(finding)}" for finding in findings(summary)]
-    lines += ["", *(f"- {escaped(each)}" for each in sentences(summary))]
-    for table in (*tables(summary), _measured(summary)):
-        lines += markdown_table(table)
-    return "\n".join([*lines, ""])
-
-
-def html(summary: Summary) -> str:
-    """The report as one page."""
-    return html_page(
-        "divergence.html.j2",
-        summary=summary,
-        verdict=verdict_sentence(summary),
-        findings=list(findings(summary)),
-        sentences=sentences(summary),
-        tables=[*tables(summary), _measured(summary)],
-        logs=[(each.configuration, clean(each.log)) for each in summary.lost if each.log],
-    )

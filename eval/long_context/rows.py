@@ -14,7 +14,7 @@ import msgspec
 
 from kvproof.eval.long_context.grade import RULES, Reference, best, grade, score
 from kvproof.eval.run.config import Protocol
-from kvproof.eval.run.protocol import Exchange, Request
+from kvproof.eval.run.protocol import Exchange, InPasses, Request
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.chat_client import ChatClient
 
@@ -131,7 +131,7 @@ class DataSetRows(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(InPasses):
     """Rows as the material of a run."""
 
     file: RowFile

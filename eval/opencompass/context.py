@@ -84,7 +84,7 @@ class OpenCompassContext:
         """Send one data set's requests; `text` returns the prompt of the request at an index."""
         requests = [request for job in self.job.stages[stage] for request in job]
         self._texts |= {each: _bound(text, n) for n, each in enumerate(requests)}
-        self._asking.stage(self.job.sent(stage))
+        self._asking.stage(self.job.sent(stage), self.job.config.protocol.concurrency)
         answers = [self.records[request] for request in requests]
         found = StageDone(
             stage=stage,

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from kvproof.eval.run.records import PHASES, Phase
+from kvproof.eval.run.records import PHASES, PassName
 from kvproof.harness.decoding import Positive, parse_toml, read_file
 from kvproof.harness.errors import UsageError
 from kvproof.harness.redaction import has_password, learn_command, learn_environment
@@ -24,7 +24,7 @@ Setting = str | int | float | bool
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Requests of every configuration."""
 
-    phases: tuple[Phase, ...] = PHASES
+    phases: tuple[PassName, ...] = PHASES
     order: Literal["passes", "samples"] = "passes"
     """A whole pass before the next one, or all passes of a sample before the next sample. If the
     documents together exceed the cache, only the latter ever hits."""

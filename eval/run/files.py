@@ -1,4 +1,4 @@
-"""The directory of an evaluation's run: a manifest, and a file with one line for each record."""
+"""The file of an evaluation's answers: one line for each record, next to its events."""
 
 from __future__ import annotations
 
@@ -9,22 +9,20 @@ from typing import TypeVar
 import msgspec
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records.run_directory import EVALUATION, LineFile, Manifest, read_manifest
+from kvproof.harness.records.run_directory import LineFile, Manifest
+
+SAMPLES = "samples.jsonl"
+"""The file of every evaluation."""
 
 T = TypeVar("T")
 
 
 class Writer:
-    """Appends to one run's directory; thread-safe. Raises UsageError."""
+    """Appends to the answers of a run's directory; thread-safe. Raises UsageError."""
 
-    def __init__(
-        self, directory: Path, manifest: Manifest, name: str, *, resumes: bool = False
-    ) -> None:
-        """Open the file `name`; a directory that holds a run is refused unless it resumes one."""
-        if not resumes and (directory / "run.json").exists():
-            raise UsageError(f"{str(directory)!r} holds a run", "choose another --output")
-        self.directory, self._lock = directory, threading.Lock()
-        self._file = LineFile(directory, manifest, name)
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self._lock = threading.Lock()
+        self._file = LineFile(directory, manifest, SAMPLES)
 
     def write(self, record: msgspec.Struct) -> None:
         """Append one record and flush it to the operating system."""
@@ -37,21 +35,12 @@ class Writer:
         self._file.close()
 
 
-def is_run(directory: Path, key: str) -> bool:
-    """Whether a directory holds an evaluation with settings under `key`."""
+def read_options(manifest: Manifest, key: str, kind: type[T]) -> T:
+    """Return the settings that a manifest keeps under `key`. Raises UsageError."""
     try:
-        manifest = read_manifest(directory)
-    except UsageError:
-        return False
-    return manifest.verb == EVALUATION and key in manifest.config
-
-
-def read_options(directory: Path, key: str, kind: type[T]) -> T:
-    """Return the settings that the manifest keeps under `key`. Raises UsageError."""
-    try:
-        return msgspec.convert(read_manifest(directory).config[key], kind)
+        return msgspec.convert(manifest.config[key], kind)
     except (KeyError, msgspec.ValidationError) as error:
         raise UsageError(
-            f"{str(directory)!r} holds no run of kvproof eval {key}: {error}",
-            "give the directory that it printed",
+            f"{manifest.id!r} is no evaluation that this version reads: {error}",
+            "use the kvproof that wrote it",
         ) from error

@@ -22,7 +22,7 @@ from kvproof.eval.benchmark.data import DataSet, Sample
 from kvproof.eval.benchmark.extract import extract
 from kvproof.eval.benchmark.prompts import PromptSet, rotated
 from kvproof.eval.benchmark.truncate import Prompt, Truncation
-from kvproof.eval.run.config import Protocol
+from kvproof.eval.run.config import Configuration, EvalConfig, Protocol
 from kvproof.eval.run.records import Done, Phase, SampleRecord
 from kvproof.harness.http.chat_client import ChatClient, Reply, joined
 
@@ -38,6 +38,13 @@ class Request(NamedTuple):
 
 
 Job = tuple[Request, ...]
+
+
+class Stage(NamedTuple):
+    """Jobs that run beside each other; the next stage begins after the last of them."""
+
+    jobs: Sequence[Job]
+    at_once: int
 
 
 class Question(Interface):
@@ -76,6 +83,8 @@ class Exchange(NamedTuple):
     reply: Reply
     cut: bool = False
     """The prompt has lost its middle."""
+    turn: int = 0
+    """Place of the question in its conversation."""
 
 
 class Material(Interface):
@@ -84,6 +93,12 @@ class Material(Interface):
     @property
     def count(self) -> int:
         """Number of samples of a pass."""
+
+    def order(self, config: EvalConfig) -> Sequence[Configuration]:
+        """Configurations in the order in which they are asked."""
+
+    def begin(self, configuration: str, protocol: Protocol) -> list[Stage]:
+        """Return the requests of a configuration, none of which is sent yet."""
 
     def sample(self, request: Request) -> Question:
         """Sample of a request."""
@@ -95,8 +110,26 @@ class Material(Interface):
         """Answer that a text gives; None if it gives none."""
 
 
+class InPasses:
+    """A material whose samples are asked in every pass of the protocol, by all in their order."""
+
+    @property
+    def count(self) -> int:
+        """Number of samples of a pass."""
+        raise NotImplementedError
+
+    def order(self, config: EvalConfig) -> Sequence[Configuration]:
+        """Configurations in the order in which they are asked."""
+        return config.configuration
+
+    def begin(self, configuration: str, protocol: Protocol) -> list[Stage]:
+        """Return the requests of a configuration."""
+        del configuration  # all are asked the same
+        return [Stage(jobs, protocol.concurrency) for jobs in stages(protocol, self.count)]
+
+
 @dataclass(frozen=True)
-class Questions:
+class Questions(InPasses):
     """Samples of LongBench v2 and their prompts."""
 
     data: DataSet
@@ -173,13 +206,13 @@ class RequestLoop:
 
     def run(self) -> None:
         """Send all requests without a record. Raises a worker's error, after all have ended."""
-        for stage in stages(self.protocol, self.material.count):
-            self.stage(stage)
+        for jobs, at_once in self.material.begin(self.configuration, self.protocol):
+            self.stage(jobs, at_once)
 
     def _has(self, request: Request) -> bool:
         return (self.configuration, self.repeat, request.phase, request.number) in self.done
 
-    def stage(self, stage: Sequence[Job]) -> None:
+    def stage(self, stage: Sequence[Job], at_once: int) -> None:
         """Send the missing requests of one stage; workers take jobs in order."""
         jobs = [job for job in stage if any(not self._has(each) for each in job)]
         if not jobs:
@@ -193,7 +226,7 @@ class RequestLoop:
                 for request in job:
                     self._one(request)
 
-        self._in_threads(work)
+        self._in_threads(work, at_once)
 
     def _taken(self, queue: Iterator[Job], lock: threading.Lock) -> Iterator[Job]:
         while not self._stopped.is_set():
@@ -203,12 +236,10 @@ class RequestLoop:
                 return
             yield job
 
-    def _in_threads(self, work: Callable[[], None]) -> None:
+    def _in_threads(self, work: Callable[[], None], at_once: int) -> None:
         """An error, or Ctrl-C, stops the other workers."""
-        with ThreadPoolExecutor(self.protocol.concurrency) as pool:
-            waiting: set[Future[None]] = {
-                pool.submit(work) for _ in range(self.protocol.concurrency)
-            }
+        with ThreadPoolExecutor(at_once) as pool:
+            waiting: set[Future[None]] = {pool.submit(work) for _ in range(at_once)}
             try:
                 while waiting:
                     ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -278,6 +309,7 @@ class RequestLoop:
             faults=reply.faults,
             prompt_sha256=hashlib.sha256(asked.prompt).hexdigest(),
             cut=asked.cut,
+            turn=asked.turn,
             logprobs=reply.logprobs,
             thought=reply.thought,
         )

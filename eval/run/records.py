@@ -13,21 +13,21 @@ from typing import Any, Literal
 import msgspec
 
 from kvproof.eval.benchmark.data import DataFacts
+from kvproof.eval.run.files import SAMPLES
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.chat_completion import Outcome, Usage
-from kvproof.harness.records.run_directory import (
-    EVALUATION,
-    Manifest,
-    read_lines,
-    read_manifest,
-)
+from kvproof.harness.records.run_directory import Manifest, read_lines, read_manifest
 
-Phase = Literal["cold", "warm", "shared"]
+PassName = Literal["cold", "warm", "shared"]
 """Passes A, B and C."""
 
-PHASES: tuple[Phase, ...] = ("cold", "warm", "shared")
+LoadName = Literal["1 at once", "8 at once", "64 at once", "eviction"]
+"""Loads of conversations."""
 
-SAMPLES = "samples.jsonl"
+Phase = PassName | LoadName | Literal["recomputed"]
+"""Part of a run that a request belongs to."""
+
+PHASES: tuple[PassName, ...] = ("cold", "warm", "shared")
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int
     sampling: dict[str, Any]
     """Further fields of every request."""
-    phases: tuple[Phase, ...]
+    phases: tuple[PassName, ...]
     order: str
     concurrency: int
     repeats: int
@@ -91,6 +91,8 @@ class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_
     """Log-probabilities of the answer's tokens; empty if not reported."""
     thought: str = ""
     """The first answer of a prompt pair. Usage and first token are those of its turn."""
+    turn: int = 0
+    """Place of the question in its conversation."""
 
     @property
     def correct(self) -> bool:
@@ -179,8 +181,6 @@ class EvalRun(msgspec.Struct, frozen=True, kw_only=True):
     directory: Path
     manifest: Manifest
     records: list[Record]
-    torn: int = 0
-    """Unreadable lines, cut when the run was killed."""
 
     @property
     def samples(self) -> list[SampleRecord]:
@@ -191,13 +191,13 @@ class EvalRun(msgspec.Struct, frozen=True, kw_only=True):
 def read_eval(directory: Path) -> EvalRun:
     """Read a run directory. Raises UsageError if it holds no LongBench v2 run."""
     manifest = read_manifest(directory)
-    if manifest.verb != EVALUATION:
+    if manifest.verb != "eval":
         raise UsageError(
             f"{str(directory)!r} holds a run of kvproof {manifest.verb}",
             "give the directory that kvproof eval printed",
         )
-    records, torn = read_lines(directory / SAMPLES, _decode)
-    return EvalRun(directory=directory, manifest=manifest, records=records, torn=torn)
+    records, _ = read_lines(directory / SAMPLES, _decode)
+    return EvalRun(directory=directory, manifest=manifest, records=records)
 
 
 Done = tuple[str, int, Phase, int]

@@ -46,7 +46,7 @@ from kvproof.harness.http.chat_client import ChatClient
 from kvproof.harness.isolation.supervised import Died
 
 Progress = Callable[[str, int, int], None]
-"""Configuration, its recorded samples, their total."""
+"""Activity, for example a configuration, its records so far, and their total."""
 
 
 class ConfigurationRun(NamedTuple):
@@ -173,7 +173,7 @@ def conditions_of(
 class RunSink(NamedTuple):
     """Output of a run."""
 
-    write: Callable[[Record], None]
+    write: Callable[[msgspec.Struct], None]
     progress: Progress
     logs: Path
     """Folder for the servers' output."""
@@ -193,7 +193,7 @@ def evaluate(
     a running server does not answer, or serves another model than the first.
     """
     whole, models = finished(earlier), models_of(config.model, earlier)
-    for one in config.configuration:
+    for one in found.order(config):
         try:
             for repeat in range(config.protocol.repeats):
                 if (one.name, repeat) not in whole:
@@ -213,14 +213,15 @@ class _Plan(NamedTuple):
 
 
 def _turn(plan: _Plan, outlet: RunSink, models: set[str]) -> None:
-    total = plan.found.count * len(plan.config.protocol.phases)
+    stages = plan.found.begin(plan.one.name, plan.config.protocol)
+    total = sum(len(job) for stage in stages for job in stage.jobs)
     own = (plan.one.name, plan.repeat)
     have = [e for e in samples_of(plan.earlier) if (e.configuration, e.repeat) == own]
     begun = time.monotonic()
     outlet.progress(f"{plan.one.name}: waiting for the server", len(have), total)
     log = outlet.logs / f"{plan.one.name.replace(' ', '_')}-{plan.repeat}.log"
     with serving(plan.config, plan.one, log) as server:
-        record = _server_record(plan, server)
+        record = server_record(plan.one.name, server, plan.repeat)
         model = _model(plan, record, models)
         outlet.write(record)
         counted = _Counted(outlet, plan.one.name, len(have), total)
@@ -244,10 +245,11 @@ def _company(plan: _Plan) -> EvalConfig:
     )
 
 
-def _server_record(plan: _Plan, server: Serving) -> ServerRecord:
+def server_record(configuration: str, server: Serving, repeat: int = 0) -> ServerRecord:
+    """Describe a server that is ready."""
     return ServerRecord(
-        configuration=plan.one.name,
-        repeat=plan.repeat,
+        configuration=configuration,
+        repeat=repeat,
         url=server.url,
         models=server.models,
         command=server.command,

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from kvproof.eval.run.config import Configuration, Judge
+from kvproof.eval.run.records import ServerDied
 from kvproof.eval.scbench.data import Task
 from kvproof.eval.scbench.protocol import LEVELS
-from kvproof.eval.scbench.records import Answer, Lost, Options
+from kvproof.eval.scbench.records import Answer, Options
+from kvproof.eval.verdict.evaluated import Verdict
 from kvproof.harness.statistics import at_least, clopper_pearson, holm, mcnemar
 from kvproof.reports.values.text import percent, plural
-
-Verdict = Literal["pass", "inconclusive", "fail"]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +63,7 @@ Recomputed = dict[str, Answer]
 """By prompt."""
 
 
-def judge(options: Options, answers: Sequence[Answer], lost: Sequence[Lost]) -> list[Row]:
+def judge(options: Options, answers: Sequence[Answer], lost: Sequence[ServerDied]) -> list[Row]:
     """Judge every load of every judged configuration."""
     config = options.config
     base = _of(answers, config.baseline.name)

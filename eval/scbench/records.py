@@ -1,23 +1,18 @@
-"""Records of a run: one line for each answer."""
+"""Options of a run, and its samples as answers to be judged."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from kvproof.eval.run.config import EvalConfig
-from kvproof.eval.run.files import read_options
-from kvproof.eval.run.records import ServerRecord
+from kvproof.eval.run.records import SampleRecord
 from kvproof.eval.scbench.data import Task
 from kvproof.harness.http.chat_completion import Outcome
-from kvproof.harness.records.run_directory import (
-    read_lines,
-)
 
 KEY = "scbench"
-LINES = "answers.jsonl"
 
 Mode = Literal["turns", "requests"]
 """One conversation, in which own answers are fed back; or requests of their own."""
@@ -40,8 +35,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     weights: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field="record"):
-    """One answer."""
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer, as it is judged."""
 
     configuration: str
     level: str
@@ -57,41 +52,27 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field=
     score: float
     prompt_tokens: int | None
     cached_tokens: int | None
-    seconds: float
-    fault: str = ""
 
 
-class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="died", tag_field="record"):
-    """A server that ended during the run."""
-
-    configuration: str
-    message: str
-    log: str = ""
-
-
-Record = Answer | Lost | ServerRecord
-
-_decode = msgspec.json.Decoder(Record).decode
-
-
-class ScbenchRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run read from its directory."""
-
-    directory: Path
-    options: Options
-    records: list[Record]
-
-    @property
-    def answers(self) -> list[Answer]:
-        """All answers."""
-        return [each for each in self.records if isinstance(each, Answer)]
-
-
-def read_scbench(directory: Path) -> ScbenchRun:
-    """Read a run directory. Raises UsageError if it holds no such run."""
-    options = read_options(directory, KEY, Options)
-    records, _ = read_lines(directory / LINES, _decode)
-    return ScbenchRun(directory=directory, options=options, records=records)
+def answers_of(samples: Sequence[SampleRecord]) -> list[Answer]:
+    """Return the answers that samples are; one without an answer has the score of no text."""
+    return [
+        Answer(
+            configuration=each.configuration,
+            level="" if each.phase == "recomputed" else each.phase,
+            mode=msgspec.convert(each.sub_domain, Mode),
+            task=msgspec.convert(each.domain, Task),
+            session=each.id,
+            turn=each.turn,
+            prompt=each.prompt_sha256,
+            outcome=each.outcome,
+            text=each.text,
+            score=float(each.answer or 0),
+            prompt_tokens=each.usage.prompt_tokens,
+            cached_tokens=each.usage.cached_tokens,
+        )
+        for each in samples
+    ]
 
 
 def stored(options: Options) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from kvproof.eval.run.config import Configuration, EvalConfig, Judge
 from kvproof.eval.run.records import Conditions, Phase, SampleRecord
+from kvproof.eval.verdict.evaluated import Verdict, worst_verdict
 from kvproof.eval.verdict.pairs import (
     Row,
     RowPhase,
     Sides,
-    Verdict,
     make_row,
     more_flips,
     one_each,
@@ -47,8 +47,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> Verdict:
         """The worst verdict."""
-        found = {row.verdict for row in self.rows}
-        return "fail" if "fail" in found else "inconclusive" if "inconclusive" in found else "pass"
+        return worst_verdict(row.verdict for row in self.rows)
 
 
 By = dict[tuple[str, Phase], list[SampleRecord]]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kvproof.eval.run.config import EvalConfig
 from kvproof.eval.run.records import Conditions, Record, ServerRecord, asked_as
-from kvproof.reports.values.text import clean, one_line, plural
+from kvproof.reports.values.text import plural
 
 _UNKNOWN = "not reported"
 
@@ -64,11 +64,11 @@ def server_rows(servers: Sequence[Measured]) -> tuple[tuple[str, ...], ...]:
     return tuple(
         (
             each.configuration,
-            _text(each.engine) or _UNKNOWN,
-            _text(each.version) or _UNKNOWN,
+            each.engine or _UNKNOWN,
+            each.version or _UNKNOWN,
             "on" if each.prefix_cache else "off",
-            _text(each.model) or _UNKNOWN,
-            _text(each.started),
+            each.model or _UNKNOWN,
+            each.started,
         )
         for each in servers
     )
@@ -79,7 +79,7 @@ def condition_rows(asked: Conditions) -> tuple[tuple[str, str], ...]:
     weights = asked.weights or "not on this machine, so that no digest is known"
     cut = "" if asked.truncation == "none" else f"; {asked.truncation}"
     size = plural(asked.data.samples, "sample")
-    rows = (
+    return (
         ("model", asked.model or "as each server names it"),
         ("weights", weights),
         ("data", f"{asked.data.name}, {size}, SHA-256 {asked.data.sha256}"),
@@ -91,7 +91,6 @@ def condition_rows(asked: Conditions) -> tuple[tuple[str, str], ...]:
         ("extraction", asked.extraction),
         ("client", asked.runner),
     )  # fmt: skip
-    return tuple((name, _text(value)) for name, value in rows)
 
 
 def _sampling(asked: Conditions) -> str:
@@ -99,7 +98,3 @@ def _sampling(asked: Conditions) -> str:
     thought = [f"{asked.thought_tokens} for the first answer"] if asked.thought_tokens else []
     most = f"at most {asked.max_tokens} tokens"
     return ", ".join([f"temperature {asked.temperature:g}", most, *thought, *more])
-
-
-def _text(value: str) -> str:
-    return one_line(clean(value))

@@ -10,6 +10,7 @@ import msgspec
 
 from kvproof.eval.run.config import Configuration
 from kvproof.eval.run.records import Phase, SampleRecord
+from kvproof.eval.verdict.evaluated import Verdict
 from kvproof.harness.statistics import (
     at_least,
     binomial_tail,
@@ -17,8 +18,6 @@ from kvproof.harness.statistics import (
     mcnemar,
     net_loss_bound,
 )
-
-Verdict = Literal["pass", "inconclusive", "fail"]
 
 RowPhase = Phase | Literal["hits"]
 """`hits`: the warm and the shared pass together, by sample."""

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproof.eval.run.config import EvalConfig, check_config
+from kvproof.eval.run.files import read_options
 from kvproof.eval.run.records import (
     Conditions,
     EvalRun,
@@ -18,24 +19,23 @@ from kvproof.eval.run.records import (
     models_of,
 )
 from kvproof.eval.verdict.compare import Comparison, check_comparable, compare
+from kvproof.eval.verdict.evaluated import EXITS, Verdict, worst_verdict
 from kvproof.eval.verdict.measured import Measured, measured, renamed
 from kvproof.eval.verdict.score import Score, score
-from kvproof.harness.errors import Exit, UsageError, worst
-
-VERDICTS = {"pass": Exit.PASS, "inconclusive": Exit.INCONCLUSIVE, "fail": Exit.FAILURE}
+from kvproof.harness.errors import Exit, UsageError
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """A run as it stands, complete or not."""
 
-    directory: str
-    """Folder of the reports; empty for a comparison of two runs."""
+    benchmark: str
     conditions: Conditions
     scores: tuple[Score, ...]
     comparison: Comparison
     deaths: tuple[ServerDied, ...]
     """Servers that ended and whose samples are still missing."""
-    torn: int
+    revived: tuple[str, ...] = ()
+    """Configurations whose server ended, and that have all samples now."""
     scored: tuple[Scored, ...] = ()
     """Scores of OpenCompass, if it was the client."""
     measured: tuple[Measured, ...] = ()
@@ -44,18 +44,21 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def exit(self) -> Exit:
         """Exit code of the run."""
-        codes = [VERDICTS[row.verdict] for row in self.comparison.rows]
-        return worst([*codes, *(Exit.FAILURE for _ in self.deaths)])
+        return EXITS[self.verdict]
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         """The verdict as a word."""
-        return next(word for word, code in VERDICTS.items() if code == self.exit)
+        rows = self.comparison.rows
+        return worst_verdict((r.verdict for r in rows), least="fail" if self.deaths else "pass")
 
 
-def stored(config: EvalConfig, found: Conditions) -> dict[str, Any]:
+def stored(
+    config: EvalConfig, found: Conditions, benchmark: str = "longbench_v2"
+) -> dict[str, Any]:
     """Return the manifest's part of a run, from which it can be read again."""
     return {
+        "benchmark": benchmark,
         "evaluation": msgspec.to_builtins(config),
         "conditions": msgspec.to_builtins(found),
     }
@@ -63,14 +66,8 @@ def stored(config: EvalConfig, found: Conditions) -> dict[str, Any]:
 
 def restored(run: EvalRun) -> tuple[EvalConfig, Conditions]:
     """Return the settings of a run. Raises UsageError if its manifest lacks them."""
-    try:
-        config = msgspec.convert(run.manifest.config["evaluation"], EvalConfig)
-        found = msgspec.convert(run.manifest.config["conditions"], Conditions)
-    except (KeyError, msgspec.ValidationError) as error:
-        raise UsageError(
-            f"{str(run.directory)!r} is no evaluation that this version reads: {error}",
-            "use the kvproof that wrote it",
-        ) from error
+    config = read_options(run.manifest, "evaluation", EvalConfig)
+    found = read_options(run.manifest, "conditions", Conditions)
     check_config(str(run.directory), config)
     return config, found
 
@@ -79,14 +76,14 @@ def summarise(run: EvalRun) -> Summary:
     """Score and compare all records of a run."""
     config, found = restored(run)
     samples = run.samples
-    scores = _scores(config, samples)
+    deaths, revived = _deaths(run, config, found, samples)
     return Summary(
-        directory=str(run.directory),
+        benchmark=str(run.manifest.config.get("benchmark", "longbench_v2")),
         conditions=found,
-        scores=scores,
+        scores=_scores(config, samples),
         comparison=compare(config, samples, found.data.samples),
-        deaths=tuple(_deaths(run, config, found, samples)),
-        torn=run.torn,
+        deaths=deaths,
+        revived=revived,
         scored=_last([each for each in run.records if isinstance(each, Scored)]),
         measured=measured(config, run.records),
     )
@@ -115,14 +112,16 @@ def _scores(config: EvalConfig, samples: list[SampleRecord]) -> tuple[Score, ...
 
 def _deaths(
     run: EvalRun, config: EvalConfig, found: Conditions, samples: list[SampleRecord]
-) -> list[ServerDied]:
+) -> tuple[tuple[ServerDied, ...], tuple[str, ...]]:
+    """Return those that cost samples, and the configurations that have them all since."""
     whole = found.data.samples * len(config.protocol.phases) * config.protocol.repeats
     last = {each.configuration: each for each in run.records if isinstance(each, ServerDied)}
-    return [
-        death
+    lost = {
+        name: death
         for name, death in last.items()
         if sum(each.configuration == name for each in samples) < whole
-    ]
+    }
+    return tuple(lost.values()), tuple(name for name in last if name not in lost)
 
 
 def across(before: EvalRun, after: EvalRun) -> Summary:
@@ -150,12 +149,11 @@ def across(before: EvalRun, after: EvalRun) -> Summary:
     servers = [e for e in measured(config, before.records) if e.configuration in kept]
     servers += renamed(measured(other, after.records), names)
     return Summary(
-        directory="",
+        benchmark=str(after.manifest.config.get("benchmark", "longbench_v2")),
         conditions=found,
         scores=_scores(joined, samples),
         comparison=compare(joined, samples, found.data.samples),
         deaths=(),
-        torn=before.torn + after.torn,
         measured=tuple(servers),
     )
 

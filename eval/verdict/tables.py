@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kvproof.eval.long_context.grade import EXTRACTION
 from kvproof.eval.run.records import Scored
-from kvproof.eval.verdict.measured import condition_rows, server_rows
-from kvproof.eval.verdict.page import Table
+from kvproof.eval.verdict.evaluated import Table
+from kvproof.eval.verdict.measured import Measured, condition_rows, server_rows
 from kvproof.eval.verdict.pairs import Row
 from kvproof.eval.verdict.score import Accuracy, Score
 from kvproof.eval.verdict.summary import Summary
@@ -18,17 +18,32 @@ def tables(summary: Summary) -> list[Table]:
     """Figures, groups and comparison, the same in every format."""
     found = [_scores(summary), _groups(summary), _comparison(summary)]
     second = [_opencompass(summary)] if summary.scored else []
-    return [*found, *second, _conditions(summary), _servers(summary)]
+    return [*found, *second, _flips(summary), _conditions(summary), servers(summary.measured)]
+
+
+def servers(found: Sequence[Measured]) -> Table:
+    """Engines, and how they were started."""
+    head = ("configuration", "engine", "version", "prefix cache", "model", "command or address")
+    return Table("Servers", head, server_rows(found), len(head))
+
+
+def _flips(summary: Summary) -> Table:
+    head = ("configuration", "pass", "flip", "sample", "before", "after")
+    rows = tuple(
+        (row.after, row.title, _KINDS.get(each.kind, each.kind), each.id, each.before, each.after)
+        for row in summary.comparison.rows
+        if row.phase != "hits"  # those of both passes
+        for each in row.flips
+    )
+    return Table("Flips", head, rows, len(head))
+
+
+_KINDS = {"answer": "other wrong answer", "text": "only the text"}
 
 
 def _conditions(summary: Summary) -> Table:
     rows = condition_rows(summary.conditions)
     return Table("What was measured", ("condition", "value"), rows, 2)
-
-
-def _servers(summary: Summary) -> Table:
-    head = ("configuration", "engine", "version", "prefix cache", "model", "command or address")
-    return Table("Servers", head, server_rows(summary.measured), len(head))
 
 
 _BESIDE = "OpenCompass's evaluator beside ours"
@@ -91,7 +106,7 @@ def _scores(summary: Summary) -> Table:
         f"Invalid: answered, but {_invalid(summary)}. Errors: no answer after the last try. "
         "Both are wrong and stay in the denominator. Times are medians."
     )
-    return Table("Accuracy", head, rows, 2, note)
+    return Table("Accuracy", head, rows, 2, note, narrow=(0, 1, 2, 3, 5, 6, 7, 8))
 
 
 def _invalid(summary: Summary) -> str:
@@ -114,50 +129,6 @@ def _score(each: Score) -> tuple[str, ...]:
         _or_dash(each.seconds, duration),
         _or_dash(each.prompt_rate, significant),
     )
-
-
-def brief_scores(summary: Summary) -> Table:
-    """Scores for a terminal of 80 columns."""
-    head = ("configuration", "pass", "right", "%", "95 %", "invalid", "errors", "hits", "cached",
-            "first")  # fmt: skip
-    return Table("Accuracy", head, tuple(_brief_score(each) for each in summary.scores), 2)
-
-
-def _brief_score(each: Score) -> tuple[str, ...]:
-    low, high = each.overall.interval
-    return (
-        each.configuration,
-        each.phase,
-        f"{each.overall.right}/{each.overall.total}",
-        f"{100 * each.overall.share:.1f}",
-        f"{100 * low:.0f}-{100 * high:.0f}",
-        str(each.invalid),
-        str(sum(each.errors.values())),
-        str(each.hits) if each.reported else "?",
-        _or_dash(each.cached, lambda share: f"{100 * share:.0f} %"),
-        _or_dash(each.first_token, duration),
-    )
-
-
-def brief_comparison(summary: Summary) -> Table:
-    """Comparison for a terminal of 80 columns."""
-    found = summary.comparison
-    head = (f"{found.rows[0].before} and", "pass", "texts", "answers", "lost", "won", "p accuracy",
-            "p flips", "verdict")  # fmt: skip
-    rows = tuple(_brief_row(row) for row in found.rows)
-    note = (
-        "Pairs of the same sample: texts and answers that differ, right ones lost and won. Both: "
-        "warm and shared by sample. p: "
-        "exact McNemar test, one-sided; whether more flips than in the control pair (-); Holm over "
-        f"{plural(found.tests, 'test')}. A loss is noticed from {found.smallest_loss} answers on."
-    )
-    return Table("Comparison", head, rows, 2, note)
-
-
-def _brief_row(row: Row) -> tuple[str, ...]:
-    cells = _row(row)
-    p = ("-", "-") if row.control else cells[7:9]
-    return (*cells[:2], *cells[3:7], *p, cells[-1])
 
 
 def _or_dash(value: float | None, form: Callable[[float], str]) -> str:
@@ -203,7 +174,8 @@ def _comparison(summary: Summary) -> Table:
         "won. Log-prob.: largest difference of a token where texts agree. A loss is noticed from "
         f"{found.smallest_loss} answers on."
     )
-    return Table("Comparison", head, tuple(_row(row) for row in found.rows), 2, note)
+    rows = tuple(_row(row) for row in found.rows)
+    return Table("Comparison", head, rows, 2, note, narrow=(0, 1, 3, 4, 5, 6, 7, 8, 11))
 
 
 def _row(row: Row) -> tuple[str, ...]:

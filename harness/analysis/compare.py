@@ -11,7 +11,16 @@ import numpy as np
 
 from kvproof.harness.analysis.environment import CARD, MACHINE, Difference, differences
 from kvproof.harness.analysis.estimate import Estimate, decide, estimate, least_p
-from kvproof.harness.analysis.series import COUNTED, Key, Metric, Series, paired, rounds, series_of
+from kvproof.harness.analysis.series import (
+    COUNTED,
+    SHOWN,
+    Key,
+    Metric,
+    Series,
+    paired,
+    rounds,
+    series_of,
+)
 from kvproof.harness.analysis.verdicts import FAILED, UNKNOWN, VerdictChange, changes, outcomes
 from kvproof.harness.errors import Exit, UsageError, worst
 from kvproof.harness.records.events import Ended, HarnessFault, RunIncomplete
@@ -122,7 +131,7 @@ class Comparison:
 def compare(base: Sequence[Run], head: Sequence[Run], settings: CompareSettings) -> Comparison:
     """Compare two sides. Raises UsageError if they have nothing in common."""
     _refuse_equal(base, head)
-    before, after = series_of(base), series_of(head)
+    before, after = _compared(base), _compared(head)
     old, new = outcomes(base), outcomes(head)
     found = differences(base, head)
     forbidden = _forbidden(found)
@@ -149,6 +158,10 @@ def compare(base: Sequence[Run], head: Sequence[Run], settings: CompareSettings)
         only_base=len(before) - len(common) + len(old) - len(both),
         only_head=len(after) - len(common) + len(new) - len(both),
     )
+
+
+def _compared(runs: Sequence[Run]) -> dict[Key, Series]:
+    return {key: found for key, found in series_of(runs).items() if key.metric not in SHOWN}
 
 
 def _finished(run: Run) -> bool:

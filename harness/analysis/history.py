@@ -18,7 +18,7 @@ from kvproof.harness.records.below import files_below
 from kvproof.harness.records.events import Failure, PropertyVerdict, Replayed
 from kvproof.harness.records.fault_events import FaultJudged
 from kvproof.harness.records.resume import final_verdicts
-from kvproof.harness.records.run_directory import EVALUATION, Run, read_manifest, read_run
+from kvproof.harness.records.run_directory import Run, read_run
 from kvproof.harness.records.sweep_results import started
 from kvproof.harness.settings import Thresholds
 
@@ -86,7 +86,7 @@ class History:
 
 
 def read_history(directory: Path) -> tuple[list[Run], list[str]]:
-    """Runs below a directory but evaluations, and unreadable ones. Raises UsageError for none."""
+    """Runs below a directory, and unreadable ones. Raises UsageError for none."""
     runs, unreadable = [], []
     seen = set()
     for path in files_below(directory, "run.json"):
@@ -95,8 +95,6 @@ def read_history(directory: Path) -> tuple[list[Run], list[str]]:
             continue
         seen.add(place)
         try:
-            if read_manifest(path.parent).verb == EVALUATION:
-                continue
             runs.append(read_run(path.parent))
         except UsageError as error:
             unreadable.append(str(error))

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from kvproof.harness.analysis.merge_sweep import SWEEP, merged_sweep
 from kvproof.harness.decoding import read_bounded
 from kvproof.harness.errors import UsageError
+from kvproof.harness.records.eval_events import EvalConcluded
 from kvproof.harness.records.events import (
     AnyEvent,
     BenchSample,
@@ -45,9 +46,10 @@ class Merged(NamedTuple):
 
 
 def merge(runs: Sequence[Run]) -> Merged:
-    """Merge runs. Raises UsageError for other code, or if two of them time the same thing."""
+    """Merge runs. Raises UsageError for other code, or if two of them measure the same thing."""
     _refuse_other_code(runs)
     _refuse_same_bench(runs)
+    _refuse_same_evaluation(runs)
     events = [
         *_targets(runs),
         *_others(runs),
@@ -91,6 +93,20 @@ def _refuse_same_bench(runs: Sequence[Run]) -> None:
                     "figures of two machines or minutes are no one figure: use kvproof compare",
                 )
             seen[key] = run
+
+
+def _refuse_same_evaluation(runs: Sequence[Run]) -> None:
+    """A verdict is one over a whole table of pairs, which two runs do not share."""
+    seen: dict[str, Run] = {}
+    for run in runs:
+        for name in {e.benchmark for e in run.events if isinstance(e, EvalConcluded)}:
+            if name in seen:
+                raise UsageError(
+                    f"{str(seen[name].directory)!r} and {str(run.directory)!r} both evaluated "
+                    f"{name}",
+                    "give one of them, or compare both: kvproof compare",
+                )
+            seen[name] = run
 
 
 def _targets(runs: Sequence[Run]) -> Iterator[AnyEvent]:

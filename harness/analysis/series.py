@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 from kvproof.harness.records.bench_events import GrowthPoint
+from kvproof.harness.records.eval_events import EvalFigure
 from kvproof.harness.records.events import AnyEvent, BenchSample, BenchSummary
 from kvproof.harness.records.resume import once
 from kvproof.harness.records.run_directory import Run
@@ -16,8 +17,9 @@ from kvproof.harness.records.sweep_events import Cell
 from kvproof.harness.records.sweep_results import case_name, latest
 
 Metric: TypeAlias = Literal[
-    "cpu_per_token", "p50", "p99", "growth", "kernel", "bytes_per_block", "misses"
-]
+    "cpu_per_token", "p50", "p99", "growth", "kernel", "bytes_per_block", "misses",
+    "wrong_answers", "recomputed_tokens", "largest_difference",
+]  # fmt: skip
 """Costs: less is better. `misses` is the share of tokens that the cache did not have."""
 
 UNITS: Mapping[Metric, str] = {
@@ -28,11 +30,19 @@ UNITS: Mapping[Metric, str] = {
     "kernel": "us",
     "bytes_per_block": "B",
     "misses": "",
+    "wrong_answers": "",
+    "recomputed_tokens": "",
+    "largest_difference": "nats",
 }
 """Metric -> unit of its values."""
 
 COUNTED: tuple[Metric, ...] = ("bytes_per_block", "misses")
 """Figures without noise: a change beyond the threshold is one."""
+
+
+SHOWN: tuple[Metric, ...] = ("wrong_answers", "recomputed_tokens", "largest_difference")
+"""Figures of evaluations: a history shows them. Their verdicts, which rest on pairs of answers, are
+what `compare` compares."""
 
 
 class Key(NamedTuple):
@@ -117,6 +127,9 @@ def _samples(events: Sequence[AnyEvent], engines: Mapping[str, str]) -> Iterator
             detail = f"block {event.block_size}, {event.cached_blocks:,} cached blocks"
             key = Key(engines[event.target], "growth", detail)
             yield _Found(key, [event.nanoseconds_per_token], event.at)
+        elif isinstance(event, EvalFigure):
+            key = Key(engines[event.target], event.metric, event.property)
+            yield _Found(key, [event.value], event.at)
     for cell in latest(events).values():
         if cell.outcome == "ok" and cell.samples:
             yield _Found(

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from rich.console import Console
@@ -24,6 +24,7 @@ from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.silence import left_to_a_display
 from kvproof.harness.errors import Exit, UsageError, worst
 from kvproof.harness.machine_limits import limit_of_the_machine
+from kvproof.harness.records.eval_events import EvalConcluded
 from kvproof.harness.records.events import (
     AnyEvent,
     BenchSample,
@@ -44,7 +45,7 @@ from kvproof.harness.records.events import (
 )
 from kvproof.harness.records.fault_events import FaultsConcluded
 from kvproof.harness.records.resume import once
-from kvproof.harness.records.run_directory import Manifest, RunWriter, read_run
+from kvproof.harness.records.run_directory import Manifest, Run, RunWriter, read_run
 from kvproof.harness.records.sweep_events import Slower, SweepConcluded
 from kvproof.harness.redaction import redacted_tree
 from kvproof.reports.render.markdown import append_step_summary, render_markdown
@@ -56,6 +57,9 @@ RUNS = Path("runs")
 
 DATABASE = "example database"
 """The part of a campaign whose loss the verdict names."""
+
+Resumes: TypeAlias = Literal["unfinished", "always", "never"]
+"""The runs that a command continues, where `--output` holds one of the same command."""
 
 _VERDICTS: dict[Exit, RunVerdict] = {
     Exit.PASS: "pass",
@@ -79,6 +83,8 @@ class ActiveRun:
         self._counted: list[AnyEvent] = []
         """Events that may call for an exit code."""
         self._missing = ""
+        self._concluded: dict[str, str] = {}
+        """Evaluation -> sentence about it."""
         self.judged: set[str] = set()
         """Targets of which an earlier, interrupted part of the run has concluded every suite."""
         self.samples: list[BenchSample] = []
@@ -116,6 +122,8 @@ class ActiveRun:
             self._missing = f"without the {event.part}: {event.reason}"
         if judges or exit_code(event) or _what_is_wrong(event):
             self._counted.append(event)
+        if isinstance(event, EvalConcluded):
+            self._concluded[event.benchmark] = event.sentence
         if isinstance(event, Replayed):
             self._counts["logs pass" if event.outcome == "PASS" else event.outcome] += 1
         if isinstance(event, BenchSummary):
@@ -135,7 +143,7 @@ class ActiveRun:
     def ended(self, code: Exit | None = None, why: str = "") -> Ended:
         """Return the closing event; `code` and `why` belong to a run that was cut short."""
         counted = once(self._counted)
-        parts = (why, *self._tally(counted), self._missing)
+        parts = (why, *self._concluded.values(), *self._tally(counted), self._missing)
         code = worst([*map(exit_code, counted)]) if code is None else code
         return Ended(
             verdict=_VERDICTS[code],
@@ -183,19 +191,20 @@ def run_directory(
     output: Path | None,
     console: Console | None = None,
     seed: int | None = None,
+    resumes: Resumes = "unfinished",
 ) -> Iterator[ActiveRun]:
     """Record one run; on leaving, close it, render its reports and set its `exit_code`.
 
     Ctrl-C ends the block, closes the records and gives 130; an error of kvproof itself gives 70:
-    the verb returns `exit_code` after the block in any case. If `output` holds the same run,
-    incomplete, the run continues there. A UsageError, or a limit of the machine, is raised again
-    after the records are closed; without records the folder is removed. The summary goes to
+    the verb returns `exit_code` after the block in any case. If `output` holds the same run, it
+    continues there, as far as `resumes` allows. A UsageError, or a limit of the machine, is raised
+    again after the records are closed; without records the folder is removed. The summary goes to
     standard output unless `console` is given.
     """
     console = console or standard_output()
     directory = output or new_directory(verb)
     manifest = new_manifest(verb, directory, config, seed)
-    earlier = _earlier(directory, manifest)
+    earlier = _earlier(directory, manifest, resumes)
     writer = RunWriter(directory, manifest)
     with left_to_a_display(), LiveProgress(console) as live:
         active = ActiveRun(writer, live)
@@ -240,7 +249,12 @@ def _stop(active: ActiveRun, ended: Ended, console: Console) -> None:
 
 def publish(directory: Path, console: Console, formats: Sequence[str] = ()) -> None:
     """Render a run's reports, print the summary, and link `runs/latest` to it."""
-    run = read_run(directory)
+    publish_run(read_run(directory), console, formats)
+
+
+def publish_run(run: Run, console: Console, formats: Sequence[str] = ()) -> None:
+    """Render a run's reports into its directory, print the summary, and link to it."""
+    directory = run.directory
     render(run, directory=directory, formats=formats or ("html", "markdown", "junit"))
     print_run(run, console)
     append_step_summary(render_markdown(run))
@@ -263,23 +277,45 @@ def _link(latest: Path, name: str) -> None:
         return
 
 
-def _earlier(directory: Path, manifest: Manifest) -> list[AnyEvent]:
+def _earlier(directory: Path, manifest: Manifest, resumes: Resumes) -> list[AnyEvent]:
     if not (directory / "run.json").exists():
         return []
     run = read_run(directory)
-    config = msgspec.json.decode(msgspec.json.encode(manifest.config))  # as it is stored
-    asked = (manifest.verb, config, manifest.seed)
-    if (run.manifest.verb, run.manifest.config, run.manifest.seed) != asked:
+    if resumes == "never":
+        raise UsageError(f"{str(directory)!r} holds a run", "choose another --output")
+    if difference := _difference(run.manifest, manifest):
         raise UsageError(
-            f"{str(directory)!r} holds another run: {shlex.join(run.manifest.command)}",
+            f"{str(directory)!r} holds another run: {shlex.join(run.manifest.command)}{difference}",
             "choose another --output, or repeat that very command to resume it",
         )
-    if _is_complete(run.events, manifest.verb):
+    if resumes == "unfinished" and _is_complete(run.events, manifest.verb):
         raise UsageError(
             f"{str(directory)!r} holds this run, and it is complete",
             f"choose another --output; kvproof report {directory} renders it again",
         )
     return run.events
+
+
+def _difference(before: Manifest, now: Manifest) -> str:
+    """Name the first setting that differs; empty for the same command."""
+    config = msgspec.json.decode(msgspec.json.encode(now.config))  # as it is stored
+    if (before.verb, before.config, before.seed) == (now.verb, config, now.seed):
+        return ""
+    old, new = _flat(before.config), _flat(config)
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            return f": {name} was {old.get(name)!r} and is {new.get(name)!r}"
+    return ": its verb or its seed was another one"
+
+
+def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    found: dict[str, Any] = {}
+    for name, value in items:
+        nested = isinstance(value, dict | list) and bool(value)
+        key = f"{prefix}{name}"
+        found |= _flat(value, f"{key}.") if nested else {key: value}
+    return found
 
 
 def _is_complete(events: Sequence[AnyEvent], verb: str) -> bool:

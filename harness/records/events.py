@@ -21,6 +21,7 @@ from kvproof.harness.records.bench_events import (
     TierSummary,
 )
 from kvproof.harness.records.campaign_events import UnitDone, UnitLost
+from kvproof.harness.records.eval_events import EvalConcluded, EvalFigure, EvalStarted, EvalTable
 from kvproof.harness.records.fault_events import FaultJudged, FaultsConcluded, FaultsStarted
 from kvproof.harness.records.sweep_events import (
     Ceilings,
@@ -358,6 +359,10 @@ AnyEvent: TypeAlias = (
     | FaultsConcluded
     | UnitDone
     | UnitLost
+    | EvalStarted
+    | EvalFigure
+    | EvalTable
+    | EvalConcluded
 )
 
 _VERDICT_CODES = {

@@ -22,6 +22,7 @@ from kvproof.harness.records.bench_events import (
     TierSample,
     TierSummary,
 )
+from kvproof.harness.records.eval_events import EvalConcluded, EvalFigure, EvalStarted, EvalTable
 from kvproof.harness.records.events import (
     AnyEvent,
     BenchSummary,
@@ -139,6 +140,12 @@ def _subject(event: AnyEvent) -> tuple[Hashable, ...] | None:
             return type(event), event.name
         case Skipped():
             return type(event), event.part, event.reason
+        case EvalStarted() | EvalConcluded():
+            return type(event), event.benchmark
+        case EvalFigure():
+            return type(event), event.target, event.property, event.metric
+        case EvalTable():
+            return type(event), event.benchmark, event.title
     return None
 
 

@@ -29,9 +29,6 @@ from kvproof.harness.redaction import redacted_bytes
 
 SCHEMA_VERSION = 1
 
-EVALUATION = "eval"
-"""The verb whose runs hold samples instead of events."""
-
 EVENTS = "events.jsonl"
 
 GIVE = "give the directory that a run printed, for example runs/latest"
@@ -216,12 +213,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_run(directory: Path) -> Run:
-    """Read a run directory. Raises UsageError if it is not one, or one of kvproof eval."""
+    """Read a run directory. Raises UsageError if it is not one, or an evaluation of 0.14."""
     manifest = read_manifest(directory)
-    if manifest.verb == EVALUATION:
+    if manifest.verb == "eval" and not (directory / EVENTS).exists():
         raise UsageError(
-            f"{str(directory)!r} holds an evaluation, which has no events",
-            "kvproof eval compare compares two of them; kvproof report renders one",
+            f"{str(directory)!r} holds an evaluation of version 0.14 or older, without {EVENTS}",
+            "run it again, or read it with the kvproof that wrote it",
         )
     events, torn = read_lines(directory / EVENTS, _decode)
     return Run(directory=directory, manifest=manifest, events=continuous(events), torn=torn)

@@ -7,6 +7,7 @@ from functools import cache, partial
 from itertools import chain
 from typing import NamedTuple
 
+from kvproof.harness.records.eval_events import EvalConcluded
 from kvproof.harness.records.events import PropertyVerdict, Replayed, RunIncomplete, Threshold
 from kvproof.reports.model.report import Report, grouped
 from kvproof.reports.model.sweep import sweep_of
@@ -122,6 +123,12 @@ def _reason(verdict: PropertyVerdict) -> str:
     return verdict.reason or f"never occurred: {listed(never)}"
 
 
+def _doubts(report: Report) -> Iterator[Note]:
+    for event in report.of(EvalConcluded):
+        for doubt in event.doubts:
+            yield Note("inconclusive", event.benchmark, doubt, "evaluation")
+
+
 def _missing(report: Report) -> Iterator[Note]:
     for coverage in report.coverage:
         if coverage.missing:
@@ -169,6 +176,7 @@ _SOURCES = (
     _replayed,
     _thresholds,
     _inconclusive,
+    _doubts,
     _missing,
     _sweep,
     _torn,

@@ -21,6 +21,9 @@ METRICS = {
     "kernel": "kernel time",
     "bytes_per_block": "memory per block",
     "misses": "tokens not in the cache",
+    "wrong_answers": "share of wrong answers",
+    "recomputed_tokens": "share of prompt tokens not from the cache",
+    "largest_difference": "largest difference of a token",
 }
 
 TONES = {

@@ -24,6 +24,7 @@ from kvproof.reports.charts import schedulers, tiers, timeline
 from kvproof.reports.charts import sweep as sweep_charts
 from kvproof.reports.charts.hit_loss import cause_charts
 from kvproof.reports.model import attention as notes
+from kvproof.reports.model import evaluation as evaluations
 from kvproof.reports.model import faults as faults_tables
 from kvproof.reports.model import sweep_tables
 from kvproof.reports.model.build import build
@@ -93,6 +94,7 @@ def _context(report: Report) -> dict[str, Any]:
         "sweep": sweep_of(report.run.events),
         "faults": faults_tables.matrix_of(report.run.events),
         "campaign": campaign.campaign_of(report.run.events),
+        "evaluation": evaluations.evaluations_of(report.run.events),
         "schema": SCHEMA_VERSION,
     }
     return {**found, "sections": _sections(found)}
@@ -107,13 +109,14 @@ def _sections(context: dict[str, Any]) -> dict[str, str]:
         "names_of": names_of,
         "faults_tables": faults_tables,
         "campaign_tables": campaign,
+        "whole": evaluations.whole,
         "campaign_pace": campaign.pace_chart(units) if units else None,
     }
     return {
         name: environment().get_template(f"{name}.html.j2").render(**context, **more)
         if context[name]
         else ""
-        for name in ("sweep", "faults", "campaign")
+        for name in ("sweep", "faults", "campaign", "evaluation")
     }
 
 

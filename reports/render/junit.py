@@ -18,6 +18,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 
+from kvproof.harness.records.eval_events import EvalConcluded
 from kvproof.harness.records.events import Failure, PropertyVerdict, RunIncomplete
 from kvproof.harness.records.fault_events import FaultsConcluded
 from kvproof.harness.records.run_directory import Run
@@ -189,6 +190,9 @@ def _concluded(report: Report) -> Iterator[ET.Element]:
         yield _case("concluded", "sweep", sweep.verdict, sweep.reason)
     for faults in report.of(FaultsConcluded)[-1:]:
         yield _case("concluded", "faults", faults.verdict, faults.reason)
+    for found in report.of(EvalConcluded):
+        text = "\n".join([found.sentence, *found.doubts])
+        yield _case("concluded", found.benchmark, found.verdict, found.sentence, text)
 
 
 def _whole(report: Report, *, shown: bool) -> ET.Element:

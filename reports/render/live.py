@@ -23,6 +23,7 @@ from kvproof.harness.records.bench_events import (
     TierSummary,
 )
 from kvproof.harness.records.campaign_events import UnitDone, UnitLost
+from kvproof.harness.records.eval_events import EvalFigure, EvalTable
 from kvproof.harness.records.events import (
     AnyEvent,
     BenchSample,
@@ -43,6 +44,7 @@ from kvproof.harness.records.events import (
     TargetStarted,
     Threshold,
 )
+from kvproof.harness.records.fault_events import FaultJudged, FaultsConcluded, FaultsStarted
 from kvproof.harness.records.sweep_events import (
     Ceilings,
     Cell,
@@ -52,7 +54,7 @@ from kvproof.harness.records.sweep_events import (
 )
 from kvproof.harness.records.sweep_results import case_name
 from kvproof.reports.charts import bench, schedulers, tiers
-from kvproof.reports.model import faults
+from kvproof.reports.model import evaluation, faults
 from kvproof.reports.model.attention import replay_verdict, threshold_text
 from kvproof.reports.render.console import STYLES, Screen
 from kvproof.reports.values.text import (
@@ -149,10 +151,10 @@ class LiveProgress:
     def event(self, event: AnyEvent) -> None:
         """Show an event: in a pipe every one as a line, in a terminal only notable ones.
 
-        Explanations, units and good cells are left out, since there is one per request (see
-        `kvproof explain`), unit and cell.
+        Explanations, units, good cells and figures of evaluations are left out: there are many of
+        them, and reports and `kvproof explain` have them.
         """
-        if isinstance(event, (Explained, UnitDone)):
+        if isinstance(event, (Explained, UnitDone, EvalFigure, EvalTable)):
             return
         if isinstance(event, Cell) and event.outcome in _EXPECTED:
             return
@@ -317,5 +319,7 @@ def _describe_sweep(event: AnyEvent) -> tuple[str, str]:
         case SweepConcluded():
             missing = f", {len(event.missing)} never ran" if event.missing else ""
             return "", f"{plural(event.planned, 'cell')} planned{missing}"
-        case _:
+        case FaultsStarted() | FaultJudged() | FaultsConcluded():
             return faults.describe(event)
+        case _:
+            return evaluation.describe(event)

@@ -20,6 +20,7 @@ from kvproof.reports.charts.hit_loss import sums
 from kvproof.reports.charts.timeline_text import timeline_lines
 from kvproof.reports.model.attention import Note, notes, number
 from kvproof.reports.model.build import build
+from kvproof.reports.model.evaluation import evaluations_of
 from kvproof.reports.model.faults import kills_table, matrix_of, mechanisms_table
 from kvproof.reports.model.report import Report
 from kvproof.reports.model.sweep import sweep_of
@@ -51,6 +52,7 @@ def render_markdown(run: Run) -> str:
         _matrix,
         _notes,
         _failures,
+        _evaluations,
         _bench,
         _tiers,
         _schedulers,
@@ -180,6 +182,17 @@ def _failure(report: Report, finding: Finding) -> Iterator[str]:
     yield from _fence(failure.script, "python")
     yield from ("", "</details>", "")
     yield f"Reproduce with {code(f'python {report.run.directory / failure.script_path}')}"
+
+
+def _evaluations(report: Report) -> Iterator[str]:
+    for found in evaluations_of(report.run.events):
+        yield from ("", f"### {escape(found.started.title)}", "")
+        yield from (f"- {escape(line)}" for line in found.started.lines)
+        for table in found.tables:
+            yield from ("", f"#### {escape(table.title)}", "")
+            yield from _table(table.head, [[*map(escape, row)] for row in table.rows])
+            if table.note:
+                yield from ("", escape(table.note))
 
 
 def _bench(report: Report) -> Iterator[str]:

@@ -18,6 +18,7 @@ from kvproof.reports.charts.block_table import describe
 from kvproof.reports.charts.timeline_text import timeline_lines
 from kvproof.reports.model.attention import Note, notes, number
 from kvproof.reports.model.build import build
+from kvproof.reports.model.evaluation import evaluations_of, narrow
 from kvproof.reports.model.faults import matrix_of, mechanisms_table, narrow_kills
 from kvproof.reports.model.report import Report, grouped
 from kvproof.reports.model.sweep import sweep_of
@@ -56,6 +57,7 @@ def print_run(run: Run, console: Console) -> None:
     if len(report.findings) > MOST_FAILURES:
         screen.line(f"{len(report.findings) - MOST_FAILURES} more failures are in the HTML report")
     _deaths(report, screen)
+    _evaluations(report, screen)
     _coverage(report, screen)
     _bench(report, screen)
     _tiers(report, screen)
@@ -176,6 +178,18 @@ def _deaths(report: Report, screen: Screen) -> None:
         _history(event.history[-5:], screen)
         for line in event.log.splitlines()[-8:]:
             screen.line(f"| {line}", "dim", indent=3)
+
+
+def _evaluations(report: Report, screen: Screen) -> None:
+    for found in evaluations_of(report.run.events):
+        screen.heading(found.started.title)
+        for line in found.started.lines:
+            screen.line(line)
+        for table in found.tables:
+            if table.narrow:
+                screen.heading(table.title)
+                screen.figures(narrow(table))
+                screen.line(table.note, "dim")
 
 
 def _coverage(report: Report, screen: Screen) -> None:

@@ -74,7 +74,7 @@ def _clean_tree(value: Any) -> Any:
         return clean(value)
     if isinstance(value, dict):
         return {_clean_tree(key): _clean_tree(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_clean_tree(item) for item in value]
     return value
 

@@ -1,16 +1,14 @@
-"""`kvproof eval`: LongBench v2 for several configurations of an engine."""
+"""`kvproof eval`: LongBench v2 and SCBench for several configurations of an engine."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 from msgspec.structs import replace
-from rich.console import Console
 
 from kvproof.eval.benchmark.prompts import PromptSet, opencompass_prompts, read_prompts
 from kvproof.eval.opencompass import environment
@@ -18,24 +16,35 @@ from kvproof.eval.opencompass import runner as opencompass
 from kvproof.eval.run.config import QUICK, EvalConfig, check_servers, read_config, with_urls
 from kvproof.eval.run.files import Writer
 from kvproof.eval.run.generator import GeneratorOptions, write_generated
-from kvproof.eval.run.protocol import Questions
-from kvproof.eval.run.records import SAMPLES, Conditions, EvalRun, Record, read_eval
+from kvproof.eval.run.protocol import Material, Questions
+from kvproof.eval.run.records import Conditions, read_eval
 from kvproof.eval.run.runner import Runner, RunSink, Sources, conditions, evaluate, material
 from kvproof.eval.run.weights import weights_digest
 from kvproof.eval.scbench import records as scbench_records
 from kvproof.eval.scbench import report as scbench_report
 from kvproof.eval.scbench.data import Task, read_sessions
 from kvproof.eval.scbench.miniature import miniature
-from kvproof.eval.scbench.protocol import Plan, run
+from kvproof.eval.scbench.protocol import Sessions
 from kvproof.eval.scbench.records import Mode, Options
+from kvproof.eval.verdict.evaluated import EXITS, Evaluated
+from kvproof.eval.verdict.kinds import judged
 from kvproof.eval.verdict.power import power
-from kvproof.eval.verdict.report import print_summary, render, write_reports
-from kvproof.eval.verdict.summary import Summary, across, stored
+from kvproof.eval.verdict.report import of_summary
+from kvproof.eval.verdict.summary import across, stored
 from kvproof.harness.cli.output import print_text, standard_output
-from kvproof.harness.cli.progress import progress
-from kvproof.harness.cli.runs import link_latest, new_directory, new_manifest
-from kvproof.harness.errors import UsageError
-from kvproof.harness.redaction import redacted_tree
+from kvproof.harness.cli.runs import (
+    ActiveRun,
+    Resumes,
+    new_directory,
+    new_manifest,
+    run_directory,
+)
+from kvproof.harness.errors import Exit, UsageError
+from kvproof.harness.records.eval_events import EvalStarted
+from kvproof.harness.records.events import Ended
+from kvproof.harness.records.run_directory import Run, read_manifest, store
+from kvproof.reports.render.render import render
+from kvproof.reports.render.terminal import print_run
 
 RunnerName = Literal["kvproof", "opencompass"]
 
@@ -58,32 +67,76 @@ def longbench_v2(
 
     Raises UsageError for an invalid configuration, data file or server.
     """
-    asked = with_urls(read_config(config), named_urls(url))
-    asked = replace(asked, model=model or asked.model)
+    asked = configured(config, url, model)
     if quick:
         _check_quick(data)
         asked = replace(asked, synthetic=QUICK)
-    check_servers(asked)
     directory = output or new_directory("eval")
     client = chosen(runner, directory)
     chosen_prompts = prompts_of(prompts, cot=cot, shipped=runner != "kvproof")
     sources = Sources(data, shared, skip_bad_rows, chosen_prompts)
-    console = standard_output()
     with material(asked, sources, directory / "data") as found:
-        kept = redacted_tree(stored(asked, conditions_of(asked, found, runner)))
-        earlier = earlier_records(directory, kept)
-        for line in power(asked, found.data.facts.samples):
-            console.print(line, markup=False, highlight=False)
-        manifest = new_manifest("eval", directory, kept)
-        writer = Writer(directory, manifest, SAMPLES, resumes=True)
-        with closing(writer), progress(console) as shown:
-            outlet = RunSink(writer.write, shown, directory / "servers")
-            try:
-                evaluate(asked, found, outlet, earlier=earlier, runner=client)
-            except (KeyboardInterrupt, UsageError):
-                resumable(console, directory)
-                raise
-    return publish(directory, console).exit
+        return answered(asked, found, conditions_of(asked, found, runner), directory, client)
+
+
+def configured(config: Path, url: Sequence[str] | None, model: str) -> EvalConfig:
+    """Return the configurations of a file, with running servers. Raises UsageError."""
+    asked = with_urls(read_config(config), named_urls(url))
+    asked = replace(asked, model=model or asked.model)
+    check_servers(asked)
+    return asked
+
+
+def answered(
+    asked: EvalConfig,
+    found: Material,
+    under: Conditions,
+    directory: Path,
+    runner: Runner | None,
+    benchmark: str = "longbench_v2",
+) -> int:
+    """Ask what an earlier part of the run has not, and judge; returns the exit code."""
+    for line in power(asked, under.data.samples):
+        print_text(line)
+    earlier = read_eval(directory).records if (directory / "run.json").exists() else ()
+    begun = EvalStarted(benchmark=benchmark, title=under.data.title, lines=())
+
+    def ask(sink: RunSink) -> None:
+        evaluate(asked, found, sink, earlier=earlier, runner=runner)
+
+    return recorded(directory, begun, stored(asked, under, benchmark), ask, resumes="always")
+
+
+def recorded(
+    directory: Path,
+    begun: EvalStarted,
+    config: dict[str, Any],
+    ask: Callable[[RunSink], None],
+    *,
+    resumes: Resumes = "never",
+) -> int:
+    """Record the answers of an evaluation and the verdicts on them; returns the exit code."""
+    hint = f"Records: {directory}; the same command with --output {directory} goes on from there"
+    try:
+        with run_directory("eval", config=config, output=directory, resumes=resumes) as active:
+            active.write(begun)
+            with closing(Writer(directory, read_manifest(directory))) as writer:
+                show = partial(active.status, begun.benchmark)
+                ask(RunSink(writer.write, show, directory / "servers"))
+            _conclude(active, judged(directory))
+    except UsageError:
+        if resumes != "never":
+            print_text(hint)
+        raise
+    if resumes != "never" and active.exit_code == Exit.INTERRUPTED:
+        print_text(hint)
+    return active.exit_code
+
+
+def _conclude(active: ActiveRun, found: Evaluated) -> None:
+    for event in found.events():
+        active.write(event)
+    active.writer.write_file(found.file, found.json())
 
 
 def _check_quick(data: Path | None) -> None:
@@ -107,9 +160,7 @@ def scbench(
     output: Path | None,
 ) -> int:
     """Run SCBench, or its miniature, and judge; returns the exit code. Raises UsageError."""
-    asked = with_urls(read_config(config), named_urls(url))
-    asked = replace(asked, model=model or asked.model)
-    check_servers(asked)
+    asked = configured(config, url, model)
     if sessions < 1 or not 0 < margin < 1:
         raise UsageError(
             f"{sessions} sessions and a margin of {margin:g} cannot be run",
@@ -120,20 +171,15 @@ def scbench(
         tasks=tuple(tasks), modes=tuple(modes), sessions=sessions, data=str(data or ""),
         margin=margin, config=asked, weights=weights_digest(asked.model),
     )  # fmt: skip
-    directory, console = output or new_directory("eval"), standard_output()
-    kept = redacted_tree(scbench_records.stored(options))
-    writer = Writer(directory, new_manifest("eval", directory, kept), scbench_records.LINES)
-    with closing(writer), progress(console) as shown:
-        run(Plan(asked, found, options.modes, writer.write, shown, directory / "servers"))
-    return publish_scbench(directory).exit
+    begun = EvalStarted(
+        benchmark=scbench_records.KEY, title=scbench_report.title(options), lines=()
+    )
 
+    def ask(sink: RunSink) -> None:
+        once = replace(asked, protocol=replace(asked.protocol, repeats=1))
+        evaluate(once, Sessions(asked, found, options.modes), sink)
 
-def publish_scbench(directory: Path) -> scbench_report.Summary:
-    """Render a run of SCBench, print the summary, and link `runs/latest` to it."""
-    summary = scbench_report.render(scbench_records.read_scbench(directory))
-    scbench_report.print_summary(summary, standard_output())
-    link_latest(directory)
-    return summary
+    return recorded(output or new_directory("eval"), begun, scbench_records.stored(options), ask)
 
 
 def install() -> None:
@@ -143,12 +189,23 @@ def install() -> None:
 
 def compare(before: Path, after: Path, *, output: Path | None) -> int:
     """Compare two runs, print and store the comparison; returns the exit code."""
-    summary = across(read_eval(before), read_eval(after))
+    found = of_summary(across(read_eval(before), read_eval(after)))
+    directory = output or Path()
+    run = Run(
+        directory=directory,
+        manifest=new_manifest("eval", directory, {"before": str(before), "after": str(after)}),
+        events=[*found.events(), _closed(found)],
+    )
     if output is not None:
-        summary = replace(summary, directory=str(output))
-        write_reports(summary, output)
-    print_summary(summary, standard_output())
-    return summary.exit
+        store(output / found.file, found.json())
+        render(run, directory=output)
+    print_run(run, standard_output())
+    return EXITS[found.verdict]
+
+
+def _closed(found: Evaluated) -> Ended:
+    code = EXITS[found.verdict]
+    return Ended(verdict=found.verdict, exit_code=code, sentence=found.sentence, seconds=0.0)
 
 
 def generate(directory: Path, options: GeneratorOptions) -> None:
@@ -195,22 +252,6 @@ def conditions_of(asked: EvalConfig, found: Questions, runner: RunnerName) -> Co
     return replace(made, data=replace(made.data, notes=(*made.data.notes, *notes)))
 
 
-def publish(directory: Path, console: Console) -> Summary:
-    """Render a run's reports, print the summary, and link `runs/latest` to it."""
-    summary = render(read_eval(directory))
-    print_summary(summary, console)
-    link_latest(directory)
-    return summary
-
-
-def is_eval(directory: Path) -> bool:
-    """Whether a run's directory holds an evaluation."""
-    try:
-        return read_eval(directory).manifest.verb == "eval"
-    except UsageError:
-        return False
-
-
 def named_urls(given: Sequence[str] | None) -> dict[str, str]:
     """Return addresses by configuration. Raises UsageError."""
     found = {}
@@ -222,46 +263,3 @@ def named_urls(given: Sequence[str] | None) -> dict[str, str]:
             )
         found[name.strip()] = address.strip()
     return found
-
-
-def earlier_records(directory: Path, kept: dict[str, Any]) -> list[Record]:
-    """Return the records of a killed run with the same command. Raises UsageError."""
-    if not (directory / "run.json").exists():
-        return []
-    run = read_eval(directory)
-    if difference := _difference(run, kept):
-        raise UsageError(
-            f"{str(directory)!r} holds another run, {shlex.join(run.manifest.command)}: "
-            f"{difference}",
-            "choose another --output, or repeat that very command to resume it",
-        )
-    return run.records
-
-
-def _difference(run: EvalRun, kept: dict[str, Any]) -> str:
-    now = _flat(msgspec.json.decode(msgspec.json.encode(kept)))
-    then = _flat(run.manifest.config)
-    for name in sorted(now.keys() | then.keys()):
-        if now.get(name) != then.get(name):
-            return f"{name} was {then.get(name)!r} and is {now.get(name)!r}"
-    return ""
-
-
-def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    found: dict[str, Any] = {}
-    for name, value in items:
-        nested = isinstance(value, dict | list) and bool(value)
-        key = f"{prefix}{name}"
-        found |= _flat(value, f"{key}.") if nested else {key: value}
-    return found
-
-
-def resumable(console: Console, directory: Path) -> None:
-    """Print how a run goes on."""
-    console.print(
-        f"Records: {directory}; the same command with --output {directory} goes on from there",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )

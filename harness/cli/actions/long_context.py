@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
-from rich.console import Console
 
 from kvproof.eval.benchmark.data import DataFacts
 from kvproof.eval.long_context import recipe as recipes
@@ -19,18 +17,14 @@ from kvproof.eval.long_context.rows import RowFile, Rows
 from kvproof.eval.opencompass import environment
 from kvproof.eval.opencompass.row_process import built_rows
 from kvproof.eval.opencompass.runner import Runner
-from kvproof.eval.run.config import EvalConfig, check_servers, read_config, with_urls
-from kvproof.eval.run.files import Writer
-from kvproof.eval.run.records import SAMPLES, Conditions
-from kvproof.eval.run.runner import RunSink, conditions_of, evaluate
-from kvproof.eval.verdict.power import power
-from kvproof.eval.verdict.summary import stored
-from kvproof.harness.cli.actions.eval import earlier_records, named_urls, publish, resumable
+from kvproof.eval.run.config import EvalConfig
+from kvproof.eval.run.records import Conditions
+from kvproof.eval.run.runner import conditions_of
+from kvproof.harness.cli.actions.eval import answered, configured
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.progress import progress
-from kvproof.harness.cli.runs import new_directory, new_manifest
+from kvproof.harness.cli.runs import new_directory
 from kvproof.harness.errors import UsageError
-from kvproof.harness.redaction import redacted_tree
 
 
 def ruler(
@@ -75,18 +69,14 @@ def mrcr(
 
 def _asked(config: Path, url: Sequence[str] | None, model: str) -> EvalConfig:
     """Return the configurations, without the shared pass."""
-    asked = with_urls(read_config(config), named_urls(url))
+    asked = configured(config, url, model)
     phases = tuple(each for each in asked.protocol.phases if each != "shared")
-    asked = replace(
-        asked, model=model or asked.model, protocol=replace(asked.protocol, phases=phases)
-    )
-    check_servers(asked)
     if "warm" not in phases:
         raise UsageError(
             f"{str(config)!r} has no warm pass, so that nothing hits",
             'for example phases = ["cold", "warm"]',
         )
-    return asked
+    return replace(asked, protocol=replace(asked.protocol, phases=phases))
 
 
 def _tokenizer(folder: str, *, named: bool) -> str:
@@ -119,15 +109,20 @@ _PLAIN = "give a folder with a plain tokenizer.json, or --tokenizer words"
 
 def _run(asked: EvalConfig, recipe: Recipe, output: Path | None) -> int:
     place, directory = environment.require(), output or new_directory("eval")
-    console = standard_output()
-    with progress(console) as shown:
+    with progress(standard_output()) as shown:
         folder = directory / "data"
         path = built_rows(recipe, folder, place, lambda line: shown(line, 0, 0))
     with RowFile(path) as file:
         if not file.cards:
             raise UsageError(f"{recipe.data!r} has no rows of {recipe.sets}", "give other sets")
-        _ask(asked, Rows(file), _conditions(asked, recipe, file), directory, console)
-    return publish(directory, console).exit
+        return answered(
+            asked,
+            Rows(file),
+            _conditions(asked, recipe, file),
+            directory,
+            Runner(place, directory / "opencompass"),
+            recipe.benchmark,
+        )
 
 
 def _conditions(asked: EvalConfig, recipe: Recipe, file: RowFile) -> Conditions:
@@ -141,21 +136,3 @@ def _conditions(asked: EvalConfig, recipe: Recipe, file: RowFile) -> Conditions:
         asked, facts, shared="none", prompt=f"as {place} renders it", prompt_sha256=file.sha256,
         truncation="none", extraction=EXTRACTION, runner=place,
     )  # fmt: skip
-
-
-def _ask(
-    asked: EvalConfig, rows: Rows, found: Conditions, directory: Path, console: Console
-) -> None:
-    kept = redacted_tree(stored(asked, found))
-    earlier = earlier_records(directory, kept)
-    for line in power(asked, rows.count):
-        console.print(line, markup=False, highlight=False)
-    writer = Writer(directory, new_manifest("eval", directory, kept), SAMPLES, resumes=True)
-    runner = Runner(environment.require(), directory / "opencompass")
-    with closing(writer), progress(console) as shown:
-        outlet = RunSink(writer.write, shown, directory / "servers")
-        try:
-            evaluate(asked, rows, outlet, earlier=earlier, runner=runner)
-        except (KeyboardInterrupt, UsageError):
-            resumable(console, directory)
-            raise

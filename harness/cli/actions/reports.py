@@ -5,30 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvproof.eval.divergence import records as divergence_records
-from kvproof.eval.run.files import is_run
-from kvproof.eval.scbench import records as scbench_records
+from msgspec.structs import replace
+
+from kvproof.eval.verdict.kinds import judged
 from kvproof.harness.analysis.merge import files_of
 from kvproof.harness.analysis.merge import merge as merge_runs
 from kvproof.harness.analysis.sides import run_directories
-from kvproof.harness.cli.actions import divergence
-from kvproof.harness.cli.actions import eval as evaluation
 from kvproof.harness.cli.output import standard_output
-from kvproof.harness.cli.runs import publish, run_directory
+from kvproof.harness.cli.runs import publish_run, run_directory
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records.run_directory import read_run
+from kvproof.harness.records.eval_events import EvalConcluded
+from kvproof.harness.records.events import Ended
+from kvproof.harness.records.run_directory import Run, read_run
 
 
 def render_again(directory: Path, formats: Sequence[str]) -> None:
     """Render the reports of a run from its records. Raises UsageError."""
-    if is_run(directory, divergence_records.KEY):
-        divergence.publish(directory, standard_output())
-    elif is_run(directory, scbench_records.KEY):
-        evaluation.publish_scbench(directory)
-    elif evaluation.is_eval(directory):
-        evaluation.publish(directory, standard_output())
-    else:
-        publish(directory, standard_output(), formats)
+    run = read_run(directory)
+    if run.manifest.verb == "eval" and not any(isinstance(e, EvalConcluded) for e in run.events):
+        run = _with_verdicts(run)
+    publish_run(run, standard_output(), formats)
+
+
+def _with_verdicts(run: Run) -> Run:
+    """An evaluation that was cut short has answers, and what they show so far."""
+    at = len(run.events) - (bool(run.events) and isinstance(run.events[-1], Ended))
+    events = [*run.events[:at], *judged(run.directory).events(), *run.events[at:]]
+    return replace(run, events=events)
 
 
 def merge(directories: Sequence[Path], *, output: Path) -> int:

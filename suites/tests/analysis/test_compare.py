@@ -354,12 +354,6 @@ def test_a_baseline_counts_a_run_once_however_often_it_is_named(tmp_path):
     assert (done.code, "2 runs" in done.out) == (0, True), done
 
 
-def test_evaluations_are_no_side(tmp_path):
-    write_run(tmp_path / "base", 0, [sample(1.0)])
-    write_run(tmp_path / "head", 60, [], verb="eval", end=None)
-    refused(here("compare", "base", "head", cwd=tmp_path), "holds an evaluation", "eval compare")
-
-
 def test_thresholds_come_from_the_settings_file(tmp_path):
     in_turns(tmp_path, 1.25)
     settings = "[compare.threshold]\ncpu_per_token = 0.4\np50 = 0.4\np99 = 0.4\n"

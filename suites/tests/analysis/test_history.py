@@ -161,16 +161,18 @@ def test_sql_is_answered_or_says_what_it_needs(tmp_path):
     refused(here(*outside, cwd=tmp_path), "DuckDB refuses", "runs and events")
 
 
-def test_evaluations_and_odd_records_do_not_stop_a_history(tmp_path):
+def test_old_evaluations_and_odd_records_do_not_stop_a_history(tmp_path):
     write_run(tmp_path / "a", 0, [verdict("a", "pass")])
-    write_run(tmp_path / "b", 9, [], verb="eval", end=None)
+    old = write_run(tmp_path / "b", 9, [], verb="eval", end=None)
+    (old / "events.jsonl").unlink()
     odd = write_run(tmp_path / "c", 9, [verdict("a", "pass")]) / "run.json"
     odd.write_text(odd.read_text().replace("2026-11-20T10:00:09+00:00", "20 Nov"))
     naive = write_run(tmp_path / "d", 9, [verdict("a", "pass")]) / "run.json"
     naive.write_text(naive.read_text().replace("+00:00", ""))
     runs, unreadable = read_history(tmp_path)
     assert [run.manifest.id for run in runs] == ["a", "d"]
-    (reason,) = unreadable
+    evaluation, reason = unreadable
+    assert "holds an evaluation of version 0.14 or older" in evaluation
     assert "started is '20 Nov'" in reason
     assert "killed" not in render_history(history(runs, Thresholds()))
 

@@ -46,14 +46,6 @@ def failure(fingerprint: str, steps: int) -> Failure:
     )
 
 
-def test_evaluations_are_not_merged(tmp_path):
-    write_run(tmp_path / "1", 0, [verdict("a", "pass")])
-    write_run(tmp_path / "2", 9, [], verb="eval", end=None)
-    done = here("merge", "1", "2", "--output", "whole", cwd=tmp_path)
-    refused(done, "'", "kvproof eval compare")
-    assert "holds an evaluation" in done.err
-
-
 @pytest.mark.parametrize(
     ("first", "second", "word"),
     [

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvproof.harness.errors import Exit, UsageError
-from kvproof.harness.records.run_directory import EVALUATION, read_manifest, read_run
+from kvproof.harness.records.run_directory import read_run
 from kvproof.suites.tests.attack.processes import Command, Outcome
 from kvproof.suites.tests.attack.values import SECRET
 
@@ -128,8 +128,6 @@ def _records(command: Command, outcome: Outcome, *, damaged: bool) -> Iterator[B
     if not (record / "run.json").exists():
         return
     try:
-        if read_manifest(record).verb == EVALUATION:
-            return
         run = read_run(record)
     except UsageError as error:
         yield Broken("record", f"not readable: {error}"[:300])

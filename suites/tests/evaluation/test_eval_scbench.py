@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kvproof.eval.run.config import read_config
+from kvproof.eval.run.config import Protocol, read_config
+from kvproof.eval.run.protocol import Exchange, Stage
+from kvproof.eval.run.records import read_eval
 from kvproof.eval.scbench.data import (
     TASKS,
     Task,
@@ -19,7 +22,8 @@ from kvproof.eval.scbench.data import (
 )
 from kvproof.eval.scbench.judge import judge
 from kvproof.eval.scbench.miniature import TURNS, miniature
-from kvproof.eval.scbench.records import Answer, Options, read_scbench
+from kvproof.eval.scbench.protocol import Sessions
+from kvproof.eval.scbench.records import Answer, Options, answers_of
 from kvproof.eval.scbench.tasks import question, score, shared_part
 from kvproof.harness.errors import UsageError
 from kvproof.suites.tests.cli.cli_kit import here, refused
@@ -95,7 +99,7 @@ def test_wrong_rows_are_named(tmp_path: Path, row: dict[str, Any], message: str)
 def answers(name: str, level: str, count: int, **other: Any) -> list[Answer]:
     fields: dict[str, Any] = {
         "mode": "turns", "task": "kv", "outcome": "answered", "text": "t", "score": 1.0,
-        "prompt_tokens": 100, "cached_tokens": 90 if level else 0, "seconds": 0.1,
+        "prompt_tokens": 100, "cached_tokens": 90 if level else 0,
     }  # fmt: skip
     made = fields | other
     return [
@@ -174,8 +178,45 @@ def test_an_exact_cache_passes_every_load_and_wrong_blocks_fail(tmp_path: Path) 
     assert {verdict for (name, _), verdict in verdicts.items() if name == "on"} == {"pass"}
     assert "fail" in {verdict for (name, _), verdict in verdicts.items() if name != "on"}
     assert {each["mode"] for each in found["scores"]} == {"turns", "requests"}
-    run = read_scbench(tmp_path / "run")
-    last = [each for each in run.answers if each.mode == "turns" and each.turn]
+    answered = answers_of(read_eval(tmp_path / "run").samples)
+    last = [each for each in answered if each.mode == "turns" and each.turn]
     assert all(each.cached_tokens for each in last if each.configuration == "on")
     refused(here(*command, "2", "--output", "run", cwd=tmp_path), "holds a run", "another --output")
     refused(here(*command, "0", "--output", "new", cwd=tmp_path), "0 sessions", "--sessions 16")
+
+
+class Client:
+    """Answers every prompt with a count, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def chat(self, messages: Any, **_: Any) -> Any:
+        self.asked.append(messages)
+        return SimpleNamespace(text=f"answer {len(self.asked)}")
+
+
+def test_a_judged_server_gets_every_load_and_the_others_exactly_its_prompts() -> None:
+    config = read_config(CONFIG)
+    sessions = Sessions(config, miniature(("kv",), 2), ("turns",))
+    names = [one.name for one in sessions.order(config)]
+    assert names == ["on", "on small cache", "off", "off again"]
+    client, stages = Client(), sessions.begin("on", config.protocol)
+    assert [stage.at_once for stage in stages] == [1, 8, 64, 8, 8]
+    firsts = [[sessions.sample(job[0]).id for job in stage.jobs] for stage in stages[-2:]]
+    assert firsts[1] == firsts[0][::-1]  # every second turn in reverse
+    asked = _asked(sessions, stages, client)
+    first, second = client.asked[:2]
+    assert second[:2] == (*first, {"role": "assistant", "content": "answer 1"})
+    assert [each.turn for each in asked[:4]] == [0, 1, 0, 1]
+    for name, at_once in (("off", 1), ("off again", 8)):
+        again, (stage,) = Client(), sessions.begin(name, config.protocol)
+        assert stage.at_once == at_once
+        once_more = _asked(sessions, [stage], again)
+        assert {each.prompt for each in once_more} == {each.prompt for each in asked}
+        assert len(again.asked) == len(client.asked) == 2 * 2 * 4
+
+
+def _asked(sessions: Sessions, stages: list[Stage], client: Client) -> list[Exchange]:
+    requests = [request for stage in stages for job in stage.jobs for request in job]
+    return [sessions.ask(client, each, Protocol()) for each in requests]  # type: ignore[arg-type]
