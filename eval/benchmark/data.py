@@ -38,7 +38,7 @@ DOMAINS = {
 
 OFFICIAL_SAMPLES = 503
 OFFICIAL_SHA256 = "15d61c22d92c96900b3c4948b6aeea218d3214b676a65df48e7b8555604c7fe2"
-"""Of data.json, 465,490,535 bytes, revision 2b48e494f2c7 of THUDM/LongBench-v2 on the hub."""
+"""Digest of data.json: 465,490,535 bytes, revision 2b48e494f2c7 of THUDM/LongBench-v2 (hub)."""
 
 Kind = Literal["published", "synthetic", "custom"]
 """The published set, generated samples, or any other file."""

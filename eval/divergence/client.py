@@ -34,7 +34,7 @@ class Answer(NamedTuple):
     tokens: tuple[Chance, ...]
     text: str
     ids: tuple[int, ...]
-    """Of the answer; empty where the server gives none."""
+    """Token ids of the answer; empty where the server gives none."""
     prompt_ids: tuple[int, ...]
     usage: Usage
 
@@ -48,7 +48,7 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     """`return_token_ids` gives the ids of prompt and answer."""
     ignore_eos: bool
     salt: bool
-    """`cache_salt` is accepted, so that a request can be recomputed beside its cached blocks."""
+    """`cache_salt` is accepted: a request can be recomputed while its blocks stay cached."""
 
 
 class CompletionClient:
@@ -63,7 +63,7 @@ class CompletionClient:
         self.abilities = Abilities(top=None, token_ids=False, ignore_eos=False, salt=False)
 
     def learn(self) -> Abilities:
-        """Find out what the server accepts, with some requests of one token. Raises UsageError."""
+        """Try some requests of one token to learn the server's options. Raises UsageError."""
         try:
             self._post({"prompt": "a", "max_tokens": 1})
         except Refused as error:

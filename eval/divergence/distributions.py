@@ -25,15 +25,15 @@ class Difference(NamedTuple):
     """Between two distributions."""
 
     largest: float
-    """Of the log-probability of one token, in nats; without log-probabilities 1 for another token
-    and 0 for the same."""
+    """Largest difference of one log-probability, in nats; without log-probabilities 1 for another
+    token and 0 for the same."""
     kl: float
     """Kullback and Leibler's divergence, in nats, over the tokens of both lists and the rest
     together. The true one is at least that."""
 
 
 def difference(before: Chance, after: Chance) -> Difference:
-    """Compare two distributions behind equal tokens."""
+    """Compare two distributions that follow equal tokens."""
     if before.logprob is None or after.logprob is None:
         other = float(before.token != after.token)
         return Difference(other, other)

@@ -1,9 +1,9 @@
 """Teacher forcing through an interface that only generates.
 
-Every answer is held against one recomputed answer. A greedy answer that takes the same tokens *is*
-forced along it: each distribution stands behind the same tokens. Where it takes another token, that
-place still counts; then a new request continues behind the recomputed tokens. So a request costs
-one more for each token that flips, not one for each token.
+Every answer is compared with one recomputed answer. A greedy answer with the same tokens *is*
+forced along it: each distribution follows the same tokens. Where it takes another token, that
+place still counts; then a new request continues after the recomputed tokens. So a prompt costs one
+more request for each token that flips, not one for each token.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _Path:
         return None
 
     def _continues(self, answer: Answer) -> bool:
-        """A text that is cut into other tokens is another prompt; ids are what they are."""
+        """A text that is cut into other tokens is another prompt; ids stay as they are."""
         if isinstance(self._prompt, tuple):
             return True
         before, now = self.answers[0].usage.prompt_tokens, answer.usage.prompt_tokens

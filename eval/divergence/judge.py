@@ -71,7 +71,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Largest difference of a correct run, by the first rule; nats."""
     p_many: float
     at_most: float
-    """With 95 % confidence, a smaller share of hits is beyond the limit."""
+    """Upper bound, with 95 % confidence, of the share of hits beyond the limit."""
     by: dict[str, tuple[Figures, ...]]
     """Name of a grouping -> its groups."""
     worst: tuple[Measured, ...] = ()
@@ -85,7 +85,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     floor: tuple[Figures, ...]
     rows: tuple[Row, ...]
     doubts: tuple[str, ...]
-    """Of the whole run."""
+    """Doubts about the whole run."""
 
     @property
     def verdict(self) -> Verdict:

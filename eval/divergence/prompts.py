@@ -16,7 +16,7 @@ Text: TypeAlias = Literal["whole", "shared", "inside", "border"]
 TEXTS: tuple[Text, ...] = ("whole", "shared", "inside", "border")
 
 BORDER = 128
-"""Cuts of kind `border` are at a multiple of it or one beside: blocks of engines divide it."""
+"""Cuts of kind `border` are at a multiple of it or one token off: engines' blocks divide it."""
 
 
 class Document(NamedTuple):

@@ -2,10 +2,10 @@
 
 Where an engine promises bits, the base first shows that recomputed answers repeat. It recomputes
 every prompt once; its answers are those that all others follow. The floor: the base again alone,
-the base again beside other requests, and every further correct server that recomputes (other chunk
-sizes, another batch). A judged server computes a document cold, then reads
-it back: the same prompt, another question, a prompt cut inside, one cut at a border, and in the end
-all documents at once.
+the base again along with other requests, and every further correct server that recomputes (other
+chunk sizes, another batch). A judged server computes a document cold, then reads it back: the same
+prompt, another question, a prompt cut inside, one cut at a border, and in the end all documents at
+once.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Plan(NamedTuple):
 def from_urls(
     judged: str, recompute: str, controls: Sequence[str], server: Server, *, model: str = ""
 ) -> Plan:
-    """Return the plan for running servers; `server` has what is common to them."""
+    """Return the plan for running servers; `server` has their common settings."""
 
     def at(name: str, url: str, *, cache: bool) -> Configuration:
         return Configuration(name=name, prefix_cache=cache, server=replace(server, base_url=url))
@@ -222,7 +222,7 @@ class _Run:
         self._floor(client, name, beside=False)
 
     def _floor(self, client: CompletionClient, name: str, *, beside: bool) -> None:
-        """`beside`: one kind of prompt after the other, so that no two share a document."""
+        """Ask one kind of prompt after the other, so that simultaneous ones share no document."""
         phase: Pass = "together" if beside else "again"
         for text in TEXTS:
             keys = [(n, t) for (n, t), _ in self._prompts() if t == text]

@@ -14,11 +14,11 @@ from kvproof.eval.run.records import ServerDied
 from kvproof.harness.records.run_directory import Manifest, read_lines
 
 KEY = "divergence"
-"""Of the settings in the manifest."""
+"""Key of the settings in the manifest."""
 
 Pass: TypeAlias = Literal["again", "together", "cold", "warm", "shared", "inside", "border"]
-"""`again`, `together`: recomputed once more, alone or beside others. The others are of the cache
-that is judged: `cold` fills it, `warm` is the same prompt, the rest are other prompts."""
+"""`again`, `together`: recomputed once more, alone or along with others. The other passes use the
+judged cache: `cold` fills it, `warm` is the same prompt, the rest are other prompts."""
 
 
 Role: TypeAlias = Literal["base", "control", "judged"]
@@ -29,11 +29,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     documents: int = 24
     tokens: int = 16
-    """Of each answer."""
+    """Length of each answer."""
     most_tokens: int = 1000
-    """Of the longest prompt; four characters each, where a server gives no token ids."""
+    """Length of the longest prompt; four characters a token where a server gives no token ids."""
     at_once: int = 8
-    """Requests beside each other, in the passes that have company."""
+    """Simultaneous requests, in the passes with several requests at once."""
     seed: int = 0
     alpha: float = 0.01
     """Probability that a correct run fails."""
@@ -68,7 +68,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_fiel
     phase: Pass
     text: Text
     number: int
-    """Of the document."""
+    """Number of the document."""
     prompt_tokens: int | None
     cached_tokens: int | None
     expected_cached: int | None

@@ -1,8 +1,8 @@
-"""Whether recomputed answers repeat, and what makes them differ if they do not.
+"""Whether recomputed answers repeat, and the cause if they do not.
 
 An engine that promises bits is judged by bits, so the answers that count as right must repeat bit
-for bit. A new `cache_salt` recomputes a prompt only if it changes nothing but what the request may
-read from the cache. No rule makes it so: a server may draw from it, or route by it.
+for bit. A new `cache_salt` recomputes a prompt only if it changes nothing except the request's
+reads of the cache. No rule makes it so: a server may draw from it, or route by it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def gap(ask: Ask, salts: Sequence[str]) -> Gap | None:
 
 
 def apart(one: Answer, other: Answer) -> float:
-    """Return the largest difference behind equal tokens; 1 if only their ends differ."""
+    """Return the largest difference after equal tokens; 1 if only their ends differ."""
     found = 0.0
     for before, after in zip(one.tokens, other.tokens, strict=False):
         found = max(found, difference(before, after).largest)

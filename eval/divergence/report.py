@@ -86,7 +86,7 @@ def _judged(row: Row) -> Judged:
 
 
 def sentences(summary: Summary) -> list[str]:
-    """What was measured: servers, models, size, error rate."""
+    """Describe the run: servers, models, size, error rate."""
     options = summary.options
     found = [
         f"{plural(options.documents, 'document')}, prompts of up to {options.most_tokens} tokens, "

@@ -14,7 +14,7 @@ import msgspec
 
 Rule = Literal["all", "any", "copy"]
 """`all`: the share of words that stand in the text (RULER); `any`: one of them does (RULER's
-questions); `copy`: likeness to a text behind its prefix (MRCR)."""
+questions); `copy`: likeness to a text after its prefix (MRCR)."""
 
 RULES: dict[str, Rule] = {
     "RulerNiahEvaluator": "all",

@@ -51,7 +51,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     sets: tuple[str, ...]
     """Tasks of RULER; data sets of MRCR."""
     samples: int
-    """Of each data set, at most."""
+    """Most samples of each data set."""
     length: int = 0
     """Tokens of RULER's prompts with their answers."""
     data: str = ""

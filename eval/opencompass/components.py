@@ -132,7 +132,7 @@ class Api(BaseAPIModel):  # type: ignore[misc]  # OpenCompass has no types
 
     def generate(self, inputs: Sequence[Any], max_out_len: int = 0, **_: object) -> list[str]:
         """Answer all prompts of a data set; each call has one whole set."""
-        del max_out_len  # the job says it too
+        del max_out_len  # the job has it too
         texts = [_text(each) for each in inputs]
         records = self.context.ask(self._stage, texts.__getitem__)
         self._stage += 1

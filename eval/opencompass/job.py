@@ -73,7 +73,7 @@ class RowsJob(CommonJob, frozen=True, kw_only=True, tag="rows", tag_field="kind"
         ]
 
     def sent(self, stage: int) -> list[Requests]:
-        """Return what is sent at a stage; with `samples` all passes of a row at its first one."""
+        """Return the requests of a stage; with `samples` all passes of a row at its first one."""
         found, protocol = self.stages[stage], self.config.protocol
         if protocol.order == "passes":
             return found

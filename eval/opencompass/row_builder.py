@@ -144,7 +144,7 @@ class _PublicRow(msgspec.Struct, frozen=True):
 
 
 def _public(recipe: Recipe) -> Iterator[Row]:
-    """Rows of the public files of MRCR: conversations, told apart by their needles."""
+    """Rows of the public files of MRCR: conversations, one row for each number of needles."""
     template = RawPromptTemplate([{"expand_column": "messages"}])
     names = [f"{row.n_needles}needle" for _, row in _public_rows(recipe.data)]
     unknown = [each for each in recipe.sets if each not in names]

@@ -30,7 +30,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     documents together exceed the cache, only the latter ever hits."""
     concurrency: Positive = 1
     control_concurrency: Positive = 4
-    """Of the control, so that its requests have other company in the batch."""
+    """Concurrency of the control, so that its batches are composed in another way."""
     repeats: Positive = 1
     """Repeats of all passes, each on a fresh server or an emptied cache."""
     temperature: Annotated[float, Meta(ge=0)] = 0.0
@@ -79,7 +79,7 @@ class Synthetic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     samples: Positive = 48
     max_tokens: Annotated[int, Meta(ge=2000)] = 8000
-    """Of the longest document."""
+    """Tokens of the longest document."""
     seed: int = 0
 
 

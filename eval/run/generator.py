@@ -49,7 +49,7 @@ class GeneratorOptions:
 
     samples: int = 48
     max_tokens: int = 8000
-    """Of the longest document, as counted by `count_tokens`."""
+    """Tokens of the longest document, as counted by `count_tokens`."""
     seed: int = 0
 
     def __post_init__(self) -> None:

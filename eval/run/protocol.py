@@ -41,7 +41,7 @@ Job = tuple[Request, ...]
 
 
 class Stage(NamedTuple):
-    """Jobs that run beside each other; the next stage begins after the last of them."""
+    """Jobs that run at the same time; the next stage begins after the last of them."""
 
     jobs: Sequence[Job]
     at_once: int
@@ -79,7 +79,7 @@ class Exchange(NamedTuple):
     """A request with its reply."""
 
     prompt: bytes
-    """Of the first turn, for its digest."""
+    """Prompt of the first turn, for its digest."""
     reply: Reply
     cut: bool = False
     """The prompt has lost its middle."""

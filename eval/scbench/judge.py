@@ -42,7 +42,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     p_score: float
     p_texts: float
     bound: float
-    """With 95 % confidence a smaller share is lost, of right answers, or of texts by that rule."""
+    """Upper bound (95 % confidence) of the lost share: right answers, or texts by that rule."""
     reasons: tuple[str, ...] = ()
     verdict: Verdict = "pass"
 
@@ -60,7 +60,7 @@ class TaskScore(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Recomputed = dict[str, Answer]
-"""By prompt."""
+"""Prompt -> its recomputed answer."""
 
 
 def judge(options: Options, answers: Sequence[Answer], lost: Sequence[ServerDied]) -> list[Row]:

@@ -11,7 +11,7 @@ from kvproof.eval.run.generator import GeneratorOptions, generate
 from kvproof.eval.scbench.data import Session, Task, Turn
 
 TURNS = 2
-"""Of each session; the generator of documents has two questions for each."""
+"""Turns of each session; the generator of documents has two questions for each."""
 
 _SIGNS = "abcdefghijklmnopqrstuvwxyz0123456789"
 

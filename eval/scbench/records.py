@@ -26,7 +26,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[Task, ...]
     modes: tuple[Mode, ...]
     sessions: int
-    """Of each task."""
+    """Sessions of each task."""
     data: str = ""
     """Folder of public files; empty: the miniature."""
     margin: float = 0.1

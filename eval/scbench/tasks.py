@@ -2,7 +2,7 @@
 
 The wording of prompts is our own; what counts as right follows the public scorer: the value stands
 in the text (`kv`, `prefix_suffix`), the share of names that stand in it (`vt`), the letter
-(`choice_eng`), which we also find behind "The correct answer is".
+(`choice_eng`), which we also find after "The correct answer is".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An evaluation that is judged: what every benchmark tells the records, and so the reports."""
+"""A judged evaluation: the facts that every benchmark gives to the records and the reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured: model, weights, engines and requests of a run."""
+"""The subject of a run: its model, weights, engines and requests."""
 
 from __future__ import annotations
 

@@ -60,9 +60,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     adjusted_accuracy: float = 1.0
     adjusted_flips: float = 1.0
     bound: float = 1.0
-    """With 95 % confidence, a smaller share of right answers is lost, less those won."""
+    """Upper bound, with 95 % confidence, of the share of right answers lost, less those won."""
     flipped: float = 1.0
-    """With 95 % confidence, a smaller share of texts flips."""
+    """Upper bound, with 95 % confidence, of the share of texts that flip."""
     constant: bool = False
     """The first configuration gives one letter to questions with several right ones."""
     constant_text: bool = False

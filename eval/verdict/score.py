@@ -41,7 +41,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase
     overall: Accuracy
     groups: dict[str, Accuracy]
-    """By length, difficulty and domain, in this order."""
+    """Accuracy by length, difficulty and domain, in this order."""
     invalid: int
     """Answered, but without a match of the official rules."""
     errors: dict[str, int]

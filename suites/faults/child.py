@@ -78,9 +78,9 @@ def _live(target: str) -> Live:
 def _of_engine(planter: Live, fault: PlantedFault, job: Job, progress: _Progress) -> FaultJudged:
     """Judge a fault in the engine's process, which is kept for the next one if it is sound.
 
-    A process keeps what it has seen, identifiers for example. So a fault that survives in a used
-    one, or is found by a history that fails without it, is judged again in a new process. There the
-    history that finds it has to pass in another new process, in which nothing was planted.
+    A process keeps traces of earlier histories, identifiers for example. So a fault that survives
+    in a used one, or is found by a history that fails without it, is judged again in a new process.
+    There the history that finds it has to pass in another new process without a planted fault.
     """
     from kvproof.suites.faults.verdict import judged
 
@@ -104,7 +104,7 @@ def _planted(planter: Live, fault: PlantedFault, job: Job, progress: _Progress) 
 def _fails_without(handle: Handle, event: FaultJudged, job: Job) -> bool:
     """Whether the history that shows a fault fails on the engine as it is now, without it.
 
-    Another property says nothing: an operation may be possible only with the fault.
+    Another property proves nothing: an operation may be possible only with the fault.
     """
     from kvproof.suites.runner.replay import property_of, replay
 

@@ -82,7 +82,7 @@ class Judge:
         """
         begin = time.monotonic()
         kill = self._first_kill(self._all(fault))
-        if not kill and self._broken:  # without a verdict of the others it says nothing
+        if not kill and self._broken:  # without a verdict of the others it proves nothing
             raise self._broken[0]
         shadow = kill if kill and kill.oracle == SHADOW else None
         if kill and shadowed(fault) and not shadow and not self._alone:

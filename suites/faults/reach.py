@@ -28,7 +28,7 @@ class SuiteReach(msgspec.Struct, frozen=True):
     """One exploration of a suite on the reference as it is."""
 
     seconds: float
-    """Of processor time, with the tracing."""
+    """Processor time, with the tracing."""
     test_cases: int
     lines: dict[str, list[int]]
     """Module below `kvproof` -> lines executed in functions."""

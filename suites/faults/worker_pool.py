@@ -93,7 +93,7 @@ def _judge(worker: Worker[Line], fault: PlantedFault, job: Job, limit: float) ->
         yield _lost(fault, lost, last, seconds=time.monotonic() - begun, limit=limit)
     finally:
         if not kept:
-            worker.end()  # what was planted stays in its process
+            worker.end()  # a planted fault stays in its process
 
 
 def _lost(

@@ -1,7 +1,7 @@
 """Records of engines' bugs: one bug, one record, in the `bugs.toml` of the engine's room.
 
-A record tells how the bug was reported, which properties catch it, in which releases it is, by
-which failures it shows there, and which planted bugs it must not excuse.
+A record has the report of the bug, the properties that catch it, its releases, the failures by
+which it shows there, and the planted bugs that it must not excuse.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     upstream: str = ""
     """Reference for this property alone; empty: that of the bug."""
     goes_on: bool | None = None
-    """Whether a history goes on after it; None: as the bug says."""
+    """Whether a history goes on after it; None: as the bug has it."""
     replayed: bool = True
     """Whether the finding's history shows it; False: something else fails there before."""
     rates: dict[str, float] = {}

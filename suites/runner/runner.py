@@ -329,7 +329,7 @@ class SuiteRun:
         return [each for each in self._expected if each.property not in inapplicable & elsewhere]
 
     def _says_so(self, suite: Suite, name: str) -> bool:
-        """Whether a suite says that a property does not apply: no other judges it, nor said so."""
+        """Whether a suite reports a property as inapplicable: no other one judges or reports it."""
         having = [each for each in self.suites if name in {prop.name for prop in each.properties}]
         judging = any(not each.why_not(each.of(name)) for each in having)
         return bool(self._only) or (not judging and having[0].name == suite.name)

@@ -26,7 +26,7 @@ Choose: TypeAlias = Callable[[Choices], Config]
 LONGEST = 12
 """Blocks of a request."""
 _DRAFTS_ROOM, _STATE_DRAFTS_ROOM = 16, 32
-"""Blocks more, where drafts are beside several groups."""
+"""Additional blocks for drafts with several groups."""
 _AT_ONCE = 75
 """Blocks that hold the prompts of all requests of a step, and more."""
 
@@ -146,7 +146,7 @@ def state_drafts(choices: Choices) -> Config:
 
 
 def groups(choices: Choices) -> Config:
-    """Choose several unequal groups: windows of several sizes and chunks beside full attention."""
+    """Choose several unequal groups: windows of several sizes and chunks, with full attention."""
     engine = engine_of(choices)
     engine["blocks"] = engine["blocks"] * 3
     layers = choices.pick((1, 2))
@@ -156,7 +156,7 @@ def groups(choices: Choices) -> Config:
 
 
 def embeds(choices: Choices) -> Config:
-    """Choose prompts as embeddings beside equal ones as tokens."""
+    """Choose prompts as embeddings, and equal ones as tokens."""
     engine = engine_of(choices, embeds=True)
     return {"engine": engine, "features": ["embeds", *_features(choices, "namespaces", "turns")]}
 
@@ -224,7 +224,7 @@ def tiers(choices: Choices) -> Config:
 
 
 def tier_mixes(choices: Choices) -> Config:
-    """Choose a tier beside what else is cached: drafts, windows, states, images, namespaces."""
+    """Choose a tier along with other cached data: drafts, windows, states, images, namespaces."""
     kinds = {*choices.traits.tier_kinds}
     able = _possible(choices, eagle, ngram, windows, states, media, plain, kinds=kinds)
     beside = one_of(choices, able)(choices)
@@ -253,7 +253,7 @@ def failing_loads(choices: Choices) -> Config:
 
 
 def whole_prompts(store: Store, choices: Choices) -> Config:
-    """Choose a store of whole prompts, within what it can do.
+    """Choose a store of whole prompts, within its limits.
 
     Prompts are computed in one step and never preempted, and no token is alone in its block.
     """
@@ -288,7 +288,7 @@ NEEDS: Mapping[Choose, Sequence[str]] = {
     tier_resets: ("tiers", "reset"),
     failing_loads: ("failing loads",),
 }
-"""Profile -> what it needs of an engine (`whole_engine_traits.NEEDS`)."""
+"""Profile -> the traits that an engine needs for it (`whole_engine_traits.NEEDS`)."""
 
 
 def why_not(traits: WholeEngineTraits, profile: Choose) -> str:

@@ -45,6 +45,6 @@ class EngineMachine:
         return str(seen["answer"])
 
     def timeline(self) -> Timeline:
-        """Return who ran when until now."""
+        """Return which request ran when until now."""
         (seen,) = self._ask(("timeline", {}))
         return msgspec.convert(seen, Timeline)

@@ -10,7 +10,7 @@ from kvproof.suites.whole_engine.choices import Choices
 from kvproof.suites.whole_engine.machine import EngineMachine
 
 MOST_REQUESTS = 40
-"""Of a history."""
+"""Most requests of a history."""
 _VERBS = ("submit",) * 6 + ("step",) * 9 + ("abort",) + ("drain",)
 
 

@@ -55,8 +55,7 @@ SITUATION_NEEDS = {
     WAITED: "sleep",
     REMOVED: "events",
 }
-"""Situation -> what it needs of an engine (`whole_engine_traits.NEEDS`); the others need nothing.
-"""
+"""Situation -> the traits that it needs of an engine (`whole_engine_traits.NEEDS`), if any."""
 
 PROPERTIES = table(
     vars(),

@@ -30,7 +30,7 @@ class Recorded:
 
 
 def history_of(recording: Recording, traits: WholeEngineTraits) -> Recorded:
-    """Translate a recording for an engine; its traits say what the recording does not.
+    """Translate a recording for an engine; its traits have the facts that the recording lacks.
 
     Raises UsageError for a damaged recording, and for one that is too long.
     """
@@ -68,7 +68,7 @@ def _config(header: Header, made: _Translation, traits: WholeEngineTraits) -> Co
 @dataclass
 class _Request:
     keywords: Arguments
-    """Of its submission; answers are filled in at its end."""
+    """Arguments of its submission; answers are filled in at its end."""
     tokens: list[int]
     stop: int = 0
     more: int = 1
@@ -87,19 +87,19 @@ class _Translation:
     """Token of the recording -> ours: those are small."""
     _versions: dict[tuple[str, str], int] = field(default_factory=dict)
     _running: dict[int, _Request] = field(default_factory=dict)
-    """By number of the admission."""
+    """Number of the admission -> request."""
     _preempted: dict[str, _Request] = field(default_factory=dict)
-    """By the engine's name."""
+    """Engine's name of a request -> request."""
     _names: dict[int, str] = field(default_factory=dict)
 
     def take(self, line: Line) -> None:
-        """Add what a line says."""
+        """Add the operation of a line."""
         act = getattr(self, f"_{line.op}", None)
         if act is not None:
             act(line)
 
     def end(self) -> None:
-        """Let what still ran run to its end, and look at what is left."""
+        """Let running requests run to their end, and look at the blocks still held."""
         for each in (*self._running.values(), *self._preempted.values()):
             self._close(each)
         self.operations.append(("drain", {}))

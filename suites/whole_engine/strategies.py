@@ -1,6 +1,6 @@
 """The suite `engine`: histories of an engine's own loop, on targets that provide one.
 
-What is drawn follows from the traits of the engine. A property whose situations none of its
+The operations follow from the traits of the engine. A property whose situations none of its
 histories can show is unsupported, for the reason that the traits give.
 """
 
@@ -37,7 +37,7 @@ _WHY_NOT = "it drives an engine's own loop: targets named *-engine provide one"
 
 
 class LoopHistories:
-    """What is drawn for one engine, from seeds or by Hypothesis."""
+    """Histories for one engine, drawn from seeds or by Hypothesis."""
 
     end: Sequence[tuple[str, Arguments]] = (("drain", {}),)
 
@@ -65,7 +65,7 @@ class LoopHistories:
 
 
 def timeline_of(found: Counterexample) -> Timeline | None:
-    """Run a failing history again; return who ran when, None if it fails otherwise now."""
+    """Run a failing history again; return its timeline, None if it fails otherwise now."""
     history = found.history
     calls = [(each.verb, each.arguments) for each in history.operations]
     try:

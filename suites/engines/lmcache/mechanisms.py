@@ -53,7 +53,7 @@ def refused_retrieve_keeps_locks(found: Failed) -> bool:
 
 
 def failed_store_blocks_its_content(found: Failed) -> bool:
-    """A store whose copy failed keeps what it has reserved."""
+    """A store whose copy failed keeps its reserved memory."""
     locks, reserved = found.fact("locks", int), found.fact("reserved", int)
     return found.verb == "wrong_store" and reserved > 0 and not locks
 

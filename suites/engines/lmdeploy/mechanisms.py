@@ -81,7 +81,7 @@ def _drop_what_is_outside_the_trie(found: Failed) -> None:
 
 
 def _outside_the_trie(found: Failed) -> set[int]:
-    """The blocks that the request which has just ended computed behind its cut-back hit."""
+    """The blocks after the cut-back hit of the request that has just ended."""
     state, idle = found.state, found.fact("idle", frozenset)
     operation = state.history[-1][0]
     ended = {operation.id} if isinstance(operation, (ops.Finish, ops.Cancel, ops.Preempt)) else ()
@@ -101,7 +101,7 @@ def _computed_again(state: OracleState, live: RequestState) -> Collection[int]:
 
 
 def second_turn_shifts_its_table(found: Failed) -> bool:
-    """The next turn of a session hits blocks, which are appended behind its partial last one."""
+    """The next turn of a session hits blocks, which are appended after its partial last one."""
     live, answer = found.fact("live", RequestState), found.fact("answer", Scheduled)
     before, size = found.fact("before", tuple)[0], found.state.layout.unit
     operation = found.state.history[-1][0]
@@ -109,7 +109,7 @@ def second_turn_shifts_its_table(found: Failed) -> bool:
     appended = answer.blocks[0][len(before) : len(before) + gained]
     cached, model = found.state.model.cached, found.state.model
     first = live.computed // size
-    # the trie's own block for the entry may have taken the place of what was hit
+    # the trie's own block for the entry may have taken the place of the hit block
     keys = model.keys(live.prints, 0)
     wanted = [keys[first + at : first + at + 2] for at in range(gained)]
     return (
@@ -128,7 +128,7 @@ def second_turn_shifts_its_table(found: Failed) -> bool:
 
 
 def private_copy_pins_its_original(found: Failed) -> bool:
-    """Cached blocks that nobody holds stay while a request holds blocks that hang below them."""
+    """Cached blocks that no request holds stay while a request holds blocks below them."""
     pinned = len(_pinned(found.state))
     if found.has("room"):
         short = found.fact("needed", int) - (found.fact("room", int) - pinned)
@@ -175,7 +175,7 @@ def hit_inside_a_block_ends_caching(found: Failed) -> bool:
 
 
 ADOPT = {"clamped_suffix_is_not_cached": _drop_what_is_outside_the_trie}
-"""What a history does after a known failure before it goes on."""
+"""Known failure -> correction of the model, before the history goes on."""
 
 
 def images_are_their_placeholders(found: Failed) -> bool:
@@ -264,9 +264,9 @@ def chunked_turns_give_blocks_up(found: Failed) -> bool:
 
 
 def hits_before_chunks_are_given_up(found: Failed) -> bool:
-    """A hit is given up where what is left still needs chunks."""
+    """A hit is given up where the rest of the prompt still needs chunks."""
     operation, answer = found.state.history[-1]
-    if isinstance(answer, Refused):  # it needs more room than what is left of it
+    if isinstance(answer, Refused):  # it needs more room than its rest does
         chunked = isinstance(operation, ops.Admit) and operation.compute is not None
         return chunked and answer.needed > found.fact("needed", int)
     return isinstance(operation, ops.Admit) and not found.fact("hit", int)

@@ -7,7 +7,7 @@ random history:
 
     class Redis:
         name = "redis"
-        traits = Traits(largest=4096)          # never evicts what the suite stores
+        traits = Traits(largest=4096)          # never evicts a stored object
 
         def fresh(self, clients: int) -> Sequence[ObjectStore]:
             '''That many clients of one store that is empty, whatever happened before.'''

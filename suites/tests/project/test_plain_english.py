@@ -15,13 +15,13 @@ from kvproof.suites.tests.documents.plain_english import (
 
 BUDGET = {
     # field notes, what-clauses, behind or beside, persons for data, speech of data
-    "docs": (0, 23, 10, 2, 15),
-    "eval": (22, 8, 12, 0, 2),
+    "docs": (0, 0, 0, 0, 0),
+    "eval": (0, 0, 0, 0, 0),
     "harness": (55, 99, 39, 16, 13),
     "kernels": (0, 1, 2, 0, 0),
     "reference": (0, 0, 0, 0, 0),
     "reports": (0, 0, 0, 0, 0),
-    "suites": (9, 60, 30, 6, 25),
+    "suites": (0, 0, 0, 0, 0),
 }
 """Folder -> the most places of each kind, which may only fall."""
 SLACK = 10

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # - engines are not typed, and scripts are read more than they are checked
-"""What the scripts about LMCache 0.5.6 share: its cache server, and nothing of kvproof."""
+"""Common code of the scripts about LMCache 0.5.6: its cache server, and nothing of kvproof."""
 
 import os
 import time
@@ -63,7 +63,7 @@ class Server:
         return 64 * self.lookup.wait_prefetch_status(request, 10.0)
 
     def settled(self):
-        """Wait up to two seconds for its threads; returns what is reserved and locked then."""
+        """Wait up to two seconds for its threads; returns the reserved and locked counts then."""
         for _ in range(200):
             now = self.context.storage_manager.report_status()["l1_manager"]
             now = {"reserved": now["staging_object_count"], "locked": now["read_locked_count"]}

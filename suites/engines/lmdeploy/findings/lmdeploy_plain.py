@@ -1,7 +1,7 @@
 # ruff: noqa: E402 - packages are entered before anything of them is imported
 # mypy: ignore-errors
 # - engines are not typed, and scripts are read more than they are checked
-"""What the scripts about LMDeploy's scheduler share: it without a GPU, and nothing of kvproof."""
+"""Common code of the scripts about LMDeploy: its scheduler, no GPU, nothing of kvproof."""
 
 import importlib.util
 import sys

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # - engines are not typed, and scripts are read more than they are checked
-"""What the scripts about SGLang's recurrent states share: its tree and pools on a CPU, one step.
+"""Common code of the scripts about SGLang's recurrent states: its tree and pools on a CPU, a step.
 
 Nothing of kvproof. Where packages of SGLang are missing, the first argument of a script names the
 file that stands in for them.
@@ -82,7 +82,7 @@ def request(name, tokens, cache):
 
 
 def plan(req, cache, *, chunk=None, decoding=0):
-    """Let `PrefillAdder` take a request up; returns what it says."""
+    """Let `PrefillAdder` take a request up; returns its result."""
     adder = PrefillAdder(
         PAGE, cache, cache.token_to_kv_pool_allocator, None, 0.5, 1 << 20, chunk,
         num_mixed_decode_tokens=decoding,

@@ -3,7 +3,7 @@
 """A host tier (HiCache) below the tree of `sglang_plain`, on a machine without a device.
 
 Nothing of kvproof. SGLang's tree, controller and host pools; streams and events are stood in for:
-work that was submitted is over when the script says so. No bytes are moved.
+work that was submitted is over when the script marks it so. No bytes are moved.
 """
 
 from contextlib import nullcontext

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # - engines are not typed, and scripts are read more than they are checked
-"""What the scripts about vLLM 0.33.0's ExampleConnector share; nothing of kvproof."""
+"""Common code of the scripts about vLLM 0.33.0's ExampleConnector; nothing of kvproof."""
 
 import os
 
@@ -34,12 +34,12 @@ class Engine:
         self.cache = torch.zeros(32, 1, BLOCK, 1)
 
     def matched(self, prompt, computed=0):
-        """Return how many tokens behind those computed could be loaded."""
+        """Return how many tokens after those computed could be loaded."""
         request = SimpleNamespace(prompt_token_ids=prompt, mm_features=[])
         return self.connector.get_num_new_matched_tokens(request, computed)[0]
 
     def run(self, name, prompt, blocks, *, external=0):
-        """Schedule a prompt in these blocks, load before its step, store behind it."""
+        """Schedule a prompt in these blocks, load before its step, store after it."""
         self.connector.update_state_after_alloc(SimpleNamespace(request_id=name), None, external)
         new = SimpleNamespace(
             req_id=name, prompt_token_ids=prompt, mm_features=[], block_ids=(blocks,)

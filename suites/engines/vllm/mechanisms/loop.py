@@ -15,7 +15,7 @@ _RESETS = re.compile(
 
 
 def cleared_event_names_no_tier(found: Failed) -> bool:
-    """After a reset, the connector's own "cleared" comes behind what the GPU has stored."""
+    """After a reset, the connector's own "cleared" comes later than the GPU's "stored"."""
     resets = any(verb == "reset" for verb, _ in found.calls)
     return resets and bool(found.violation.facts.get("without_other_clears"))
 
@@ -52,7 +52,7 @@ def failed_load_stays_cached(found: Failed) -> bool:
 
 
 def answer_of_a_failed_load_is_taken(found: Failed) -> bool:
-    """The step behind one whose load failed was scheduled already, and its answer is kept."""
+    """The step after one whose load failed was scheduled already, and its answer is kept."""
     own = bool(found.violation.facts.get("load_failed"))
     asynchronous = bool(found.config["engine"].get("asynchronous"))
     return own and asynchronous and _loses(found, "failing_sync_recompute")
@@ -108,7 +108,7 @@ def row_takes_the_count_of_another(found: Failed) -> bool:
 
 
 def idle_engine_stores_for_ever(found: Failed) -> bool:
-    """No request is left; the lazy tier has no room for what is cached, so that each store evicts.
+    """No request is left; the lazy tier has no room for all cached blocks, so each store evicts.
 
     Since the last launch more blocks were stored than it holds, and some of them again.
     """
@@ -159,7 +159,7 @@ def _unloaded(found: Failed) -> bool:
 def repeated_message_counts_for_another_worker(found: Failed) -> bool:
     """Of several workers whose messages are counted, one's came twice, for this request.
 
-    What is wrong is that request's, lies in a block that it was loaded into, or is the count.
+    The failure is of that request, of a block that it was loaded into, or of the count.
     """
     engine = found.config["engine"]
     workers = [each.get("tensor_parallel", 1) for each in (engine, engine.get("peer") or engine)]
@@ -185,7 +185,7 @@ _STARVED = re.compile(r"after 3000 more steps, 0 of them without progress")
 def pushed_blocks_never_come(found: Failed) -> bool:
     """Requests wait for blocks that will not be written: something of each has gone wrong.
 
-    The message behind a complete write has come for none of them. Others may wait behind, for room,
+    The message after a complete write has come for none of them. Later ones may wait for room,
     or run again and again until they are preempted for want of it.
     """
     left = dict(re.findall(r"'(\w+)': '(\w+)'", found.violation.sentence))
@@ -202,7 +202,7 @@ _STILL = re.compile(r"after \d+ more steps, 80 of them without progress, \{")
 def failed_load_hides_those_behind(found: Failed) -> bool:
     """The first of those that hold blocks holds none: its load failed, and it waits for room.
 
-    Behind it are loads that have ended and hold the room. Nothing runs.
+    After it come loads that have ended and hold the room. Nothing runs.
     """
     recomputes = str(found.config["engine"].get("connector")).endswith("_recompute")
     holders = found.fact("holders", list)
@@ -229,9 +229,9 @@ _SHIFTED = re.compile(
 
 
 def unequal_blocks_shift_a_hit(found: Failed) -> bool:
-    """The peer's blocks are smaller, and what was read is earlier content, off by some of them.
+    """The peer's blocks are smaller, and the content read is earlier, off by some of them.
 
-    The block was loaded behind a hit, and that prompt's last block lacks as many of the peer's.
+    The block was loaded after a hit, and that prompt's last block lacks as many of the peer's.
     """
     engine = found.config["engine"]
     own, other = engine["block_size"], (engine.get("peer") or engine)["block_size"]

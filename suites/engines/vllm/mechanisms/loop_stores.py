@@ -32,7 +32,7 @@ _START = re.compile(r"the engine raised IllegalAccess: \w+ computes from positio
 
 
 def example_connector_loads_what_it_has_not_kept(found: Failed) -> bool:
-    """A prompt with one token behind a block, part of a prompt, or a prompt of one token."""
+    """A prompt with one token after a block, part of a prompt, or a prompt of one token."""
     sentence, size = found.violation.sentence, found.config["engine"]["block_size"]
     copied = _COPY.match(sentence)
     missed = _FILE.match(sentence) and any(each % size == 1 for each in _prompts(found))
@@ -57,7 +57,7 @@ _TABLES = re.compile(
 
 
 def lmcache_table_grows_twice(found: Failed) -> bool:
-    """Behind its first blocks the worker's table has those of each step twice."""
+    """After its first blocks the worker's table has those of each step twice."""
     tables = _TABLES.match(found.violation.sentence)
     if tables is None or not _behind(found, "lmcache"):
         return False

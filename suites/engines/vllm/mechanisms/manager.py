@@ -112,7 +112,7 @@ def _count_as_the_engine(found: Failed) -> None:
 
 
 ADOPT = {"waiting_counts_as_hit": _count_as_the_engine}
-"""What a history does after a known failure before it goes on."""
+"""Known failure -> correction of the model, before the history goes on."""
 
 
 def resumed_hits_count_as_hits(found: Failed) -> bool:
@@ -122,7 +122,7 @@ def resumed_hits_count_as_hits(found: Failed) -> bool:
 
 
 def uncached_queue_behind_cached(found: Failed) -> bool:
-    """Blocks without a hash go to the end of the free queue, behind cached ones."""
+    """Blocks without a hash go to the end of the free queue, after cached ones."""
     if found.has("victims"):
         return 0 < len(found.fact("victims", tuple)) <= len(found.fact("fresh", tuple))
     return found.has("dropped", "taken", "free") and len(found.fact("dropped", tuple)) > 0
@@ -167,7 +167,7 @@ def decoded_blocks_lose_images(found: Failed) -> bool:
 
 
 def draft_groups_give_up_more(found: Failed) -> bool:
-    """Beside a draft model a hit loses more than one unit, a refused request all that it hits."""
+    """With a draft model a hit loses more than one unit, a refused request all that it hits."""
     answer = found.state.history[-1][1]
     if isinstance(answer, Refused):
         return found.state.layout.drafts and answer.needed > found.fact("needed", int)
@@ -176,7 +176,7 @@ def draft_groups_give_up_more(found: Failed) -> bool:
 
 
 def states_lengthen_draft_hits(found: Failed) -> bool:
-    """Beside a draft model a recurrent group lengthens the hit past what the others matched."""
+    """With a draft model a recurrent group lengthens the hit past the match of the others."""
     return found.state.layout.drafts and bool(found.state.layout.states)
 
 
@@ -209,7 +209,7 @@ def _hit(found: Failed) -> tuple[Request, int]:
 
 
 def _requests(state: OracleState) -> Iterator[Request]:
-    """Every request of the history, with what it decoded if it still runs."""
+    """Every request of the history, with its decoded tokens if it still runs."""
     yield from (live.request for live in state.live.values())
     for operation, _ in state.history:
         if isinstance(operation, ops.Admit):

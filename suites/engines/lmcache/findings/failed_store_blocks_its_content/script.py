@@ -1,7 +1,7 @@
-# ruff: noqa: T201 - a plain script: it prints, and says what it shows
+# ruff: noqa: T201 - a plain script: it prints its results
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
-"""LMCache 0.5.6: what could not be stored once cannot be stored by anybody for ten minutes.
+"""LMCache 0.5.6: after a failed store, no client can store the same content for ten minutes.
 
 Needs lmcache and torch, no GPU: python script.py
 """

@@ -1,4 +1,4 @@
-# ruff: noqa: T201 - a plain script: it prints, and says what it shows
+# ruff: noqa: T201 - a plain script: it prints its results
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
 """LMCache 0.5.6: objects of an indexer's pages differ between CPU and GPU.

@@ -1,9 +1,9 @@
-# ruff: noqa: T201 - a plain script: it prints, and says what it shows
+# ruff: noqa: T201 - a plain script: it prints its results
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
 """LMCache 0.5.6: the server never gives back the pages of a CPU engine that has unregistered.
 
-Needs lmcache and torch, no GPU, and Linux, which tells what is mapped: python script.py
+Needs lmcache and torch, no GPU, and Linux, which lists mapped pages: python script.py
 """
 
 import gc

@@ -3,7 +3,7 @@
 # - engines are not typed, and the script is read more than it is checked
 """LMDeploy 0.18.0: a prompt with an image is computed again and nothing of it is cached.
 
-Its hit would end inside the image, so the blocks behind the image's begin are to be computed into
+Its hit would end inside the image, so the blocks after the image's begin are to be computed into
 private ones. Making room for them evicts the cached blocks that they stand for; the walk that
 enters the prompt into the trie then ends at the first of them.
 
@@ -34,7 +34,7 @@ def serve(session: int, question: int, length: int) -> int:
 
 
 def kept() -> int:
-    """Blocks that stay cached while nobody runs."""
+    """Blocks that stay cached while no request runs."""
     return 20 - scheduler.block_manager.get_num_free_gpu_blocks()
 
 

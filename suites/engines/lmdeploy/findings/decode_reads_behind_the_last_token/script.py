@@ -1,7 +1,7 @@
 # ruff: noqa: T201, E402 - a plain script: it prints, asserts, and sets up before it imports
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
-"""LMDeploy 0.18.0: paged decode multiplies what lies behind the last token, and NaN there is NaN.
+"""LMDeploy 0.18.0: paged decode multiplies slots after the last token too, so NaN there spreads.
 
 Needs lmdeploy, torch and Triton; without a GPU it runs in Triton's interpreter: python script.py
 """

@@ -1,7 +1,7 @@
 # ruff: noqa: T201 - a plain script: it prints, and calls the engine as it is called
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
-"""LMDeploy 0.18.0: blocks that nobody holds stay while a request runs on copies of them.
+"""LMDeploy 0.18.0: blocks that no request holds stay while a request runs on copies of them.
 
 Needs lmdeploy alone, no GPU: python script.py
 """

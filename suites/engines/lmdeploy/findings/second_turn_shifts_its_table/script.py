@@ -3,8 +3,8 @@
 # - engines are not typed, and the script is read more than it is checked
 """LMDeploy 0.18.0: the second turn of a session hits blocks and puts them one place too far.
 
-Its first turn ends inside a block. The blocks of another session that said the same are appended
-behind that block, although they begin with the tokens that are in it.
+Its first turn ends inside a block. The blocks of another session with the same tokens are appended
+after that block, although they begin with the tokens that are in it.
 
 With recurrent states, restoring such a hit overwrites a block of the trie before anything is
 computed.

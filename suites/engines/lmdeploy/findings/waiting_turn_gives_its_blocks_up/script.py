@@ -3,8 +3,8 @@
 # - engines are not typed, and the script is read more than it is checked
 """LMDeploy 0.18.0: a session whose next turn has to wait loses the blocks of its earlier turns.
 
-The next turn does not fit beside another session. The refused admission resets the sequence as if
-it had never been computed, and frees its blocks, the partial last one with it.
+The next turn does not fit together with another session. The refused admission resets the sequence
+as if it had never been computed, and frees its blocks, the partial last one with it.
 
 Needs lmdeploy alone, no GPU: python script.py
 """

@@ -18,7 +18,7 @@ from sglang_plain import PAGE, finish, make_cache, plan, request, run
 from sglang_plain_host import attach
 
 SLOTS = 5
-"""What SGLang plans for one running request."""
+"""State slots that SGLang plans for one running request."""
 
 
 def serve(cache, number):

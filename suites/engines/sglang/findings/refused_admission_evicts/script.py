@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from sglang_plain import PAGE, finish, make_cache, plan, request, run
 
 SLOTS = 5
-"""What SGLang plans for one running request, which holds three of them."""
+"""State slots that SGLang plans for one running request, which holds three of them."""
 
 cache = make_cache(pages=24, states=SLOTS)
 states = cache.req_to_token_pool.mamba_allocator

@@ -1,7 +1,7 @@
 # ruff: noqa: T201 - a plain script: it prints
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
-"""SGLang 0.5.23, `write_through_selective`: a hybrid model never copies what is hit whole.
+"""SGLang 0.5.23, `write_through_selective`: a hybrid model never copies a prefix that is hit whole.
 
 Needs sglang, no GPU. In the environment that `kvproof targets install sglang==0.5.23` builds, some
 packages of it are missing: python script.py <kvproof>/harness/adapters/sglang/stubs.py

@@ -3,7 +3,7 @@
 # - engines are not typed, and the script is read more than it is checked
 """SGLang 0.5.23: with mixed chunks a cached recurrent state lies at the wrong length of its prompt.
 
-A prompt is prefilled beside one request that decodes. Needs sglang, no GPU. In the environment that
+A prompt is prefilled while another request decodes. Needs sglang, no GPU. In the environment that
 `kvproof targets install sglang==0.5.23` builds, some packages of it are missing:
 python script.py <kvproof>/harness/adapters/sglang/stubs.py
 """
@@ -18,7 +18,7 @@ from sglang_plain import make_cache, plan, request, run
 cache = make_cache(pages=32, states=20)
 prompt = array("q", range(1, 1001))
 state_after = {}
-"""Slot of a state -> the tokens that it has read, as the kernels are told to write it."""
+"""Slot of a state -> the tokens that it has read, as the kernels are called to write it."""
 
 first = request("a", prompt, cache)
 while first.prefix_len < 700:

@@ -1,4 +1,4 @@
-# ruff: noqa: T201 - what it prints is what it shows
+# ruff: noqa: T201 - a plain script: it prints its results
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
 """One prompt that is larger than the pool ends `generate_batch` for everybody.

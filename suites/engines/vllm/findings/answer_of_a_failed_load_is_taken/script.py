@@ -1,7 +1,7 @@
 # ruff: noqa: T201 - a plain script: it prints, and its functions explain themselves
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
-"""vLLM 0.33.0: the answer of the step in flight behind a failed load is not marked to be dropped.
+"""vLLM 0.33.0: after a failed load, the answer of the step in flight is not marked to be dropped.
 
 Needs vllm, no GPU. The cache manager and the handling of failed loads are vLLM's; the scheduler
 around them has one request, with two steps in flight as asynchronous scheduling has them.

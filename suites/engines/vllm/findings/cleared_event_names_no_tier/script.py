@@ -1,7 +1,7 @@
 # ruff: noqa: T201 - a plain script: it prints, and its functions explain themselves
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
-"""vLLM 0.33.0: after a reset, an event of the CPU tier clears what the GPU has stored since.
+"""vLLM 0.33.0: after a reset, an event of the CPU tier clears blocks that the GPU stored later.
 
 Needs vllm, no GPU. Pools, their events and the connector's `take_events` are vLLM's; they are
 joined as `Scheduler.update_from_output` joins them: first the manager's, then the connector's.

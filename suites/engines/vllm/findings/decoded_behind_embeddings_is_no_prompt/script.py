@@ -1,7 +1,7 @@
 # ruff: noqa: T201 - a plain script: it prints, and its functions explain themselves
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
-"""vLLM 0.33.0: tokens that were decoded behind embeddings are not hit by the next turn.
+"""vLLM 0.33.0: tokens that were decoded after embeddings are not hit by the next turn.
 
 Needs vllm, no GPU.
 """
@@ -25,7 +25,7 @@ LAYER = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=t
 
 
 def request(name, embedded, ids):
-    """A prompt of rows of embeddings, and of ids behind them, whose rows are zero."""
+    """A prompt of rows of embeddings, and of ids after them, whose rows are zero."""
     hasher, sampling = get_request_block_hasher(BLOCK, sha256), SamplingParams(max_tokens=64)
     tokens = [7] * BLOCK + ids
     if not embedded:

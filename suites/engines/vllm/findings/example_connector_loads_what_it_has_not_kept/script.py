@@ -1,7 +1,7 @@
-# ruff: noqa: T201 - a plain script: it prints, and says what it shows
+# ruff: noqa: T201 - a plain script: it prints its results
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
-"""vLLM 0.33.0: ExampleConnector promises a load of what it has not kept, and raises.
+"""vLLM 0.33.0: ExampleConnector promises a load of blocks that it has not kept, and raises.
 
 Needs vllm, no GPU: python script.py
 """
@@ -14,7 +14,7 @@ from vllm_example_plain import BLOCK, Engine
 
 
 def load(engine, prompt, blocks):
-    """Schedule a prompt with what was promised; returns what the load raises."""
+    """Schedule a prompt with the promised tokens; returns the exception of the load."""
     matched = engine.matched(prompt)
     print("tokens that can be loaded:", matched)
     try:

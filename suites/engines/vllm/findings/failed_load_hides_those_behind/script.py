@@ -1,10 +1,10 @@
 # ruff: noqa: T201 - a plain script: it prints, and its functions explain themselves
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
-"""vLLM 0.33.0: a request whose load failed holds nothing, waits for room, and hides those behind.
+"""vLLM 0.33.0: a request whose load failed holds nothing, waits for room, and hides later ones.
 
-Needs vllm, no GPU. `Scheduler.schedule` and the cache manager are vLLM's; only what they look up is
-filled in.
+Needs vllm, no GPU. `Scheduler.schedule` and the cache manager are vLLM's; only the data that they
+read are filled in.
 """
 
 import os
@@ -46,7 +46,7 @@ manager = KVCacheManager(
 
 
 class Filled(Scheduler):
-    """vLLM's scheduler without its start: what is not set below is off, or 0."""
+    """vLLM's scheduler without its start: options that are not set below are off, or 0."""
 
     def __getattr__(self, name):
         return 0
@@ -128,7 +128,7 @@ for step in range(3):
     assert not scheduled
     assert state == {"first": ("WAITING", 0), "second": ("WAITING_FOR_REMOTE_KVS", 6)}
 
-# where the first one belongs, since it holds nothing any more, it is in nobody's way
+# the first one belongs here, since it holds nothing any more, and it hides no other one
 scheduler.waiting.add_request(queue.pop_request())
 scheduled = scheduler.schedule().num_scheduled_tokens
 print(f"the first one behind those that hold blocks: scheduled {scheduled}")

@@ -88,7 +88,7 @@ request = CachedRequestState(
 batch.add_request(request)
 state_column(batch, request)
 
-# the step has accepted two of its drafts: the state behind them is two columns further on
+# the step has accepted two of its drafts: the state after them is two columns further on
 batch.num_accepted_tokens_cpu[0] = 1 + ACCEPTED
 request.num_computed_tokens += 1 + ACCEPTED
 right = state_column(batch, request)

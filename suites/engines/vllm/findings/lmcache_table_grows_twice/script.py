@@ -1,4 +1,4 @@
-# ruff: noqa: T201 - a plain script: it prints, and says what it shows
+# ruff: noqa: T201 - a plain script: it prints its results
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
 """vLLM 0.33.0 and LMCache 0.5.6: LMCache appends to the block table of the worker.
@@ -18,10 +18,10 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 tracker = RequestTracker(
     req_id="r", prompt_len=32, token_ids=list(range(40)), allocated_block_ids=[1, 2, 3]
 )
-resumed = ([5, 6, 7],)  # what the scheduler returns for a request that goes on
+resumed = ([5, 6, 7],)  # the scheduler's result for a request that goes on
 tracker.update([40], resumed, preempted=True, all_token_ids=list(range(41)))
 
-# what the worker does with it, in the same process
+# the same update in the worker, in the same process
 assert "req_state.block_ids = new_block_ids" in inspect.getsource(GPUModelRunner._update_states)
 table = resumed
 

@@ -3,7 +3,7 @@
 # - engines are not typed, and the script is read more than it is checked
 """vLLM 0.33.0: with NixlPushConnector a request whose blocks are not pushed waits for ever.
 
-Needs vllm, no GPU and no NIXL. The methods are vLLM's; only what they look up is filled in.
+Needs vllm, no GPU and no NIXL. The methods are vLLM's; only the data that they read are filled in.
 """
 
 import os

@@ -3,8 +3,8 @@
 # - engines are not typed, and the script is read more than it is checked
 """vLLM 0.33.0: with unequal tensor-parallel sizes a repeated message counts for another worker's.
 
-Needs vllm, no GPU and no NIXL. `_get_new_notifs` of both connectors is vLLM's; only what it looks
-up is filled in.
+Needs vllm, no GPU and no NIXL. `_get_new_notifs` of both connectors is vLLM's; only the data that
+it reads are filled in.
 """
 
 import os

@@ -3,7 +3,7 @@
 # - engines are not typed, and the script is read more than it is checked
 """vLLM 0.33.0: an engine with NixlConnector never starts if its side channel's port is taken.
 
-Needs vllm, no GPU and no NIXL. The method is vLLM's; only what it looks up is filled in.
+Needs vllm, no GPU and no NIXL. The method is vLLM's; only the data that it reads are filled in.
 """
 
 import os

@@ -1,7 +1,7 @@
 # ruff: noqa: T201 - a plain script: it prints, and its functions explain themselves
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
-"""vLLM 0.33.0: beside a hit, NixlConnector pairs blocks of unequal size one place off.
+"""vLLM 0.33.0: after a hit, NixlConnector pairs blocks of unequal size one place off.
 
 Needs vllm, no GPU and no NIXL. The prefilling engine has blocks of 8 tokens, the decoding one
 of 16. The prompt has 35 tokens, 16 of which the decoding engine has already.
