@@ -97,13 +97,13 @@ def mark(span: Span) -> int:
 
 
 def epoch_key(epoch: int) -> int:
-    """Return what tells content of one epoch from that of others; 0 for the first."""
+    """Return the number that separates content of one epoch from that of others; 0: the first."""
     return mix(epoch)
 
 
 @lru_cache(maxsize=1_024)
 def root(namespace: Namespace, epoch: int = 0) -> np.uint64:
-    """Return what tells content of a namespace and epoch from that of others.
+    """Return the number that separates content of a namespace and epoch from other content.
 
     It is 0 for requests without a namespace in the first epoch.
     """
