@@ -1,4 +1,4 @@
-"""Situations of a history: a property that never saw what it is about has not been judged."""
+"""Situations of a history: a property that never met its subject has not been judged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Sightings:
         self.reset_done = False
 
     def submitted(self, request: EngineRequest, others: Iterable[EngineRequest]) -> None:
-        """Look at a new request beside all earlier ones."""
+        """Compare a new request with all earlier ones."""
         saw = self._findings.saw
         for other in others:
             if other is request or other.prompt[:16] != request.prompt[:16]:

@@ -1,4 +1,4 @@
-"""Copies beside the compute stream: they end late, in any order that the machine allows."""
+"""Copies outside the compute stream: they end late, in any order that the machine allows."""
 
 from __future__ import annotations
 
