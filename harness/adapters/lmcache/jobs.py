@@ -12,7 +12,10 @@ from kvproof.harness.contract.target import Group
 
 _CURRENT: dict[str, Any] = {}
 _OPTIONS: dict[str, Any] = {}
-"""Of the server that runs: a process has one, since what ends its copies is found by its name."""
+"""Options of the server that runs.
+
+A process has one server, since the part that ends its copies is found by its name.
+"""
 
 
 def server(arguments: dict[str, Any]) -> dict[str, Any]:

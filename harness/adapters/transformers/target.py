@@ -105,7 +105,7 @@ def profile() -> Profile:
 class _Step(NamedTuple):
     state: Any
     complete: dict[str, int]
-    """By allocator: blocks that the step fills."""
+    """Allocator -> blocks that the step fills."""
 
 
 class TransformersTarget:

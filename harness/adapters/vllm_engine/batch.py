@@ -36,7 +36,7 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
     uses_xdrope_dim = 0
     routed_experts_initialized = False
     rejection_sampler = RejectionSampler
-    """Until 0.11 it parses answers beside drafts by its instance."""
+    """Until 0.11 it parses answers that come with drafts by its instance."""
 
     def __init__(
         self, vllm_config: Any, kv_cache_config: Any, specs: Sequence[Any], sizes: Sequence[int]
@@ -96,7 +96,7 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
         return releases.sampled(sampled_token_ids.tolist())
 
     def update(self, scheduler_output: Any) -> Callable[[], None] | None:
-        """Apply a scheduler output, without what the device does; return a later correction."""
+        """Apply a scheduler output, without the device's part; return a later correction."""
         host = replace(
             scheduler_output,
             **releases.having(

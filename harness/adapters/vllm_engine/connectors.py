@@ -75,11 +75,11 @@ class Connector:
             releases.note_preemptions(self.agent, output)
 
     def without_forward(self, output: Any) -> Any:
-        """Return what it says in a step that computes nothing."""
+        """Return the connector's output in a step that computes nothing."""
         return KVConnectorModelRunnerMixin.kv_connector_no_forward(output, self._config)
 
     def around(self, output: Any, launch: Callable[[], Launched]) -> tuple[Launched, Any]:
-        """Launch a step with loads before it and stores behind it."""
+        """Launch a step with loads before it and stores after it."""
         if self.agent is None:
             return launch(), None
         mixin = KVConnectorModelRunnerMixin
@@ -146,7 +146,7 @@ class Rank:
 def around(
     ranks: Sequence[Rank], outputs: Sequence[Any], launch: Callable[[], Launch]
 ) -> tuple[Launch, list[Any]]:
-    """Launch a step between what the connector of each worker does before and behind it."""
+    """Launch a step; the connector of each worker acts before and after it."""
     if not ranks:
         return launch(), []
     first, *others = ranks
@@ -162,7 +162,7 @@ def around(
 
 
 def outputs_of(output: Any, ranks: Sequence[Rank]) -> list[Any]:
-    """Return what the scheduler sends to each worker: each changes its own copy of the metadata."""
+    """Return the scheduler's output for each worker, with a copy of the metadata of its own."""
     return [
         output,
         *(

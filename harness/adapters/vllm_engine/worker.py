@@ -45,7 +45,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
     """All ranks of an engine: one batch, one stream of launches, tensors and connectors by rank."""
 
     aggregator: Any = None
-    """The executor's, of what the connectors of several ranks report."""
+    """The executor's aggregator of the reports of several ranks' connectors."""
     device_of: ShadowDevice
     """The shadow device; there is one once the caches are allocated."""
 
@@ -86,7 +86,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         return releases.compilation_times()
 
     def update_max_model_len(self, max_model_len: int) -> None:
-        """Take what the engine found to fit."""
+        """Take the length that the engine found to fit."""
         self.model_config.max_model_len = max_model_len
 
     def initialize_cache(self, *_: Any) -> None:
@@ -295,7 +295,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         self.device_of.sleep()
 
     def wake_up(self, tags: list[str] | None = None) -> None:
-        """Get memory again; what was in it is gone."""
+        """Get memory again; its content is gone."""
         del tags
 
     def execute_dummy_batch(self) -> None:

@@ -69,7 +69,7 @@ class OnStream:
         return self._cache[at]
 
     def __setitem__(self, at: Any, source: Any) -> None:
-        """Queue a copy behind what was launched."""
+        """Queue a copy after all earlier launches."""
         self._of.findings.saw("blocks are loaded from another tier")
         place = self._cache[at].shape
         if source.shape != place:
