@@ -30,7 +30,7 @@ TICK_S = 0.001
 Layout: TypeAlias = Literal["", "HND", "NHD"]
 
 OWN = -1
-"""In place of a token that only the device knows: it sampled or drafted the token itself."""
+"""Stand-in for a token that only the device knows: it sampled or drafted the token itself."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class EngineRequest:
 
     @property
     def namespace(self) -> Namespace:
-        """What separates its tokens from equal ones of others."""
+        """The namespace, which separates its tokens from equal ones of others."""
         version = str(self.adapter_version) if self.adapter_version else None
         return Namespace(self.adapter or None, version, self.salt or None)
 
@@ -160,7 +160,7 @@ class EngineRequest:
 
 @dataclass(frozen=True)
 class Output:
-    """What one step reported about one request."""
+    """One step's report about one request."""
 
     id: str
     tokens: tuple[int, ...]
@@ -208,7 +208,7 @@ class Row:
     adapter: tuple[str, int] = ("", 0)
     """Name and version, as the worker has them."""
     media: tuple[Span, ...] = ()
-    """As the worker has them."""
+    """Media of the row, as the worker has them."""
     groups: tuple[Reads, ...] = ()
 
 

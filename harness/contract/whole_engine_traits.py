@@ -128,9 +128,9 @@ class Layouts:
     decode: str = ""
     weight: int = 1
     equal_workers: bool = False
-    """For equal numbers of workers only."""
+    """Whether the layouts need equal numbers of workers."""
     one_group: bool = False
-    """For one group of layers only."""
+    """Whether the layouts need one group of layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +153,7 @@ class Link:
     workers: tuple[Workers, ...] = ()
     layouts: tuple[Layouts, ...] = (Layouts(),)
     breaks: tuple[tuple[str, ...], ...] = ((),)
-    """Features of what goes wrong on the way (`losses`, `late`), to draw from."""
+    """Sets of features that go wrong on the way (`losses`, `late`), to draw from."""
     tick_s: float = 1.0
     """Virtual seconds of a step, so that leases end within a history."""
     refused: str = ""
@@ -187,7 +187,7 @@ class WholeEngineTraits:
     settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Further settings by the engine's own names, with the values to draw from."""
     sleep_levels: tuple[int, ...] = ()
-    """To draw from; empty: it does not sleep."""
+    """Levels of sleep to draw from; empty: it does not sleep."""
     local: tuple[GroupKind, ...] = ()
     """Windows and chunks that run together with full attention."""
     mixtures: tuple[tuple[GroupKind, ...], ...] = ()

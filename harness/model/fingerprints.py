@@ -73,12 +73,12 @@ def powers(first: int, stop: int) -> Fingerprints:
 
 
 def term(token: int, position: int) -> int:
-    """Return what a token adds to the sums from its position on."""
+    """Return the addend of a token to the sums from its position on."""
     return mix((token or ZERO) & MASK) * int(POWERS[position])
 
 
 def terms(tokens: Sequence[int], first: int = 0, embedded: int = 0) -> Fingerprints:
-    """Return what each token adds to the sums from its position on; `first` is that of tokens[0].
+    """Return each token's addend to the sums from its position on; `first` is that of tokens[0].
 
     The first `embedded` tokens are rows of embeddings, which equal no id.
     """
@@ -92,7 +92,7 @@ def terms(tokens: Sequence[int], first: int = 0, embedded: int = 0) -> Fingerpri
 
 @lru_cache(maxsize=1_024)
 def mark(span: Span) -> int:
-    """Return what a span adds to the sums from its first position on."""
+    """Return the addend of a span to the sums from its first position on."""
     return number(repr(("span", span.kind, span.start, span.length, span.content)))
 
 

@@ -1,4 +1,4 @@
-"""What a launch does to memory: writes of all rows first, then reads, then answers."""
+"""Effects of a launch on memory: writes of all rows first, then reads, then answers."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Attention:
             self._findings.check(ZEROED, self._memory.is_zero(group, block), sentence.format)
 
     def answer(self, work: Work, *, epoch: int, launch: int) -> tuple[int, ...]:
-        """Read what a row attends to; return its tokens: accepted drafts and one more."""
+        """Read the content under a row; return its tokens: accepted drafts and one more."""
         wrong = [
             bad
             for group in range(len(work.row.groups))
@@ -255,7 +255,7 @@ class Attention:
         wrong: npt.NDArray[np.bool_],
         page: Slots,
     ) -> dict[str, object]:
-        """Return what a row read from one block."""
+        """Return the content that a row read from one block."""
         positions, epoch, launch = where
         block = self._block(work, group, int(positions[page[0]]))
         holds = ""
@@ -331,7 +331,7 @@ class Attention:
 
 
 class WrongRead(NamedTuple):
-    """What a layer of a row held instead of its content."""
+    """Content that a layer of a row held instead of its own."""
 
     visibility: Visibility
     first: int

@@ -27,7 +27,7 @@ _EPOCHS = 16
 
 
 class Cause(NamedTuple):
-    """A property, and what lies in the slot."""
+    """A property, and the content of the slot."""
 
     property: str
     sentence: str

@@ -39,11 +39,11 @@ class Launch:
     before: Sequence[Callable[[], None]]
     epoch: int
     tick: int
-    """When it was submitted."""
+    """Tick at which it was submitted."""
     lost: Mapping[str, int] = field(default_factory=dict)
     """Request that computes from a load that failed -> first position that is lost."""
     ran: int = -1
-    """When it was executed; -1: it is queued."""
+    """Tick at which it was executed; -1: it is queued."""
     answers: list[tuple[int, ...]] | None = None
     """Tokens by row once it was executed."""
     actual: Actual | None = None
@@ -88,7 +88,7 @@ class ShadowDevice:
         self._unjudged = Attention(self.memory, Findings(), self.requests)
 
     def register(self, request: EngineRequest, chain: Chain) -> None:
-        """Say what a request's content is, before the engine gets it."""
+        """Announce a request's content, before the engine gets the request."""
         self.requests[request.id] = DeviceRequest(request, chain)
 
     def launch(

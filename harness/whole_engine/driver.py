@@ -57,7 +57,7 @@ class Progress(NamedTuple):
 
 
 class Driver:
-    """One engine and what happened to it."""
+    """One engine and its history."""
 
     def __init__(self, start: Start, config: EngineConfig) -> None:
         self.config = config

@@ -60,7 +60,7 @@ class Losses:
             del self._doomed[name]
 
     def doomed(self, request: str) -> bool:
-        """Tell whether a request computes from what did not arrive."""
+        """Tell whether a request computes from blocks that did not arrive."""
         return request in self._doomed
 
     def look(self, rows: Iterable[Row]) -> tuple[list[Row], dict[str, int]]:

@@ -1,4 +1,4 @@
-"""What a history showed: checks, situations, and the first thing that was wrong."""
+"""Results of a history: checks, situations, and its first violation."""
 
 from __future__ import annotations
 

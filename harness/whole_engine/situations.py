@@ -34,7 +34,7 @@ class Sightings:
         saw("a request comes after a change of weights", self.reset_done)
 
     def stepped(self, statuses: Mapping[str, str], device: Any) -> None:
-        """Look at what a step left."""
+        """Look at the state after a step."""
         saw = self._findings.saw
         for name, status in statuses.items():
             saw("a request is preempted", status == "preempted" != self._before.get(name))

@@ -1,4 +1,4 @@
-"""What happened when: requests, launches and transfers over virtual time, as JSON.
+"""The course of a history: requests, launches and transfers over virtual time, as JSON.
 
 It only keeps references while a history runs; `record` spells them out for a failure.
 """

@@ -63,7 +63,7 @@ def _server(**options: Any) -> Server:
 
 
 class Algebra:
-    """`fold` finds the lengths that chunks in memory can serve, `unfold` what a length needs."""
+    """`fold` finds the lengths that chunks in memory can serve, `unfold` the chunks of a length."""
 
     def __init__(self, groups: list[Group], _variant: str) -> None:
         self._chunk = groups[0].block_size

@@ -284,7 +284,7 @@ class LmdeployTarget:
 
 
 def differences() -> tuple[Difference, ...]:
-    """Compare the installed release with what this adapter was written for."""
+    """Compare the installed release with the interface that this adapter was written for."""
     return drift()
 
 

@@ -339,7 +339,7 @@ def _item(span: Span) -> Any:
 
 
 def differences() -> tuple[Difference, ...]:
-    """Compare the installed release with what this adapter was written for."""
+    """Compare the installed release with the interface that this adapter was written for."""
     return drift()
 
 

@@ -342,7 +342,7 @@ def _features(request: Request) -> list[Any] | None:
 
 
 def differences() -> tuple[Difference, ...]:
-    """Compare the installed release with what this adapter was written for."""
+    """Compare the installed release with the interface that this adapter was written for."""
     return drift()
 
 

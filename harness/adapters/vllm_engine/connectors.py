@@ -1,4 +1,4 @@
-"""The worker's half of connectors: what vLLM's model runner does with them around a step.
+"""The worker's half of connectors: the calls of vLLM's model runner around a step.
 
 An engine has one for each of its tensor-parallel workers, with tensors and an agent of its own.
 What all workers do alike, the batch and the launches, is done once.
@@ -70,7 +70,7 @@ class Connector:
         kv_transfer_state._KV_CONNECTOR_AGENT = self.agent
 
     def before(self, output: Any) -> None:
-        """Let it look at what a step preempts."""
+        """Show it the requests that a step preempts."""
         if self.agent is not None and output.kv_connector_metadata is not None:
             releases.note_preemptions(self.agent, output)
 
@@ -97,7 +97,7 @@ class Connector:
 
 @dataclass(frozen=True)
 class _Group:
-    """What connectors ask of a tensor-parallel group."""
+    """The part of a tensor-parallel group that connectors use."""
 
     rank_in_group: int
     world_size: int

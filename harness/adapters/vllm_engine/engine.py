@@ -203,7 +203,7 @@ class VllmEngine:
         self.core.abort_requests([request])
 
     def step(self) -> list[Output]:
-        """Run the engine's own step function and what follows it."""
+        """Run the engine's own step function and the work that follows it."""
         self._use()
         if self._wire is not None:
             for nixl in nixl_in_turn(self.worker.ranks):

@@ -233,7 +233,7 @@ class _CopyBackend:
 
 
 def stand_in_for_simple_offload() -> None:
-    """Replace what SimpleCPUOffloadConnector's worker takes from a GPU."""
+    """Replace the functions that SimpleCPUOffloadConnector's worker takes from a GPU."""
     from vllm.v1.simple_kv_offload import worker
 
     worker.torch, worker.DmaCopyBackend = _Torch(), _CopyBackend

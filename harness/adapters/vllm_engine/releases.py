@@ -119,7 +119,7 @@ def kernel_block_sizes(config: Any, groups: Sequence[Sequence[Any]]) -> list[int
 
 
 def compilation_times() -> Any:
-    """Return what a worker answers after its warm-up: nothing until 0.19."""
+    """Return a worker's answer after its warm-up: nothing until 0.19."""
     try:
         from vllm.v1.worker.worker_base import CompilationTimes
     except ImportError:
@@ -151,7 +151,7 @@ def sampled(tokens: list[list[int]]) -> list[Any]:
 
 
 def note_preemptions(agent: Any, output: Any) -> None:
-    """Let a connector look at what a step preempts; from 0.14 to 0.18 it is given requests."""
+    """Show a connector the requests that a step preempts; from 0.14 to 0.18 it gets requests."""
     if not hasattr(agent, "handle_preemptions"):
         return
     if "preempted_req_ids" not in parameters(agent.handle_preemptions):

@@ -110,7 +110,7 @@ class States:
     def after(
         self, device: ShadowDevice, rows: Sequence[Row], tables: Sequence[Any]
     ) -> Callable[[Answers], list[tuple[int, ...]]]:
-        """Return what follows a launch: the state at a block's border, and accepted counts."""
+        """Return the work after a launch: the state at a block's border, and accepted counts."""
         columns = self._context.mamba_state_idx_buf.np[: len(rows)].tolist()
         size, batch = self._spec.block_size, self._batch.input_batch
 
@@ -166,7 +166,7 @@ class _Context:
 
 
 class _Buffers:
-    """What `preprocess_mamba` looks up of its copy buffers."""
+    """The attributes of its copy buffers that `preprocess_mamba` looks up."""
 
     offset = 0
 

@@ -30,7 +30,7 @@ _DRIVEN = """
 0.27.1 0.28.0 0.29.0 0.30.0 0.31.0 0.32.0 0.33.0
 """
 VERSIONS = tuple(_DRIVEN.split())
-"""Releases that were driven; `releases` has what differs between them."""
+"""Releases that were driven; `releases` has the differences between them."""
 _NO_BLOCKS = "the engine's own loop decides what is admitted, extended and freed"
 
 

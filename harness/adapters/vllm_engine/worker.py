@@ -225,7 +225,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         return self._tables[group].expand(table)
 
     def _before(self, output: Any) -> list[Callable[[], None]]:
-        """Return what runs on the device ahead of a launch: zeroing, then copies."""
+        """Return the work on the device before a launch: zeroing, then copies."""
         work: list[Callable[[], None]] = []
         if blocks := list(getattr(output, "new_block_ids_to_zero", None) or ()):
             work.append(lambda: self._zero(blocks))
@@ -280,7 +280,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         return simple_blocks(get_kv_transfer_group()) if has_kv_transfer_group() else None
 
     def get_kv_connector_handshake_metadata(self) -> Any:
-        """Return what other engines need to reach this one's caches."""
+        """Return the data that other engines need to reach this one's caches."""
         agents = {(0, rank.number): rank.connector.agent for rank in self.ranks}
         found = {key: each.get_handshake_metadata() for key, each in agents.items() if each}
         return {key: each for key, each in found.items() if each is not None} or None

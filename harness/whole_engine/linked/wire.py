@@ -1,4 +1,4 @@
-"""What goes between two engines: messages, and copies from one memory into the other.
+"""The traffic between two engines: messages, and copies from one memory into the other.
 
 Copies end late, in any order, and may fail in part; messages are late, lost or repeated. Nothing
 here is ordered by a stream: another machine's network card reads and writes memory when it likes.
@@ -33,7 +33,7 @@ class Endpoint:
     held: Callable[[str], Collection[int]]
     """Request -> blocks that the engine's manager holds for it now."""
     rank: int = 0
-    """Which of the engine's workers it is."""
+    """Number of the worker within its engine."""
     name: str = ""
     """Name by which messages reach it."""
 
@@ -54,7 +54,7 @@ class Copy:
     request: str
     transfer: Transfer
     lost: Collection[int]
-    """Which of its blocks do not arrive."""
+    """Blocks of the copy that do not arrive."""
 
     @property
     def state(self) -> str:

@@ -74,7 +74,7 @@ class Agent:
         """There is one."""
 
     def get_reg_descs(self, descs: Any, mem_type: str = "") -> Any:
-        """Return what `register_memory` takes."""
+        """Return the argument of `register_memory`."""
         return mem_type, list(descs)
 
     def register_memory(self, descs: Any, backends: object = None) -> None:
@@ -84,7 +84,7 @@ class Agent:
         """As above."""
 
     def get_agent_metadata(self) -> bytes:
-        """Return what a peer needs to reach this agent."""
+        """Return the data that a peer needs to reach this agent."""
         return self.name.encode()
 
     def add_remote_agent(self, metadata: bytes) -> str:

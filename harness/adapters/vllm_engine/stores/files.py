@@ -31,7 +31,7 @@ class FileStore:
         self.folder = Path(mkdtemp(prefix="kvproof-shadow-files-"))
 
     def settings(self) -> dict[str, Any]:
-        """Return what ExampleConnector is configured with."""
+        """Return the configuration of ExampleConnector."""
         extra = {"shared_storage_path": str(self.folder)}
         return {"kv_connector": "ExampleConnector", "kv_connector_extra_config": extra}
 

@@ -56,7 +56,7 @@ class LMCacheStore:
 
     @staticmethod
     def settings() -> dict[str, Any]:
-        """Return what LMCacheConnectorV1 is configured with."""
+        """Return the configuration of LMCacheConnectorV1."""
         extra = {
             "lmcache.chunk_size": CHUNK,
             "lmcache.local_cpu": True,
@@ -72,7 +72,7 @@ class LMCacheStore:
 
     @staticmethod
     def install() -> None:
-        """Stand in for what LMCache takes from a GPU, before its parts are made."""
+        """Replace the functions that LMCache takes from a GPU, before its parts are made."""
         _stand_in()
 
     def before_step(self, device: ShadowDevice) -> None:

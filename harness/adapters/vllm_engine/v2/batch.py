@@ -60,7 +60,7 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
         media_of: Callable[[Sequence[Any]], tuple[Span, ...]],
     ) -> None:
         self._adapter_of, self._media_of = adapter_of, media_of
-        # the runner's own __init__ wants a device and a model: here is what its host half reads
+        # the runner's own __init__ wants a device and a model: its host half reads these
         kernels.install()
         scheduler = vllm_config.scheduler_config
         self.vllm_config, self.kv_cache_config = vllm_config, kv_cache_config
