@@ -35,7 +35,7 @@ def running(
 
 
 def plain_completion(profile: Profile, *, drafts: bool) -> None:
-    """Raise UnsupportedVerb for a completion of drafts, or with rows that nobody keeps."""
+    """Raise UnsupportedVerb for a completion of drafts, or with rows that are not kept."""
     if drafts:
         raise UnsupportedVerb("complete with drafts", profile.unsupported["drafts"])
 
@@ -50,7 +50,7 @@ def problem(request: Request, admitted: Collection[str]) -> str:
 def refused_at_arrival(
     request: Request, admitted: Collection[str], *, size: int, total: int, unit: str
 ) -> Refused | None:
-    """Refuse what the engine refuses before scheduling; the pool has `total` times `size` tokens.
+    """Refuse as the engine does before scheduling; the pool has `total` times `size` tokens.
 
     `unit`: the engine's word for blocks.
     """

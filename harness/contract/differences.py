@@ -1,4 +1,4 @@
-"""What differs between an installed engine and the interface that its adapter was written for."""
+"""Differences between an installed engine and the interface that its adapter was written for."""
 
 from __future__ import annotations
 

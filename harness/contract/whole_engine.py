@@ -30,7 +30,7 @@ TICK_S = 0.001
 Layout: TypeAlias = Literal["", "HND", "NHD"]
 
 OWN = -1
-"""In place of a token that only the device knows: it sampled or drafted the token itself."""
+"""Stand-in for a token that only the device knows: it sampled or drafted the token itself."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,20 @@ class Drafts:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """What one engine is started with."""
+    """The configuration with which one engine is started."""
 
     blocks: Positive = 40
-    """Of the pool, the null block included."""
+    """Blocks of the pool, the null block included."""
     block_size: Positive = 16
     kernel_block_size: Count = 0
     """0: equal to `block_size`."""
     groups: Annotated[tuple[GroupKind, ...], NOT_EMPTY] = (GroupKind(layers=2),)
     heads: Positive = 1
-    """Of keys and values, in each layer."""
+    """Heads of keys and values in each layer."""
     tensor_parallel: Positive = 1
     """Workers that share the heads of a layer; those beyond the heads hold copies of them."""
     layout: Layout = ""
-    """Of caches: `HND`, `NHD`; empty: as the engine chooses."""
+    """Layout of the caches, `HND` or `NHD`; empty: the engine chooses."""
     asynchronous: bool = False
     """The next step is scheduled before the last one's answer is known."""
     policy: Literal["fcfs", "priority"] = "fcfs"
@@ -80,7 +80,7 @@ class EngineConfig:
     embeds: bool = False
     """Prompts may come as embeddings."""
     seed: Annotated[int, within(0, 1 << 63)] = 0
-    """Of completion orders."""
+    """Seed of the completion orders."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """More settings, by the engine's own names; a release leaves out those that it lacks."""
     tick_s: Annotated[float, within(1e-9, 3600)] = TICK_S
@@ -144,11 +144,11 @@ class EngineRequest:
     reads_cache: bool = True
     """It may hit; False: it computes all of its prompt, and stores it."""
     handover: Mapping[str, Any] = field(default_factory=dict)
-    """What another engine returned for this one, or what this one is to return for another."""
+    """Transfer parameters: those that another engine returned, or those that ask for an answer."""
 
     @property
     def namespace(self) -> Namespace:
-        """What separates its tokens from equal ones of others."""
+        """The namespace, which separates its tokens from equal ones of others."""
         version = str(self.adapter_version) if self.adapter_version else None
         return Namespace(self.adapter or None, version, self.salt or None)
 
@@ -160,14 +160,14 @@ class EngineRequest:
 
 @dataclass(frozen=True)
 class Output:
-    """What one step reported about one request."""
+    """One step's report about one request."""
 
     id: str
     tokens: tuple[int, ...]
     finished: str = ""
     """Why it ended; empty: it goes on."""
     handover: Mapping[str, Any] = field(default_factory=dict)
-    """What the engine that goes on needs to know."""
+    """Transfer parameters for the engine that goes on with the request."""
 
 
 @dataclass(frozen=True)
@@ -182,11 +182,10 @@ class Reads:
     owned: Sequence[int]
     """The block ids that the engine's manager holds for the request, 0 where it holds none."""
     state: int = -1
-    """Of a state group whose engine copies states: the place in the table of the one that is read.
-    """
+    """Place in the table of the state that is read, in a state group whose engine copies states."""
     states: Sequence[int] = ()
-    """The places of the states behind the verified tokens and behind each draft. Empty: the block
-    of the last token before the row is read, that of its last one written."""
+    """Places of the states after the verified tokens and after each draft. Empty: the block of the
+    last token before the row is read, and the block of its last token is written."""
 
 
 @dataclass(frozen=True)
@@ -203,25 +202,25 @@ class Row:
     samples: bool
     """It answers with a token; False: a chunk of a prompt."""
     fresh: bool
-    """Its first row since it was admitted or resumed: what was computed before does not count."""
+    """Its first row since it was admitted or resumed: earlier computed tokens do not count."""
     device_start: bool
     """The host's start counts drafts whose verdict it does not know: the device corrects it."""
     adapter: tuple[str, int] = ("", 0)
     """Name and version, as the worker has them."""
     media: tuple[Span, ...] = ()
-    """As the worker has them."""
+    """Media of the row, as the worker has them."""
     groups: tuple[Reads, ...] = ()
 
 
 @dataclass(frozen=True)
 class Holdings:
-    """What the engine still holds; all zero when nothing runs and nothing is under way."""
+    """Resources that the engine still holds; all zero when nothing runs or is under way."""
 
     free: int
     total: int
     """Blocks that can be handed out, the null block left out."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """What else should be zero at rest: requests, references, transfers, worker rows."""
+    """Other counts that should be zero at rest: requests, references, transfers, worker rows."""
 
 
 class Refused(Exception):
@@ -258,7 +257,7 @@ class WholeEngine(Protocol):
         """
 
     def reset(self, *, running: bool) -> bool:
-        """Drop what is cached, after a change of weights; tell whether it was done.
+        """Empty the cache after a change of weights; return whether it was done.
 
         `running`: requests that run are preempted for it.
         """
@@ -279,7 +278,7 @@ class WholeEngine(Protocol):
         """(Key, group) -> copies that a new request can find now."""
 
     def holdings(self) -> Holdings:
-        """Count what is held."""
+        """Count the resources that the engine holds."""
 
     def close(self) -> None:
         """Forget the engine."""

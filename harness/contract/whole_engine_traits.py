@@ -1,4 +1,4 @@
-"""Traits of a whole engine: what its histories may ask of it, and what it refuses and why.
+"""Traits of a whole engine: the features that its histories may use, and its refusals with reasons.
 
 An adapter declares them for the installed release; the suite `engine` draws from them and knows no
 engine. They go over the job protocol as JSON (`dataclasses.asdict`) and are read with
@@ -32,9 +32,9 @@ FEATURES = {
     "zeroing": "new blocks are filled with zeros",
     "states": "layers have recurrent states",
 }
-"""Feature -> what it is."""
+"""Feature -> its meaning."""
 KINDS = ("full", "window", "chunk", "state")
-"""Of groups of layers."""
+"""Kinds of groups of layers."""
 
 
 class _MayBeRefused(Protocol):
@@ -88,7 +88,7 @@ class FailingTier:
     mode: str
     """`sync`: loads come before the launch; `async`: between launches."""
     policy: str
-    """What becomes of the request: `recompute` or `fail`."""
+    """Outcome for the request: `recompute` or `fail`."""
     repeats: bool = False
     refused: str = ""
 
@@ -106,7 +106,7 @@ class Store:
     heads: tuple[int, ...] = (1,)
     """Heads of a layer, to draw from."""
     features: tuple[tuple[str, ...], ...] = ((),)
-    """What its histories have, to draw from."""
+    """Sets of features of its histories, to draw from."""
     refused: str = ""
 
 
@@ -128,9 +128,9 @@ class Layouts:
     decode: str = ""
     weight: int = 1
     equal_workers: bool = False
-    """For equal numbers of workers only."""
+    """Whether the layouts need equal numbers of workers."""
     one_group: bool = False
-    """For one group of layers only."""
+    """Whether the layouts need one group of layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,18 +142,18 @@ class Link:
     connector: str
     """Its name in a configuration, with `{role}` and `{policy}` in it."""
     roles: tuple[tuple[str, str], ...]
-    """Of the engine that decodes, and of the one that prefills."""
+    """Roles of the engine that decodes and of the one that prefills."""
     policies: tuple[str, ...]
-    """What becomes of a request whose copy fails."""
+    """Outcomes for a request whose copy fails."""
     heads: tuple[int, ...] = (1,)
     windows: tuple[int, ...] = ()
-    """Windows beside full attention, tokens; empty: it runs one group."""
+    """Sizes in tokens of windows that run with full attention; empty: it runs one group."""
     other_block_size: int = 0
-    """Of an engine that prefills in other blocks; 0: both have equal ones."""
+    """Block size of an engine that prefills in other blocks; 0: both engines have equal blocks."""
     workers: tuple[Workers, ...] = ()
     layouts: tuple[Layouts, ...] = (Layouts(),)
     breaks: tuple[tuple[str, ...], ...] = ((),)
-    """Features of what goes wrong on the way (`losses`, `late`), to draw from."""
+    """Sets of features that go wrong on the way (`losses`, `late`), to draw from."""
     tick_s: float = 1.0
     """Virtual seconds of a step, so that leases end within a history."""
     refused: str = ""
@@ -171,40 +171,40 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class WholeEngineTraits:
-    """What one release of an engine, as its adapter drives it, has and refuses."""
+    """The features and refusals of one release of an engine, as its adapter drives it."""
 
     features: tuple[str, ...] = ()
-    """Of FEATURES."""
+    """Names from FEATURES."""
     refuses: Mapping[str, str] = field(default_factory=dict)
     """Need that is not met -> the engine's own reason."""
     without: Mapping[str, str] = field(default_factory=dict)
     """Property that cannot be judged here -> why."""
     block_sizes: tuple[int, ...] = (16,)
     kernel_block_sizes: tuple[int, ...] = (0,)
-    """Of one group beside others; 0: equal to the block size."""
+    """Kernel block sizes of a group that runs with others; 0: equal to the block size."""
     policies: tuple[str, ...] = ("fcfs",)
     """Orders of requests; the first one is drawn more often."""
     settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Further settings by the engine's own names, with the values to draw from."""
     sleep_levels: tuple[int, ...] = ()
-    """To draw from; empty: it does not sleep."""
+    """Levels of sleep to draw from; empty: it does not sleep."""
     local: tuple[GroupKind, ...] = ()
-    """Windows and chunks that run beside full attention."""
+    """Windows and chunks that run together with full attention."""
     mixtures: tuple[tuple[GroupKind, ...], ...] = ()
-    """Several unequal groups that run beside full attention."""
+    """Several unequal groups that run together with full attention."""
     runners: tuple[Runner, ...] = (Runner(name="v1"),)
     """The first is the usual one."""
     drafts: tuple[DraftMethod, ...] = ()
     tiers: tuple[Tier, ...] = ()
     tier_kinds: tuple[str, ...] = KINDS
-    """Kinds of groups that run beside a tier."""
+    """Kinds of groups that run together with a tier."""
     failing_tiers: tuple[FailingTier, ...] = ()
     stores: tuple[Store, ...] = ()
     links: tuple[Link, ...] = ()
     token_budget: int = 2048
-    """Of a step, where a recording does not say."""
+    """Token budget of a step, where a recording does not name one."""
     max_requests: int = 256
-    """Of a step, where a recording does not say."""
+    """Most requests of a step, where a recording does not name a number."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for traits that name nothing, or contradict each other."""
@@ -225,7 +225,7 @@ class WholeEngineTraits:
         yield from self.tier_kinds
 
     def device_drafts(self, kind: str) -> list[DraftMethod]:
-        """Return the methods with drafts on the device that run beside a kind of group."""
+        """Return the methods that draft on the device and run together with a kind of group."""
         return [each for each in self.drafts if not each.on_host and kind in each.beside]
 
     def lacks(self, need: str) -> str:
@@ -329,4 +329,4 @@ NEEDS: dict[str, Callable[[WholeEngineTraits], bool]] = {
     "unequal groups": lambda traits: bool(traits.mixtures),
     "sleep": lambda traits: bool(traits.sleep_levels),
 }
-"""What histories and properties may need -> whether an engine has it."""
+"""Need of a history or a property -> whether an engine meets it."""

@@ -108,7 +108,7 @@ class Chain:
         return token_of(total & MASK)
 
     def part(self, visibility: Visibility, position: int) -> int:
-        """Return the fold over what one layer of a group reads at a position."""
+        """Return the fold over the content that one layer of a group reads at a position."""
         start = visibility.first_read(position)
         return int(self._folds[position + 1]) - int(self._folds[start])
 

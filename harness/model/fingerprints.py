@@ -73,12 +73,12 @@ def powers(first: int, stop: int) -> Fingerprints:
 
 
 def term(token: int, position: int) -> int:
-    """Return what a token adds to the sums from its position on."""
+    """Return the addend of a token to the sums from its position on."""
     return mix((token or ZERO) & MASK) * int(POWERS[position])
 
 
 def terms(tokens: Sequence[int], first: int = 0, embedded: int = 0) -> Fingerprints:
-    """Return what each token adds to the sums from its position on; `first` is that of tokens[0].
+    """Return each token's addend to the sums from its position on; `first` is that of tokens[0].
 
     The first `embedded` tokens are rows of embeddings, which equal no id.
     """
@@ -92,18 +92,18 @@ def terms(tokens: Sequence[int], first: int = 0, embedded: int = 0) -> Fingerpri
 
 @lru_cache(maxsize=1_024)
 def mark(span: Span) -> int:
-    """Return what a span adds to the sums from its first position on."""
+    """Return the addend of a span to the sums from its first position on."""
     return number(repr(("span", span.kind, span.start, span.length, span.content)))
 
 
 def epoch_key(epoch: int) -> int:
-    """Return what tells content of one epoch from that of others; 0 for the first."""
+    """Return the number that separates content of one epoch from that of others; 0: the first."""
     return mix(epoch)
 
 
 @lru_cache(maxsize=1_024)
 def root(namespace: Namespace, epoch: int = 0) -> np.uint64:
-    """Return what tells content of a namespace and epoch from that of others.
+    """Return the number that separates content of a namespace and epoch from other content.
 
     It is 0 for requests without a namespace in the first epoch.
     """

@@ -19,7 +19,7 @@ class Namespace:
     adapter_version: str | None = None
     salt: str | None = None
     key: str | None = None
-    """A caller's own key, beside the salt."""
+    """A caller's own key, in addition to the salt."""
 
 
 SHARED = Namespace()

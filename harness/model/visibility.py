@@ -1,8 +1,8 @@
 """Kinds of groups: which positions a layer reads, and which blocks of a table that keeps (X1, X4).
 
 One class is one kind: full attention, a sliding window, local chunks, recurrent state. A new kind
-is a new class here and an entry of KINDS; nothing else asks for a kind by its name to learn what it
-reads. The module needs only the standard library of Python 3.10.
+is a new class here and an entry of KINDS; no other module asks for a kind's name to learn which
+positions it reads. The module needs only the standard library of Python 3.10.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Visibility(ABC):
         return True
 
     def begins_inside(self, block_size: int) -> bool:
-        """Tell whether what is read by positions together may begin inside a block."""
+        """Tell whether the range that positions read together may begin inside a block."""
         return False
 
     def __str__(self) -> str:

@@ -169,7 +169,7 @@ class CacheModel:
         self._routed: dict[int, Routed] = {}
         """Fingerprint at the end of a unit -> its rows."""
 
-    # --- what is there ---
+    # --- content ---
 
     def store(self, block: int, prints: Fingerprints, index: int, group: int = 0) -> None:
         """Block `index` of a request with these fingerprints became reusable as id `block`."""
@@ -331,7 +331,7 @@ class CacheModel:
             self._routed[end] = Routed(complete=True, filled=True)
 
     def routed(self, prints: Fingerprints, index: int) -> Routed:
-        """Return what is known of the rows of a cached unit."""
+        """Return the known rows of a cached unit."""
         end = int(prints[(index + 1) * self._layout.unit - 1])
         return self._routed.get(end, Routed(complete=False))
 

@@ -166,7 +166,7 @@ class Indexing:
         return state.partial.freeze(live.prints, step.stop, dict(step.frozen))
 
     def _supersede(self, live: RequestState, tokens: int) -> None:
-        """Of the checkpoints behind one unit the last one stays; 0 stands for no unit before."""
+        """Keep only the last of the checkpoints after one unit; 0 stands for no unit before."""
         state, first = self._state, self._layout.full[0]
         before = tokens // self._layout.unit * self._layout.unit
         size = self._layout.groups[first].block_size

@@ -177,7 +177,7 @@ class ShadowMemory:
             column[destination] = column[source]
 
     def mismatch(self, slots: Slots, expected: Fingerprints, start: int = 0) -> Mismatch | None:
-        """Return the first slot that does not hold what is expected at its position."""
+        """Return the first slot that does not hold the content expected at its position."""
         self.compared += len(slots)
         differs = self.content[slots] != expected
         if not differs.any():

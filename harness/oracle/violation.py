@@ -66,7 +66,7 @@ def fail(
     """Raise Violation, unless `OracleState.oracles` leaves the property's oracle out.
 
     It returns where the failure is a known one after which the history goes on: the caller then
-    takes over what the target has (`OracleState.excuse`).
+    takes over the target's state (`OracleState.excuse`).
     `assertion` is for scripts that show one group: the others replay the whole history.
     """
     if state.oracles and oracle not in state.oracles:

@@ -1,4 +1,4 @@
-"""What a launch does to memory: writes of all rows first, then reads, then answers."""
+"""Effects of a launch on memory: writes of all rows first, then reads, then answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ZEROED = "new_blocks_are_zeroed"
 ONCE = "a_launch_writes_no_slot_twice_with_unlike_content"
 NULL = "the_null_block_is_never_written"
 JUDGED = (READS, RECEIVED, NAMESPACES, MEDIA, EPOCHS, DRAFTS, REUSED)
-"""What one comparison of slots judges: which of them is broken follows from what lies there."""
+"""Properties that one comparison of slots judges: the content found shows which one is broken."""
 
 
 class Attention:
@@ -152,7 +152,7 @@ class Attention:
         )
 
     def _check_zeroed(self, work: Work, group: int, slots: Slots) -> None:
-        """Check the blocks that a row begins: they hold zeros, or what it wrote there itself."""
+        """Check the blocks that a row begins: they hold zeros, or content of the row itself."""
         size, begun = self._memory.pools[group].block_size, work.request.begun
         for block in (slots[slots % size == 0] // size).tolist():
             if (group, block) in begun:
@@ -165,7 +165,7 @@ class Attention:
             self._findings.check(ZEROED, self._memory.is_zero(group, block), sentence.format)
 
     def answer(self, work: Work, *, epoch: int, launch: int) -> tuple[int, ...]:
-        """Read what a row attends to; return its tokens: accepted drafts and one more."""
+        """Read the content under a row; return its tokens: accepted drafts and one more."""
         wrong = [
             bad
             for group in range(len(work.row.groups))
@@ -183,7 +183,7 @@ class Attention:
         return tuple(tokens)
 
     def _read(self, work: Work, group: int, *, epoch: int, launch: int) -> list[WrongRead]:
-        """Compare all slots that a row reads with what they must hold; return what differs."""
+        """Compare all slots that a row reads with their expected content; return differences."""
         pool = self._memory.pools[group]
         if not pool.visibility.by_position:
             return self._state(work, group, epoch=epoch, launch=launch)
@@ -221,7 +221,7 @@ class Attention:
         pool = self._memory.pools[group]
         block = self._block(work, group, int(positions[at]))
         why = self._causes(work, layer, int(found[at]), block, epoch, launch)
-        # only rejected drafts make the device read so far back: the host freed by what it scheduled
+        # only rejected drafts make the device read so far back: the host freed by its own rows
         early = positions[at] < pool.visibility.first_read(work.row.start)
 
         def slots() -> list[dict[str, object]]:
@@ -255,7 +255,7 @@ class Attention:
         wrong: npt.NDArray[np.bool_],
         page: Slots,
     ) -> dict[str, object]:
-        """Return what a row read from one block."""
+        """Return the content that a row read from one block."""
         positions, epoch, launch = where
         block = self._block(work, group, int(positions[page[0]]))
         holds = ""
@@ -331,7 +331,7 @@ class Attention:
 
 
 class WrongRead(NamedTuple):
-    """What a layer of a row held instead of its content."""
+    """Content that a layer of a row held instead of its own."""
 
     visibility: Visibility
     first: int

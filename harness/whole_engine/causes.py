@@ -1,4 +1,4 @@
-"""Which property a wrong read breaks, by what the slot holds instead."""
+"""The property that a wrong read breaks, found by the content that the slot holds instead."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EPOCHS = 16
 
 
 class Cause(NamedTuple):
-    """A property, and what lies in the slot."""
+    """A property, and the content of the slot."""
 
     property: str
     sentence: str
@@ -99,7 +99,7 @@ def _holds(found: int, requests: Mapping[str, DeviceRequest]) -> bool:
 
 
 def _by(writer: DeviceRequest, position: int, work: Work) -> Cause:
-    """Name what tells the writer's content from the reader's."""
+    """Name the difference between the writer's content and the reader's."""
     theirs, own = writer.request, work.request.request
     holds = f"it holds position {position} of {theirs.id}"
     same = work.request.chain.tokens[: position + 1] == writer.chain.tokens[: position + 1]

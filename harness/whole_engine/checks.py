@@ -20,7 +20,7 @@ NAMED = "a_row_has_its_requests_adapter_and_media"
 def check_submission(
     row: Row, request: DeviceRequest, pools: Sequence[Pool], findings: Findings, *, launch: int
 ) -> None:
-    """Check what the host can know: tables, slots, adapter and media."""
+    """Check everything that the host can know: tables, slots, adapter and media."""
     own = request.request
     named = (row.adapter, row.media) == ((own.adapter, own.adapter_version), own.media)
     findings.check(

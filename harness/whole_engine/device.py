@@ -2,7 +2,7 @@
 
 A launch is submitted with tables and tokens as the engine's worker has them then. Executed, it
 writes the content of every row, then reads everything that its rows attend to, and answers with
-tokens that follow from what it read. What it reads is compared with the request's own chain.
+tokens that follow from that content. The content is compared with the request's own chain.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class Launch:
     before: Sequence[Callable[[], None]]
     epoch: int
     tick: int
-    """When it was submitted."""
+    """Tick at which it was submitted."""
     lost: Mapping[str, int] = field(default_factory=dict)
     """Request that computes from a load that failed -> first position that is lost."""
     ran: int = -1
-    """When it was executed; -1: it is queued."""
+    """Tick at which it was executed; -1: it is queued."""
     answers: list[tuple[int, ...]] | None = None
     """Tokens by row once it was executed."""
     actual: Actual | None = None
     """Returns the rows as the device has made them, when it executes them; None: as submitted."""
     after: After | None = None
-    """Gets the answers once they are there; returns what the host gets."""
+    """Gets the answers once they are there; returns those for the host."""
 
 
 @dataclass
@@ -61,16 +61,16 @@ class ShadowDevice:
     seed: int = 0
     most_drafts: int = 0
     lag: int = 0
-    """Launches that may stay queued when nobody asks for their answers."""
+    """Number of launches that may stay queued while their answers are not asked for."""
     epoch: int = 0
-    """Raised by a change of weights: what is computed later is other content."""
+    """Number of changes of weights: each makes all later content different."""
     asleep: bool = False
     """Nothing may run: the engine sleeps, or is paused."""
     tick: int = 0
     submitted: int = 0
     executed: int = 0
     failed: Exception | None = None
-    """What ended a launch; an engine that kept it in a future asks for the answers again."""
+    """Exception that ended a launch; an engine that kept it in a future asks for answers again."""
     queue: deque[Launch] = field(default_factory=deque)
     recent: list[Launch] = field(default_factory=list)
     """Submitted since it was last cleared."""
@@ -88,7 +88,7 @@ class ShadowDevice:
         self._unjudged = Attention(self.memory, Findings(), self.requests)
 
     def register(self, request: EngineRequest, chain: Chain) -> None:
-        """Say what a request's content is, before the engine gets it."""
+        """Announce a request's content, before the engine gets the request."""
         self.requests[request.id] = DeviceRequest(request, chain)
 
     def launch(
@@ -131,7 +131,7 @@ class ShadowDevice:
             check_submission(row, request, self.memory.pools, self.findings, launch=launch.number)
 
     def _take_actual(self, launch: Launch) -> None:
-        """Replace what the host believed by the rows that the device has made."""
+        """Replace the rows that the host believed in by those that the device has made."""
         if launch.actual is None:
             return
         believed, launch.rows = launch.rows, launch.actual()
@@ -229,12 +229,12 @@ class ShadowDevice:
         )
 
     def sleep(self) -> None:
-        """Execute what is queued, and lose the memory."""
+        """Execute all queued launches, and lose the memory."""
         self.complete(self.submitted)
         self.memory.spoil()
 
     def drafts(self, request: str) -> list[int]:
-        """Return the drafts that follow what the device has sampled for a request."""
+        """Return the drafts that follow the tokens sampled on the device for a request."""
         return list(self.requests[request].drafts)
 
     def _execute(self, launch: Launch) -> None:

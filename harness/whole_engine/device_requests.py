@@ -1,4 +1,4 @@
-"""What the device knows of a request: tokens that it sampled, what it computed, its drafts."""
+"""A request as the device knows it: its sampled tokens, its computed positions, its drafts."""
 
 from __future__ import annotations
 
@@ -54,4 +54,4 @@ class Work:
     """Positions below it hold verified tokens; drafts follow."""
     drafts: tuple[int, ...]
     prints: Fingerprints
-    """What positions 0..end must hold."""
+    """Fingerprints that positions 0..end must hold."""

@@ -41,7 +41,7 @@ RESETS = "two resets beside a connector without a step between them"
 IDLE_STEPS = 80
 """Steps without a token, a launch or an end after which an engine with requests is stuck."""
 MOST_STEPS = 3000
-"""Of one `drain`."""
+"""Most steps of one `drain`."""
 
 _HARNESS = Path(__file__).parents[1]
 
@@ -57,7 +57,7 @@ class Progress(NamedTuple):
 
 
 class Driver:
-    """One engine and what happened to it."""
+    """One engine and its history."""
 
     def __init__(self, start: Start, config: EngineConfig) -> None:
         self.config = config
@@ -79,7 +79,7 @@ class Driver:
         self.timeline = TimelineNotes(self.device)
 
     def apply(self, verb: str, keywords: Mapping[str, Any]) -> str:
-        """Carry out one operation; what the engine raises is a finding."""
+        """Carry out one operation; an exception of the engine is a finding."""
         if self.findings.wrong is not None:
             return ""
         before = self.clock.tick

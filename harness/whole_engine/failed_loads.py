@@ -1,7 +1,8 @@
 """Loads that fail in part: which blocks do not arrive, and which rows cannot know it yet.
 
-Between a failed load and the scheduler's knowledge of it, launches compute from what did not
-arrive. That is no finding: their answers must be thrown away, and what they wrote must not be read.
+Between a failed load and the scheduler's knowledge of it, launches compute from blocks that
+did not arrive. That is no finding: their answers must be thrown away, and the slots that they wrote
+must not be read.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from kvproof.harness.model.fingerprints import mix
 from kvproof.harness.whole_engine.device_requests import Work
 
 SPOILED = mix(0x10AD)
-"""Tells what was computed from a lost block from what should have been."""
+"""Mark of content that was computed from a lost block."""
 LOST = mix(0x1057)
 """Fingerprint in every slot of a block that did not arrive."""
 
 
 @dataclass
 class Losses:
-    """What is lost on one engine."""
+    """The losses on one engine."""
 
     block_size: int
     pattern: int = 0
-    """Of copies that are submitted now: 0 none is lost, 1 the first block, 2 the last one, 3 every
+    """Blocks lost of copies submitted now: 0 none, 1 the first one, 2 the last one, 3 every
     other one, 4 all."""
     blocks: set[int] = field(default_factory=set)
-    """Whose load failed, and the scheduler does not know."""
+    """Blocks with a failed load that the scheduler does not know of."""
     requests: set[str] = field(default_factory=set)
-    """Whose loads failed, ever; they may end with an error."""
+    """Requests that ever had a failed load; they may end with an error."""
     returned: dict[str, list[int]] = field(default_factory=dict)
-    """Request that went on behind its failed load, not admitted anew -> the blocks of that load."""
+    """Request that went on after its failed load, not admitted anew -> the blocks of that load."""
     _lost: dict[str, list[int]] = field(default_factory=dict)
     _doomed: dict[str, set[int]] = field(default_factory=dict)
     _again: set[str] = field(default_factory=set)
@@ -59,7 +60,7 @@ class Losses:
             del self._doomed[name]
 
     def doomed(self, request: str) -> bool:
-        """Tell whether a request computes from what did not arrive."""
+        """Tell whether a request computes from blocks that did not arrive."""
         return request in self._doomed
 
     def look(self, rows: Iterable[Row]) -> tuple[list[Row], dict[str, int]]:

@@ -1,4 +1,4 @@
-"""What a history showed: checks, situations, and the first thing that was wrong."""
+"""Results of a history: checks, situations, and its first violation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Wrong:
     facts: Mapping[str, object]
     """The numbers of the sentence, by name, as JSON."""
     slots: Sequence[Mapping[str, object]] = ()
-    """What was read, block by block: `SlotsRead` of the records."""
+    """Slots that were read, block by block: `SlotsRead` of the records."""
 
 
 class Findings:

@@ -1,10 +1,10 @@
 """The calls by which a suite reaches an engine in its own process; keywords and answers are JSON.
 
 `open(config)` starts an engine and returns why it refuses the configuration, if it does;
-`apply(verb, keywords)` carries out an operation and returns what was checked, seen and wrong since
-the last one; `traits()` returns what the engine has and refuses, `WholeEngineTraits` as JSON;
+`apply(verb, keywords)` carries out an operation and returns checks, situations and violation since
+the last one; `traits()` returns the engine's `WholeEngineTraits` as JSON;
 `go_on()` takes over the engine's state after a known failure;
-`timeline()` returns who ran when until the violation.
+`timeline()` returns the steps of each request until the violation.
 """
 
 from __future__ import annotations

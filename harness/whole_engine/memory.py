@@ -18,7 +18,7 @@ from kvproof.harness.model.records import GroupKind
 from kvproof.harness.model.visibility import Visibility
 
 SLEPT = mix(0x51EE9)
-"""What memory holds that was away."""
+"""Fingerprint in all slots of a memory that was away."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Layer:
     rank: int = 0
     """The worker that holds it."""
     content: str = ""
-    """The name of what it holds, where several layers hold the same; empty: its own name."""
+    """The name of its content, where several layers hold the same; empty: its own name."""
 
     @property
     def salt(self) -> int:
-        """What tells its content from that of other layers."""
+        """The number that separates its content from that of other layers."""
         return number(self.content or self.name)
 
 
@@ -64,9 +64,9 @@ class DeviceMemory:
     pools: Sequence[Pool]
     blocks: int
     written: npt.NDArray[np.int64] = field(init=False)
-    """By block id: number of the last launch or transfer that wrote it."""
+    """Block id -> number of the last launch or transfer that wrote it."""
     received: npt.NDArray[np.bool_] = field(init=False)
-    """By block id: another engine wrote its beginning."""
+    """Block id -> whether another engine wrote its beginning."""
 
     def __post_init__(self) -> None:
         """Start with nothing written."""
@@ -95,7 +95,7 @@ class DeviceMemory:
         return not any(layer.words[own].any() for layer in pool.layers)
 
     def spoil(self) -> None:
-        """Lose everything: what is there afterwards is nobody's."""
+        """Lose everything: the content afterwards belongs to no request."""
         for pool in self.pools:
             for layer in pool.layers:
                 layer.words[:] = np.uint64(SLEPT)

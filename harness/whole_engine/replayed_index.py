@@ -20,7 +20,7 @@ class ReplayedIndex:
         self._own: Counter[tuple[str, int]] = Counter()
         """The same without what other tiers clear: their events name no tier."""
         self._resets = 0
-        """Of this tier's pool, whose events have not come yet."""
+        """Resets of this tier's pool whose events have not come yet."""
 
     def reset(self) -> None:
         """Expect the event of a reset that was done."""
@@ -47,7 +47,7 @@ class ReplayedIndex:
     def compare(
         self, index: Mapping[tuple[str, int], int], *, unpublished: Iterable[CacheEvent]
     ) -> None:
-        """Check that what was replayed, with what is still to come, is what would be found."""
+        """Check that the replayed and the unpublished events together give the engine's index."""
         copies, own, to_come = Counter(self._copies), Counter(self._own), list(unpublished)
         for event in to_come:
             _replay(copies, event)

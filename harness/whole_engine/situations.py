@@ -1,4 +1,4 @@
-"""Situations of a history: a property that never saw what it is about has not been judged."""
+"""Situations of a history: a property that never met its subject has not been judged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Sightings:
         self.reset_done = False
 
     def submitted(self, request: EngineRequest, others: Iterable[EngineRequest]) -> None:
-        """Look at a new request beside all earlier ones."""
+        """Compare a new request with all earlier ones."""
         saw = self._findings.saw
         for other in others:
             if other is request or other.prompt[:16] != request.prompt[:16]:
@@ -34,7 +34,7 @@ class Sightings:
         saw("a request comes after a change of weights", self.reset_done)
 
     def stepped(self, statuses: Mapping[str, str], device: Any) -> None:
-        """Look at what a step left."""
+        """Look at the state after a step."""
         saw = self._findings.saw
         for name, status in statuses.items():
             saw("a request is preempted", status == "preempted" != self._before.get(name))

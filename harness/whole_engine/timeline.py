@@ -1,4 +1,4 @@
-"""What happened when: requests, launches and transfers over virtual time, as JSON.
+"""The course of a history: requests, launches and transfers over virtual time, as JSON.
 
 It only keeps references while a history runs; `record` spells them out for a failure.
 """
@@ -69,7 +69,7 @@ class TimelineNotes:
         lane["ended"], lane["outcome"] = self.device.tick, outcome
 
     def stepped(self, statuses: Mapping[str, str]) -> None:
-        """Note what a step left, and what was submitted since the last one."""
+        """Note the statuses after a step, and the launches and transfers submitted during it."""
         tick = self.device.tick
         for name, status in statuses.items():
             spans = self.lanes[name]["spans"] if name in self.lanes else []

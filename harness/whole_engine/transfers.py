@@ -1,4 +1,4 @@
-"""Copies beside the compute stream: they end late, in any order that the machine allows."""
+"""Copies outside the compute stream: they end late, in any order that the machine allows."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Transfer:
     part_of: str = ""
     """Name of several transfers that write parts of the same blocks, in any order."""
     tick: int = 0
-    """When it was submitted."""
+    """Tick at which it was submitted."""
     ended: int = -1
-    """When it ended; -1: it is under way."""
+    """Tick at which it ended; -1: it is under way."""
     done: bool = False
 
 
@@ -81,14 +81,14 @@ class Transfers:
         return transfer
 
     def due(self, tick: int) -> list[Transfer]:
-        """Return what ends by now: streams in the seed's order, each in its own."""
+        """Return the transfers that end by now: streams in the seed's order, each in its own."""
         ready = [each for each in self.pending if each.due <= tick]
         streams = sorted({each.stream for each in ready})
         self._order.shuffle(streams)
         return [each for stream in streams for each in ready if each.stream == stream]
 
     def before(self, transfer: Transfer) -> list[Transfer]:
-        """Return what its stream has to end before it."""
+        """Return the transfers of its stream that must end before it."""
         return [
             each
             for each in self.pending

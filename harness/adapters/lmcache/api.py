@@ -51,7 +51,7 @@ _ACCEPTED = {
     "L1MemoryManagerConfig": "size_in_bytes use_lazy shm_name",
     "EvictionConfig": "eviction_policy eviction_ratio",
 }
-"""Of long signatures, the parameters that the adapter passes."""
+"""Parameters of long signatures that the adapter passes."""
 
 
 @cache

@@ -25,9 +25,9 @@ _OBJECT = 4096
 _LONGEST = 1 << 17
 """Most tokens of a prompt."""
 _RUNNING: list[Server] = []
-"""A process has one: what ends its copies is found by its name."""
+"""A process has one server, since the part that ends its copies is found by its name."""
 _SHARE = 0.1
-"""Of the objects, that an eviction takes."""
+"""Share of the objects that an eviction takes."""
 
 
 class _Chunks:

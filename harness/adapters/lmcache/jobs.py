@@ -12,7 +12,10 @@ from kvproof.harness.contract.target import Group
 
 _CURRENT: dict[str, Any] = {}
 _OPTIONS: dict[str, Any] = {}
-"""Of the server that runs: a process has one, since what ends its copies is found by its name."""
+"""Options of the server that runs.
+
+A process has one server, since the part that ends its copies is found by its name.
+"""
 
 
 def server(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -60,7 +63,7 @@ def _server(**options: Any) -> Server:
 
 
 class Algebra:
-    """`fold` finds the lengths that chunks in memory can serve, `unfold` what a length needs."""
+    """`fold` finds the lengths that chunks in memory can serve, `unfold` the chunks of a length."""
 
     def __init__(self, groups: list[Group], _variant: str) -> None:
         self._chunk = groups[0].block_size

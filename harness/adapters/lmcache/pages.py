@@ -61,11 +61,11 @@ class Pages:
             live[:] = bytearray(random.Random(f"{seed}/{number}").randbytes(len(live)))  # noqa: S311 - no secret
 
     def store(self, *, ids: list[list[int]], objects: list[int]) -> str:
-        """Move pages into objects; returns what went wrong."""
+        """Move pages into objects; return the errors."""
         return self._move(ids, objects, 1, 0, engine().Direction.D2H)
 
     def retrieve(self, *, ids: list[list[int]], objects: list[int], skip: int) -> str:
-        """Move objects into pages, but the first `skip` tokens; returns what went wrong."""
+        """Move objects into pages, but the first `skip` tokens; return the errors."""
         slots = self._context.max_batch_size
         return self._move(ids, objects, slots, skip, engine().Direction.H2D)
 

@@ -101,7 +101,7 @@ class Server:
             pages[:] = byte
 
     def read(self, *, instance: int, table: int, blocks: list[int]) -> list[str]:
-        """Return what lies in blocks."""
+        """Return the content of blocks."""
         pages = self._pages[instance][table]
         return [pages[block].numpy().tobytes().hex() for block in blocks]
 

@@ -72,7 +72,7 @@ _LATER_SIGNATURES = {
     },
     (0, 17): {"Scheduler.__init__": "self scheduler_config cache_config seq_meta kv_connector"},
 }
-"""Release -> what the adapter calls from then on."""
+"""Release -> the calls of the adapter from then on."""
 
 _ACCEPTED = {
     "CacheConfig": (
@@ -83,7 +83,7 @@ _ACCEPTED = {
     "MultiModalData": "data start end modality",
     "SequenceMeta": "block_size strategy",
 }
-"""Of long signatures, the parameters that the adapter passes."""
+"""Parameters of long signatures that the adapter passes."""
 
 _LATER_ACCEPTED = {
     (0, 14): {

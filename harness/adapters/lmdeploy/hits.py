@@ -17,7 +17,7 @@ from kvproof.harness.contract.hit_index import answered
 from kvproof.harness.contract.target import Group, TargetConfig
 
 _MOST_BLOCKS = 64
-"""Of one content: its blocks and those of the prompt."""
+"""Most blocks of one content, those of the prompt included."""
 
 
 def hits(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Checkpoints:
         self._native = self._trie.state_checkpoints if self._new else self._trie
 
     def restore(self, native: Any) -> Copies:
-        """Pin what a sequence restores from."""
+        """Pin the checkpoint from which a sequence restores."""
         row = int(native.logical_state)
         if not self._new:
             self._native.acquire_state_checkpoint_restores([native])

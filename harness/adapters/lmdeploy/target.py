@@ -230,7 +230,7 @@ class LmdeployTarget:
     # --- the end of a request ---
 
     def finish(self, request_id: str) -> Released:
-        """The session ends; the trie keeps what it has."""
+        """End the session; the trie keeps its blocks."""
         tick()
         native = self._running.pop(request_id, None)
         if native is None:
@@ -284,7 +284,7 @@ class LmdeployTarget:
 
 
 def differences() -> tuple[Difference, ...]:
-    """Compare the installed release with what this adapter was written for."""
+    """Compare the installed release with the interface that this adapter was written for."""
     return drift()
 
 

@@ -19,7 +19,7 @@ def native_groups(config: TargetConfig) -> tuple[GroupConfig, ...]:
 
 
 _PROMPTS = {"": "int32 bytes", "lists": "list of int", "buffer": "int32 buffer"}
-"""By variant."""
+"""Variant -> the form of its prompts."""
 
 
 class _OneGroup:

@@ -47,7 +47,7 @@ class SchedulerLoop:
             raise MemoryError(f"request {name}: {refusal}")
 
     def schedule(self) -> Plan | None:
-        """Decide; the decisions of the step before are read by nobody."""
+        """Decide; the decisions of the step before are not read."""
         self._scheduler.decisions.clear()
         return self._scheduler.schedule()
 

@@ -68,7 +68,7 @@ _EVERYWHERE = {
     "managers.scheduler_components.batch_result_processor": "SchedulerBatchResultProcessor",
     "server_args": "ServerArgs set_global_server_args_for_scheduler",
 }
-"""Module -> what is used of it."""
+"""Module -> the names that the adapter uses."""
 
 _IMPORTS = {
     "0.5.15": {
@@ -151,7 +151,7 @@ _OF_RELEASE: Mapping[str, Mapping[str, str]] = {
         ),
     },
 }
-"""Release -> what the adapter calls in it -> its parameters."""
+"""Release -> a function that the adapter calls in it -> its parameters."""
 
 _SIGNATURES = {
     "Req.init_next_round_input": "self tree_cache cow_mamba",
@@ -195,7 +195,7 @@ _ACCEPTED = {
         "full_attention_layer_ids device"
     ),
 }
-"""Of long signatures, the parameters that the adapter passes."""
+"""Parameters of long signatures that the adapter passes."""
 
 _MAMBA = (
     "mamba_pool_idx mamba_ping_pong_track_buffer mamba_next_track_idx mamba_last_track_seqlen "

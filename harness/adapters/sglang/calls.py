@@ -32,7 +32,7 @@ class Calls(Protocol):
         """Find and lock the cached prefix; returns its tokens."""
 
     def let_go(self, request: Any, cache: Any) -> None:
-        """Unlock what was matched."""
+        """Unlock the matched prefix."""
 
     def refresh(self, request: Any) -> None:
         """Take appended tokens over."""
@@ -135,7 +135,7 @@ class Current:
         return start
 
     def extend(self, request: Any, batch: Any, stop: int) -> None:
-        """`alloc_for_extend`, which also counts what the request holds."""
+        """Call `alloc_for_extend`, which also counts the slots that the request holds."""
         request.prefix_len, request.extend_end = batch.prefix_lens[0], stop
         engine().alloc_for_extend(batch)
 

@@ -40,7 +40,7 @@ def slots_of_pages(
 
 
 class _Life:
-    """One group, or full attention beside windows or states."""
+    """One group, or full attention together with windows or states."""
 
     serves_groups = True
     given: ClassVar = {
@@ -106,7 +106,7 @@ class _Life:
         return found
 
     def cached_blocks(self) -> int:
-        """Pages of full attention that nobody holds."""
+        """Return the number of pages of full attention that are not held."""
         return int(self._cache.full_evictable_size()) // self._page
 
 

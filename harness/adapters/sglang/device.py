@@ -81,7 +81,7 @@ class Event:
         self._stream, self._place = _COMPUTE, 0
 
     def record(self, stream: Stream | None = None) -> None:
-        """Mark what was submitted so far."""
+        """Mark the end of the work submitted so far."""
         self._stream = stream or current_stream()
         self._place = self._stream.end
 

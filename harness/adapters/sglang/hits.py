@@ -20,7 +20,7 @@ from kvproof.harness.contract.hit_index import answered
 from kvproof.harness.contract.target import Group, TargetConfig
 
 _MOST_BLOCKS = 80
-"""Of one content in each pool: its blocks, and as many pages of other prompts."""
+"""Most blocks of one content in each pool, next to as many pages of other prompts."""
 _OTHER = 1 << 20
 """First token of other prompts."""
 
@@ -89,7 +89,7 @@ class Index:
     def _insert_prefix(
         self, row: Any, blocks: int, *, done: int, tail: bool, gone: int = 0
     ) -> None:
-        """Insert the prompt's first blocks, `tail`: with a page of another prompt behind them.
+        """Insert the prompt's first blocks; `tail`: a page of another prompt follows them.
 
         The first `done` blocks are there; the windows of the first `gone` were given back.
         """

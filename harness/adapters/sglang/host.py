@@ -112,7 +112,7 @@ class Host:
             self._backups = transfers.device_to_host_stream
             self._backups.made = transfers.host_to_device_stream.made = self._made
 
-    # --- what the scheduler does ---
+    # --- the scheduler's part ---
 
     def check(self) -> None:
         """As before each step: see which transfers are over."""

@@ -19,7 +19,7 @@ def window(config: TargetConfig) -> int:
 
 
 def shares(config: TargetConfig) -> tuple[int, int]:
-    """Pages of the full pool and of the window's: equal shares, the first has what is left."""
+    """Pages of the full pool and of the window's: equal shares, the first has the odd one."""
     pages = config.num_blocks - 1
     return (pages - pages // 2, pages // 2) if window(config) else (pages, 0)
 

@@ -17,7 +17,7 @@ from kvproof.harness.adapters.sglang.calls import calls
 from kvproof.harness.contract.target import StateUse, Table, TargetConfig
 
 REQUEST_ROWS = 5
-"""Slots that SGLang plans for each request that may run: its three, two for what it has locked."""
+"""Slots that SGLang plans for each request that may run: its three, and two for locked states."""
 
 
 class Passed(NamedTuple):
@@ -127,7 +127,7 @@ class States:
                 setattr(scheduler, name, partial(function, scheduler))
         results._mamba_prefix_cache_update(scheduler, request, batch, None, 0)
 
-    # --- what is there ---
+    # --- views ---
 
     def tables(self, request: Any) -> tuple[tuple[int, Table], ...]:
         """(group, slots of a request), the running one first."""

@@ -271,7 +271,7 @@ class SglangTarget:
         return self._release(request_id, lambda req: names.FINISH_LENGTH(len(req.output_ids)))
 
     def cancel(self, request_id: str) -> Released:
-        """An aborted request also leaves what it computed."""
+        """An aborted request also leaves its computed tokens in the cache."""
         return self._release(request_id, lambda _: engine().FINISH_ABORT())
 
     def _release(self, request_id: str, reason: Callable[[Any], Any]) -> Released:
@@ -314,7 +314,7 @@ class SglangTarget:
         self._view.forget()
         return Released()
 
-    # --- what is there ---
+    # --- views ---
 
     def inspect(self) -> Inspection:
         """Counts by the engine's own counters, each from another place."""
@@ -339,7 +339,7 @@ def _item(span: Span) -> Any:
 
 
 def differences() -> tuple[Difference, ...]:
-    """Compare the installed release with what this adapter was written for."""
+    """Compare the installed release with the interface that this adapter was written for."""
     return drift()
 
 

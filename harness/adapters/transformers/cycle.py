@@ -63,7 +63,7 @@ class _OneGroup:
         return len(self._allocator.match_prefix_blocks(prompt)) * int(self._cache.block_size)
 
     def cached_blocks(self) -> int:
-        """Blocks with a hash that nobody holds."""
+        """Return the number of blocks with a hash that are not held."""
         return len(self._allocator.ledger.cached_blocks)
 
 

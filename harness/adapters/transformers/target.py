@@ -105,7 +105,7 @@ def profile() -> Profile:
 class _Step(NamedTuple):
     state: Any
     complete: dict[str, int]
-    """By allocator: blocks that the step fills."""
+    """Allocator -> blocks that the step fills."""
 
 
 class TransformersTarget:
@@ -228,7 +228,7 @@ class TransformersTarget:
         return Released((table,))
 
     cancel = finish
-    """As `clear_cancelled_requests`."""
+    """The end of a request, as in `clear_cancelled_requests`."""
 
     def preempt(self, request_id: str) -> Released:
         """As a soft reset: blocks that only this request holds are not cached."""
@@ -289,7 +289,7 @@ class TransformersTarget:
 
 
 def differences() -> tuple[Difference, ...]:
-    """Compare the installed release with what this adapter was written for."""
+    """Compare the installed release with the interface that this adapter was written for."""
     return drift()
 
 

@@ -268,7 +268,7 @@ class _Bytes(tuple[bytes, ...]):
     """Items of one modality, as its parser makes them."""
 
     def get_all_items_for_hash(self) -> list[bytes]:
-        """Return what is hashed of each item."""
+        """Return the hashed bytes of each item."""
         return list(self)
 
 

@@ -77,7 +77,7 @@ class _Groups(_OneGroup):
         self._full = [index for index, kind in enumerate(kinds) if kind == "full"]
 
     def run(self, index: int, prompt: Any) -> tuple[int, Sequence[object], Sequence[int]]:
-        """As with one group; a state is also saved where the prompt leaves what is shared."""
+        """As with one group; a state is also saved where the prompt leaves the shared prefix."""
         manager, request = self._manager, self._request(str(index), prompt)
         manager.new_step_starts()
         blocks, hit, junction = manager.get_computed_blocks(request)

@@ -17,10 +17,10 @@ from kvproof.harness.contract.target import Group, TargetConfig
 
 _HASH_BYTES = 32
 _MOST_BLOCKS = 256
-"""Of all groups and one content; ids say only which block was found."""
+"""Most blocks of all groups for one content; ids only show which block was found."""
 
 _MIXED = ("full", "window")
-"""Chunks are refused with unequal blocks; beside states, hits may end inside a block."""
+"""Chunks are refused with unequal blocks; with states, hits may end inside a block."""
 
 
 def hits(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Manager:
         return copies, endpoints
 
     def return_skipped(self, request: Any) -> None:
-        """Give back what nothing sees any more, as the request's next step would begin."""
+        """Give back the blocks that are out of view, as the request's next step would begin."""
         owner = self._manager
         if not has("KVCacheManager.remove_skipped_blocks"):
             owner = self._manager.coordinator

@@ -95,7 +95,7 @@ ACCEPTED = {
     "MambaSpec": "block_size shapes dtypes mamba_cache_mode",
     "SamplingParams": "max_tokens skip_reading_prefix_cache",
 }
-"""Of long signatures, the parameters that the adapter passes."""
+"""Parameters of long signatures that the adapter passes."""
 
 ATTRIBUTES = {
     "request": (

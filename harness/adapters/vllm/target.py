@@ -88,9 +88,9 @@ class VllmTarget:
         self._last_step = 0
         self._adapters: dict[tuple[str, str | None], int] = {}
         self._prompts: dict[str, int] = {}
-        """Tokens of the prompts that begin with embeddings: those behind them were decoded."""
+        """Lengths of the prompts that begin with embeddings: all later tokens were decoded."""
         self._hashes: list[Any] = [None] * config.num_blocks
-        """Of each block, when it was last inspected."""
+        """Hash of each block at its last inspection."""
 
     def admit(self, request: Request, compute: int | None = None) -> Scheduled | Refused:
         """As the waiting loop of the scheduler."""
@@ -317,7 +317,7 @@ def _sampling(skip_reading: bool) -> Any:  # noqa: FBT001 - a key of the cache, 
 
 
 def _embeddings(request: Request, prompt: int) -> dict[str, Any]:
-    """As a prompt of rows of embeddings, and of ids behind them, whose rows are zero."""
+    """As a prompt of rows of embeddings, then of ids, whose rows are zero."""
     if not request.embedded:
         return {}
     rows = engine().zeros(prompt, 1)
@@ -342,7 +342,7 @@ def _features(request: Request) -> list[Any] | None:
 
 
 def differences() -> tuple[Difference, ...]:
-    """Compare the installed release with what this adapter was written for."""
+    """Compare the installed release with the interface that this adapter was written for."""
     return drift()
 
 

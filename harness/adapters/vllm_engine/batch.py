@@ -36,12 +36,12 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
     uses_xdrope_dim = 0
     routed_experts_initialized = False
     rejection_sampler = RejectionSampler
-    """Until 0.11 it parses answers beside drafts by its instance."""
+    """The runner parses answers with drafts through this instance until 0.11."""
 
     def __init__(
         self, vllm_config: Any, kv_cache_config: Any, specs: Sequence[Any], sizes: Sequence[int]
     ) -> None:
-        # the runner's own __init__ wants a device: here is what its host half reads
+        # the runner's own __init__ wants a device: its host half reads these attributes
         self.vllm_config = vllm_config
         self.model_config = vllm_config.model_config
         self.cache_config = vllm_config.cache_config
@@ -96,7 +96,7 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
         return releases.sampled(sampled_token_ids.tolist())
 
     def update(self, scheduler_output: Any) -> Callable[[], None] | None:
-        """Apply a scheduler output, without what the device does; return a later correction."""
+        """Apply a scheduler output, without the device's part; return a later correction."""
         host = replace(
             scheduler_output,
             **releases.having(
@@ -117,7 +117,7 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
         return len(self.requests)
 
     def without_rows(self) -> list[Callable[[], None]]:
-        """Return what a step that computes nothing runs on the device."""
+        """Return the work on the device of a step that computes nothing."""
         if self.states is not None:
             self.states.skip()
         return []

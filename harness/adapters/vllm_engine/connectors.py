@@ -1,4 +1,4 @@
-"""The worker's half of connectors: what vLLM's model runner does with them around a step.
+"""The worker's half of connectors: the calls of vLLM's model runner around a step.
 
 An engine has one for each of its tensor-parallel workers, with tensors and an agent of its own.
 What all workers do alike, the batch and the launches, is done once.
@@ -70,16 +70,16 @@ class Connector:
         kv_transfer_state._KV_CONNECTOR_AGENT = self.agent
 
     def before(self, output: Any) -> None:
-        """Let it look at what a step preempts."""
+        """Show it the requests that a step preempts."""
         if self.agent is not None and output.kv_connector_metadata is not None:
             releases.note_preemptions(self.agent, output)
 
     def without_forward(self, output: Any) -> Any:
-        """Return what it says in a step that computes nothing."""
+        """Return the connector's output in a step that computes nothing."""
         return KVConnectorModelRunnerMixin.kv_connector_no_forward(output, self._config)
 
     def around(self, output: Any, launch: Callable[[], Launched]) -> tuple[Launched, Any]:
-        """Launch a step with loads before it and stores behind it."""
+        """Launch a step with loads before it and stores after it."""
         if self.agent is None:
             return launch(), None
         mixin = KVConnectorModelRunnerMixin
@@ -97,7 +97,7 @@ class Connector:
 
 @dataclass(frozen=True)
 class _Group:
-    """What connectors ask of a tensor-parallel group."""
+    """The part of a tensor-parallel group that connectors use."""
 
     rank_in_group: int
     world_size: int
@@ -146,7 +146,7 @@ class Rank:
 def around(
     ranks: Sequence[Rank], outputs: Sequence[Any], launch: Callable[[], Launch]
 ) -> tuple[Launch, list[Any]]:
-    """Launch a step between what the connector of each worker does before and behind it."""
+    """Launch a step; the connector of each worker acts before and after it."""
     if not ranks:
         return launch(), []
     first, *others = ranks
@@ -162,7 +162,7 @@ def around(
 
 
 def outputs_of(output: Any, ranks: Sequence[Rank]) -> list[Any]:
-    """Return what the scheduler sends to each worker: each changes its own copy of the metadata."""
+    """Return the scheduler's output for each worker, with a copy of the metadata of its own."""
     return [
         output,
         *(

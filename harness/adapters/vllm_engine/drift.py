@@ -1,8 +1,8 @@
-"""What the adapter imports of vLLM, read from its own source, against the installed release.
+"""The adapter's imports of vLLM, read from its own source, against the installed release.
 
 Engine environment only. The hooks of the loop are many and private: a release that has all of the
-names starts; whether it also behaves as known is for the suite to judge. What only a part needs
-(a connector, recurrent states, model runner V2) is listed and is not in the way.
+names starts; whether it also behaves as known is for the suite to judge. Names that only a
+part needs (a connector, recurrent states, model runner V2) are listed and are not in the way.
 """
 
 from __future__ import annotations

@@ -50,12 +50,12 @@ _DRAFT_MODELS = {"eagle": "ShadowForCausalLM", "mtp": "MiMoForCausalLM"}
 """Method -> architecture in the draft's configuration; vLLM makes EagleShadowForCausalLM of the
 first, and of the second MiMoMTPModel, a family whose layers predict one token more each."""
 _ENCODER_TOKENS = 64
-"""Of images that may be encoded in one step, and that are kept."""
+"""Tokens of images that may be encoded in one step, and that are kept."""
 
 
 @cache
 def model_folder(architecture: str, layers: int, longest: int = 4096, **more: int) -> str:
-    """Write the configuration of a model that nobody loads; returns its folder."""
+    """Write the configuration of a model that is never loaded; return its folder."""
     folder = Path(tempfile.mkdtemp(prefix="kvproof-shadow-model-"))
     config = {
         **_MODEL,
@@ -203,7 +203,7 @@ class VllmEngine:
         self.core.abort_requests([request])
 
     def step(self) -> list[Output]:
-        """Run the engine's own step function and what follows it."""
+        """Run the engine's own step function and the work that follows it."""
         self._use()
         if self._wire is not None:
             for nixl in nixl_in_turn(self.worker.ranks):
@@ -230,7 +230,7 @@ class VllmEngine:
     def idle(self) -> bool:
         """Tell whether neither scheduler nor batch queue has anything left.
 
-        Copies that nobody waits for then end by themselves, as they would beside an idle loop.
+        Copies without a waiting request then end by themselves, as they would during an idle loop.
         """
         if self.scheduler.has_requests() or self.core.batch_queue:
             return False
@@ -253,7 +253,7 @@ class VllmEngine:
     def reset(self, *, running: bool) -> bool:
         """Reset the prefix cache, and connectors with it.
 
-        Raises Refused where vLLM says that this is not supported yet: while loads are under way.
+        Raises Refused where vLLM does not support this yet: while loads are under way.
         """
         self._use()
         try:
@@ -278,12 +278,12 @@ class VllmEngine:
             self.core.wake_up(["scheduling"])
 
     def events(self) -> list[CacheEvent]:
-        """Return what was published since the last call."""
+        """Return the events published since the last call."""
         batches, self._published[:] = list(self._published), []
         return [event for batch in batches for each in batch.events for event in _events(each)]
 
     def unpublished(self) -> list[CacheEvent]:
-        """Return what the pool has noted since it published last."""
+        """Return the events that the pool has noted since it published last."""
         queue = self.manager.block_pool.kv_event_queue
         return [event for each in queue for event in _events(each)]
 
@@ -332,7 +332,7 @@ class VllmEngine:
 
 
 class _Publisher:
-    """Keeps what the engine publishes."""
+    """Keeps the events that the engine publishes."""
 
     def __init__(self, batches: list[Any]) -> None:
         self._batches = batches
@@ -412,7 +412,7 @@ def _heads(config: EngineConfig) -> dict[str, int]:
 
 
 _STORES = {"example": FileStore, "lmcache": LMCacheStore}
-"""Connectors that copy by themselves; they refuse to run beside several groups."""
+"""Connectors that copy by themselves; they refuse to run with several groups."""
 _TIER = "kvproof.harness.adapters.vllm_engine.offload"
 _CONNECTORS: dict[str, dict[str, Any]] = {
     "offload": {

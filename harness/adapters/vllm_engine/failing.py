@@ -3,7 +3,7 @@
 No connector of vLLM that runs here reports blocks that did not arrive (OffloadingConnector asserts
 that every copy ends well). This one keeps blocks by vLLM's own hashes; stores follow the launch in
 stream order, loads come before the launch or, asynchronous, as transfers. Which blocks of a copy
-are lost is drawn. It never stores what was computed from a load that failed.
+are lost is drawn. It never stores content that was computed from a failed load.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FailingConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc] #
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int, bool]:
-        """Return how many tokens behind those computed the tier has."""
+        """Return how many tokens after the computed ones the tier has."""
         self._requests[request.request_id] = request
         first = self._first[request.request_id] = num_computed_tokens // self._size
         hashes = request.block_hashes[first : (request.num_tokens - 1) // self._size]
@@ -118,7 +118,7 @@ class FailingConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc] #
         return False, None
 
     def reset_cache(self) -> bool:
-        """Forget everything, also what is still on its way."""
+        """Forget everything, also copies that are still on their way."""
         self._tier.pages.clear()
         self._tier.generation += 1
         return True
@@ -126,7 +126,7 @@ class FailingConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc] #
     # worker
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Load ahead of the launch, or beside it."""
+        """Load before the launch, or while it runs."""
         del forward_context, kwargs
         device = RUNNING.worker.device_of
         for name, blocks, hashes in self._get_connector_metadata().loads:
@@ -158,7 +158,7 @@ class FailingConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc] #
         """Blocks are stored whole, after the launch."""
 
     def wait_for_save(self) -> None:
-        """Store behind the launch."""
+        """Store after the launch."""
         device = RUNNING.worker.device_of
         for name, blocks, hashes in self._get_connector_metadata().stores:
             if not blocks or device.losses.doomed(name):

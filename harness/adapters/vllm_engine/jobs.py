@@ -30,7 +30,7 @@ def _job() -> Job:
 
 
 def declared() -> WholeEngineTraits:
-    """Return the traits of the installed release, and of what is installed beside it."""
+    """Return the traits of the installed release, and of the packages installed with it."""
     from kvproof.harness.adapters.vllm_engine import releases
     from kvproof.harness.adapters.vllm_engine.nixl import connector as nixl
     from kvproof.harness.adapters.vllm_engine.stores import files, lmcache

@@ -44,7 +44,7 @@ class ShadowHybridForCausalLM(ShadowForCausalLM, IsHybrid):  # type: ignore[misc
 
 
 class ShadowBackend(AttentionBackend):  # type: ignore[misc] # the engine's class, untyped here
-    """Says which kernel block sizes the device has."""
+    """Declares the kernel block sizes of the device."""
 
     supported_dtypes = (torch.float16, torch.bfloat16, torch.float32)
 

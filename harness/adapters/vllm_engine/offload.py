@@ -233,11 +233,11 @@ class _CopyBackend:
 
 
 def stand_in_for_simple_offload() -> None:
-    """Replace what SimpleCPUOffloadConnector's worker takes from a GPU."""
+    """Replace the functions that SimpleCPUOffloadConnector's worker takes from a GPU."""
     from vllm.v1.simple_kv_offload import worker
 
     worker.torch, worker.DmaCopyBackend = _Torch(), _CopyBackend
-    worker.PIN_MEMORY = False  # older releases ask the platform, which says the same
+    worker.PIN_MEMORY = False  # older releases get the same from the platform
 
 
 def simple_blocks(connector: Any) -> int | None:

@@ -11,7 +11,7 @@ _SLOT_MAPPING = "vllm.v1.worker.block_table.ComputeSlotMappingKernel.kernel"
 
 
 class ShadowPlatform(Platform):  # type: ignore[misc] # the engine's class, untyped here
-    """What vLLM asks its platform."""
+    """Answers to vLLM's questions to its platform."""
 
     _enum = PlatformEnum.OOT
     device_name = "cpu"

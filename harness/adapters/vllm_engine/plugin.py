@@ -1,4 +1,4 @@
-"""The out-of-tree platform: what vLLM imports by its official entry points.
+"""The out-of-tree platform: classes that vLLM imports by its official entry points.
 
 `install` puts a folder with the metadata of two entry points on `sys.path`, as an installed
 distribution would: `vllm.platform_plugins` for the platform, `vllm.general_plugins` for the model.

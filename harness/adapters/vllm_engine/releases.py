@@ -1,7 +1,7 @@
-"""Where vLLM's releases differ in what the shadow worker needs, in one place.
+"""The differences between vLLM's releases that concern the shadow worker, in one place.
 
-The functions choose by what the installed release has: until 0.28 the worker's block tables hold
-kernel blocks, and the model runner allocates the caches layer by layer.
+The functions choose by the names in the installed release: until 0.28 the worker's block tables
+hold kernel blocks, and the model runner allocates the caches layer by layer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kvproof.harness.contract.whole_engine import EngineConfig, Refused
 
 
 def holders(scheduler: Any) -> list[tuple[str, int, bool]]:
-    """Return who waits and holds blocks: such a queue is there since 0.33."""
+    """Return the waiting requests that hold blocks: such a queue is there since 0.33."""
     tables = scheduler.kv_cache_manager.coordinator.single_type_managers
     found = []
     for name in (each.request_id for each in getattr(scheduler, "kv_holding_waiting", ())):
@@ -119,7 +119,7 @@ def kernel_block_sizes(config: Any, groups: Sequence[Sequence[Any]]) -> list[int
 
 
 def compilation_times() -> Any:
-    """Return what a worker answers after its warm-up: nothing until 0.19."""
+    """Return a worker's answer after its warm-up: nothing until 0.19."""
     try:
         from vllm.v1.worker.worker_base import CompilationTimes
     except ImportError:
@@ -151,7 +151,7 @@ def sampled(tokens: list[list[int]]) -> list[Any]:
 
 
 def note_preemptions(agent: Any, output: Any) -> None:
-    """Let a connector look at what a step preempts; from 0.14 to 0.18 it is given requests."""
+    """Show a connector the requests that a step preempts; from 0.14 to 0.18 it gets requests."""
     if not hasattr(agent, "handle_preemptions"):
         return
     if "preempted_req_ids" not in parameters(agent.handle_preemptions):
@@ -180,7 +180,7 @@ _PARTS = {
     "failing": ("vllm.distributed.kv_transfer.kv_connector.v1.base", "SupportsHMA"),
     "recurrent states": ("vllm.v1.worker", "mamba_utils"),
 }
-"""What a configuration may ask for -> the module and name by which a release has it."""
+"""Demand of a configuration -> the module and the name that a release needs for it."""
 
 
 def lacks(config: EngineConfig) -> str:
@@ -238,7 +238,7 @@ def _tiers_have_groups() -> bool:
 
 
 def without_hybrid(config: EngineConfig) -> bool:
-    """Tell whether there is one group only: beside events until 0.19, connectors until 0.13.
+    """Tell whether there is one group only: with events until 0.19, connectors until 0.13.
 
     Raises ValueError where a configuration asks for both.
     """
@@ -301,7 +301,7 @@ def copy_blocks(caches: Sequence[Any], blocks: int, copies: Sequence[Any]) -> No
 
 
 def kernel_tables_expand(spec: Any, size: int) -> bool:
-    """Tell whether tables of manager blocks are expanded behind `BlockTable`."""
+    """Tell whether tables of manager blocks are expanded after `BlockTable`."""
     whole = isinstance(spec, MambaSpec) or size == spec.block_size
     return hasattr(AttentionGroup, "map_to_kernel_block_table") and not whole
 
@@ -363,7 +363,7 @@ _ARGUMENTS = (
     "PAD_ID",
     "BLOCK_SIZE",
 )
-"""Of `slot_mapping`, by the names of the kernel until 0.30."""
+"""Arguments of `slot_mapping`, under the kernel's names until 0.30."""
 
 
 def replace_kernels() -> None:

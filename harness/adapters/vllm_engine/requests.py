@@ -58,7 +58,7 @@ def media_of(features: Sequence[Any]) -> tuple[Span, ...]:
 
 
 def embeds_of(request: EngineRequest) -> Any:
-    """Return a prompt as embeddings: a row says which token it stands for, exactly in bfloat16."""
+    """Return a prompt as embeddings: each row encodes its token, exactly in bfloat16."""
     import torch
 
     if not request.embeds:
@@ -75,7 +75,7 @@ def token_of(row: Any) -> int:
 
 
 def core_request(request: EngineRequest, *, arrival: float) -> Any:
-    """Return what the engine's front end would send. Raises Refused."""
+    """Return the request that the engine's front end would send. Raises Refused."""
     from vllm.sampling_params import SamplingParams
     from vllm.v1.engine import EngineCoreRequest
 

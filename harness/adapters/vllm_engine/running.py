@@ -1,4 +1,4 @@
-"""The engine that is being started or driven: what the plugin's classes cannot be passed."""
+"""The engine that is being started or driven: the plugin's classes cannot be passed its parts."""
 
 from __future__ import annotations
 

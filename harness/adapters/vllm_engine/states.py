@@ -1,8 +1,8 @@
 """Recurrent states in mode `align`: vLLM decides which block holds one, our device copies them.
 
-`preprocess_mamba` and the counts of accepted drafts are the engine's code. What its Triton kernels
-copy follows here, as their source says: a state that moves on to another block before a launch,
-and the one at a block's border after it, when the accepted drafts are known.
+`preprocess_mamba` and the counts of accepted drafts are the engine's code. The copies of its Triton
+kernels are made here, as in their source: a state that moves on to another block is copied before a
+launch, and the state at a block's border after it, when the accepted drafts are known.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class States:
         batch.num_accepted_tokens_event = _Event(batch) if batch.num_spec_tokens else None
 
     def prepare(self, output: Any) -> None:
-        """Let vLLM decide what is copied before the launch of this step."""
+        """Let vLLM choose the states that are copied before the launch of this step."""
         batch, size = self._batch, len(self._batch.input_batch.req_ids)
         batch._compute_prev_positions(size)
         if batch.num_accepted_tokens_event is not None:
@@ -110,7 +110,7 @@ class States:
     def after(
         self, device: ShadowDevice, rows: Sequence[Row], tables: Sequence[Any]
     ) -> Callable[[Answers], list[tuple[int, ...]]]:
-        """Return what follows a launch: the state at a block's border, and accepted counts."""
+        """Return the work after a launch: the state at a block's border, and accepted counts."""
         columns = self._context.mamba_state_idx_buf.np[: len(rows)].tolist()
         size, batch = self._spec.block_size, self._batch.input_batch
 
@@ -147,7 +147,7 @@ class States:
 
 
 class _Context:
-    """In place of the context of vLLM's fused kernels: it keeps what they would be given."""
+    """Replaces the context of vLLM's fused kernels: it keeps their arguments."""
 
     is_initialized = True
 
@@ -166,7 +166,7 @@ class _Context:
 
 
 class _Buffers:
-    """What `preprocess_mamba` looks up of its copy buffers."""
+    """The attributes of its copy buffers that `preprocess_mamba` looks up."""
 
     offset = 0
 
@@ -175,7 +175,7 @@ class _Buffers:
 
 
 class _Event:
-    """The event behind which the counts of the last launch are on the host."""
+    """The event after which the counts of the last launch are on the host."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch

@@ -7,9 +7,9 @@ worker's batch, its block tables and slot mappings are vLLM's code, of model run
 steps, resets and sleeps are drawn; every slot that a step reads is compared with what that request
 would have computed there.
 
-What is not vLLM's: the kernels, the sampler, the proposers of drafts (which drafts are right is
+These are not vLLM's: the kernels, the sampler, the proposers of drafts (which drafts are right is
 drawn), the copies of recurrent states, the encoder (its budget is set by hand) and the clock.
-LMCacheConnectorV1 is driven where LMCache is installed beside vLLM (`harness/locks/more`); LMCache
+LMCacheConnectorV1 is driven where LMCache is installed with vLLM (`harness/locks/more`); LMCache
 moves no pages on a CPU, so its copying kernel is ours, too.
 """
 
@@ -30,13 +30,13 @@ _DRIVEN = """
 0.27.1 0.28.0 0.29.0 0.30.0 0.31.0 0.32.0 0.33.0
 """
 VERSIONS = tuple(_DRIVEN.split())
-"""Releases that were driven; `releases` has what differs between them."""
+"""Releases that were driven; `releases` has the differences between them."""
 _NO_BLOCKS = "the engine's own loop decides what is admitted, extended and freed"
 
 
 @cache
 def profile() -> Profile:
-    """What the installed release is judged by."""
+    """The profile by which the installed release is judged."""
     return Profile(
         engine="vllm-engine",
         version=_version(),
@@ -67,7 +67,7 @@ def differences() -> tuple[Difference, ...]:
 def make_target(config: TargetConfig) -> Target:
     """A target of the installed vLLM; no size of a pool concerns it.
 
-    Raises RuntimeError with what is missing in a release that this adapter was not written for.
+    Raises RuntimeError that names the missing parts of a release that the adapter does not know.
     """
     del config
     refuse("vLLM", differences())

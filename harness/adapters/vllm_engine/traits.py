@@ -1,4 +1,4 @@
-"""What the suite `engine` may ask of vLLM's own loop: its connectors, settings, groups, workers.
+"""Traits of vLLM's own loop for the suite `engine`: its connectors, settings, groups, workers.
 
 Standard library only: the values can be read without vLLM. What a release lacks comes from
 `releases.lacking`, with the reason.

@@ -45,7 +45,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
     """All ranks of an engine: one batch, one stream of launches, tensors and connectors by rank."""
 
     aggregator: Any = None
-    """The executor's, of what the connectors of several ranks report."""
+    """The executor's aggregator of the reports of several ranks' connectors."""
     device_of: ShadowDevice
     """The shadow device; there is one once the caches are allocated."""
 
@@ -86,7 +86,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         return releases.compilation_times()
 
     def update_max_model_len(self, max_model_len: int) -> None:
-        """Take what the engine found to fit."""
+        """Take the length that the engine found to fit."""
         self.model_config.max_model_len = max_model_len
 
     def initialize_cache(self, *_: Any) -> None:
@@ -225,7 +225,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         return self._tables[group].expand(table)
 
     def _before(self, output: Any) -> list[Callable[[], None]]:
-        """Return what runs on the device ahead of a launch: zeroing, then copies."""
+        """Return the work on the device before a launch: zeroing, then copies."""
         work: list[Callable[[], None]] = []
         if blocks := list(getattr(output, "new_block_ids_to_zero", None) or ()):
             work.append(lambda: self._zero(blocks))
@@ -280,7 +280,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         return simple_blocks(get_kv_transfer_group()) if has_kv_transfer_group() else None
 
     def get_kv_connector_handshake_metadata(self) -> Any:
-        """Return what other engines need to reach this one's caches."""
+        """Return the data that other engines need to reach this one's caches."""
         agents = {(0, rank.number): rank.connector.agent for rank in self.ranks}
         found = {key: each.get_handshake_metadata() for key, each in agents.items() if each}
         return {key: each for key, each in found.items() if each is not None} or None
@@ -295,7 +295,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         self.device_of.sleep()
 
     def wake_up(self, tags: list[str] | None = None) -> None:
-        """Get memory again; what was in it is gone."""
+        """Get memory again; its content is gone."""
         del tags
 
     def execute_dummy_batch(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from kvproof.eval.benchmark.prompts import PromptSet, opencompass_prompts, read_prompts
+from kvproof.eval.kinds import judged
 from kvproof.eval.opencompass import environment
 from kvproof.eval.opencompass import runner as opencompass
 from kvproof.eval.run.config import QUICK, EvalConfig, check_servers, read_config, with_urls
@@ -27,7 +28,6 @@ from kvproof.eval.scbench.miniature import miniature
 from kvproof.eval.scbench.protocol import Sessions
 from kvproof.eval.scbench.records import Mode, Options
 from kvproof.eval.verdict.evaluated import EXITS, Evaluated
-from kvproof.eval.verdict.kinds import judged
 from kvproof.eval.verdict.power import power
 from kvproof.eval.verdict.report import of_summary
 from kvproof.eval.verdict.summary import across, stored

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from kvproof.eval.verdict.kinds import judged
+from kvproof.eval.kinds import judged
 from kvproof.harness.analysis.merge import files_of
 from kvproof.harness.analysis.merge import merge as merge_runs
 from kvproof.harness.analysis.sides import run_directories
@@ -28,7 +28,7 @@ def render_again(directory: Path, formats: Sequence[str]) -> None:
 
 
 def _with_verdicts(run: Run) -> Run:
-    """An evaluation that was cut short has answers, and what they show so far."""
+    """Return the run with the verdicts so far: an evaluation that was cut short has answers."""
     at = len(run.events) - (bool(run.events) and isinstance(run.events[-1], Ended))
     events = [*run.events[:at], *judged(run.directory).events(), *run.events[at:]]
     return replace(run, events=events)

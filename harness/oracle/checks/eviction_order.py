@@ -63,7 +63,7 @@ class EvictionOrderChecks:
     def evicted(
         self, gone: Mapping[int, Entry], held: Mapping[int, int], *, with_states: bool
     ) -> None:
-        """Nothing stays that should have gone before what was evicted for room.
+        """Check that nothing stays that should have gone before the entries evicted for room.
 
         `with_states`: checkpoints went too. Where a leaf goes with the last use of its state, the
         use of its blocks does not decide.
@@ -210,7 +210,7 @@ class EvictionOrderChecks:
 
     @staticmethod
     def _comparable(kept: str, gone: str) -> bool:
-        """Whether the clock, which counts releases, tells which of them is older."""
+        """Whether the clock, which counts releases, shows which of them is older."""
         return (
             gone == _FULL or kept == _FULL or (kept, gone) in ((_LOCAL, _STATE), (_STATE, _STATE))
         )

@@ -21,7 +21,7 @@ class Lost(NamedTuple):
     """What one operation took out of the cache."""
 
     blocks: Mapping[int, Entry]
-    """Of the shared pool."""
+    """Blocks of the shared pool."""
     rows: list[Entry]
     """Checkpoints of the separate pool."""
     alone: list[Entry]

@@ -217,7 +217,7 @@ class StateChecks:
         declared = self._declared(live, answer.start, answer.stop)
         missed, more = sorted(declared - set(saved)), set(saved) - declared
         if not self._layout.full and len(more) == 1:
-            more = set()  # a junction: without full attention an index may list what is gone
+            more = set()  # a junction: without full attention an index may list lost entries
         self._counts[_PLACES] += 1
         if not more and not any(self._could_save(step, at, len(saved)) for at in missed):
             return

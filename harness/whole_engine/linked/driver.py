@@ -1,7 +1,7 @@
 """Runs a history on two engines: every request is prefilled on one and decoded on the other.
 
 Between them is a router, which may take its time or lose a request, and a wire. `engine` is the
-one that decodes; what the base class does, it does to that one.
+one that decodes; the base class acts on that one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes between two engines: messages, and copies from one memory into the other.
+"""The traffic between two engines: messages, and copies from one memory into the other.
 
 Copies end late, in any order, and may fail in part; messages are late, lost or repeated. Nothing
 here is ordered by a stream: another machine's network card reads and writes memory when it likes.
@@ -19,7 +19,7 @@ from kvproof.harness.whole_engine.transfers import Transfer
 
 HELD = "blocks_are_held_until_they_are_read"
 ARRIVE, DROPPED, TWICE = range(3)
-"""What becomes of a message."""
+"""Fates of a message."""
 APART = (0, 0, 1, 5)
 """Ticks by which the copies of one request end apart, where several workers have one each."""
 
@@ -33,9 +33,9 @@ class Endpoint:
     held: Callable[[str], Collection[int]]
     """Request -> blocks that the engine's manager holds for it now."""
     rank: int = 0
-    """Which of the engine's workers it is."""
+    """Number of the worker within its engine."""
     name: str = ""
-    """By which messages reach it."""
+    """Name by which messages reach it."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Copy:
     request: str
     transfer: Transfer
     lost: Collection[int]
-    """Which of its blocks do not arrive."""
+    """Blocks of the copy that do not arrive."""
 
     @property
     def state(self) -> str:
@@ -71,15 +71,15 @@ class Wire:
     findings: Findings
     clock: VirtualClock
     seed: int = 0
-    """Of how late each message is, and of threads' order."""
+    """Seed of the messages' delays and of the threads' order."""
     delay: int = 0
     """Most ticks between sending and arrival of messages that are sent now."""
     fate: int = ARRIVE
-    """Of messages that are sent now."""
+    """Fate of messages that are sent now."""
     refuses: bool = False
-    """Nobody answers who asks for an engine's addresses."""
+    """A request for an engine's addresses gets no answer."""
     copies: int = 1
-    """Of a request: each pair of workers that share heads has one."""
+    """Copies of one request: each pair of workers that share heads has one."""
     unequal: bool = False
     """The engines have unlike numbers of workers."""
     claimed: bool = True
@@ -108,7 +108,7 @@ class Wire:
         self._mail.setdefault(to, []).extend([(due, sender, message)] * times)
 
     def follow(self, sender: str, to: str, message: bytes, request: str) -> None:
-        """Send the message that comes behind a copy that has ended well."""
+        """Send the message that follows a copy after the copy has ended well."""
         self._behind[sender, to, message] = request
         self.send(sender, to, message)
 
@@ -136,7 +136,7 @@ class Wire:
         ]
 
     def take(self, to: str) -> dict[str, list[bytes]]:
-        """Return what has arrived, by sender."""
+        """Return the messages that have arrived, by sender."""
         mail, found = self._mail.get(to, []), dict[str, list[bytes]]()
         self._mail[to] = [each for each in mail if each[0] > self.clock.tick]
         for due, sender, message in mail:

@@ -97,7 +97,7 @@ def test_a_directory_is_not_searched_any_more_if_its_factory_does_not_import(
         ("refrence", "unknown target 'refrence'", "did you mean 'reference'? known targets: "),
         ("vlm==0.33.0", "unknown target 'vlm'", "did you mean 'vllm==0.33.0'?"),
         ("zzz", "unknown target 'zzz'", "known targets: reference, "),
-        ("vllm==0.1.0", "vllm==0.1.0 is missing", "kvproof targets install vllm==0.1.0; for one"),
+        ("vllm==0.1.0", "vllm==0.1.0 is missing", "kvproof targets install vllm==0.1.0"),
         ("vllm==x", "no environment is known for target 'vllm==x'", "known environments: "),
         ("vllm==0.33.0", "vllm==0.33.0 is missing", "kvproof targets install vllm==0.33.0"),
         ("vllm", "vllm==0.33.0 is missing", "kvproof targets install vllm==0.33.0"),

@@ -9,7 +9,6 @@ import pytest
 
 from kvproof.harness.bench.cases import CASES
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records import bench_names
 from kvproof.harness.settings import (
     CaseName,
     CompareSettings,
@@ -145,7 +144,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, text: str, message: str, h
 
 
 def test_every_case_of_the_bench_may_have_a_limit() -> None:
-    assert set(get_args(CaseName)) == {*CASES, *bench_names.CASES}
+    assert set(get_args(CaseName)) == {*CASES}
 
 
 def test_the_settings_of_this_repository_are_valid() -> None:

@@ -125,8 +125,8 @@ def test_a_second_engine_is_judged_by_its_own_traits(tmp_path: Path) -> None:
     }
     assert {each.verdict for each in verdicts.values()} <= {"pass", "unsupported", "inconclusive"}
     assert verdicts["namespaces_are_separate"].verdict == "pass"
-    away = verdicts["a_running_step_keeps_its_blocks"]
-    assert (away.verdict, away.reason) == ("unsupported", TRAITS.refuses["ahead"])
+    away = verdicts["new_blocks_are_zeroed"]
+    assert (away.verdict, away.reason) == ("unsupported", TRAITS.lacks("zeroing"))
     skipped = {each.part: each.reason for each in events if isinstance(each, Skipped)}
     assert skipped == {
         f"profile {name} of {TOY}:make_sound_target": reason

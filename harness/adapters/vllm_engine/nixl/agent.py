@@ -74,7 +74,7 @@ class Agent:
         """There is one."""
 
     def get_reg_descs(self, descs: Any, mem_type: str = "") -> Any:
-        """Return what `register_memory` takes."""
+        """Return the argument of `register_memory`."""
         return mem_type, list(descs)
 
     def register_memory(self, descs: Any, backends: object = None) -> None:
@@ -84,7 +84,7 @@ class Agent:
         """As above."""
 
     def get_agent_metadata(self) -> bytes:
-        """Return what a peer needs to reach this agent."""
+        """Return the data that a peer needs to reach this agent."""
         return self.name.encode()
 
     def add_remote_agent(self, metadata: bytes) -> str:
@@ -160,7 +160,7 @@ class Agent:
         return "PROC"
 
     def check_xfer_state(self, number: int) -> str:
-        """Let end what is due, and tell how a transfer stands."""
+        """End the copies that are due, and return the state of a transfer."""
         copy = self._handles[number].copy
         assert copy is not None
         peer = _AGENTS[self._handles[number].peer]
@@ -177,7 +177,7 @@ class Agent:
         self._handles.pop(number, None)
 
     def get_xfer_telemetry(self, number: int) -> Any:
-        """Return figures of a transfer; nobody judges them."""
+        """Return figures of a transfer; they are not judged."""
         del number
         names = ("startTime", "postDuration", "xferDuration", "totalBytes", "descCount")
         return SimpleNamespace(**dict.fromkeys(names, 1))
@@ -190,7 +190,7 @@ class Agent:
         self.wire.send(self.name, agent, notif_msg)
 
     def get_new_notifs(self) -> dict[str, list[bytes]]:
-        """Return what has arrived; heartbeats renew leases."""
+        """Return the messages that have arrived; heartbeats renew leases."""
         if self.wire is None:
             return {}
         found = self.wire.take(self.name)
@@ -224,7 +224,7 @@ def install() -> None:
     package, api, bindings = (ModuleType(name) for name in ("nixl", "nixl._api", "nixl._bindings"))
     package.__path__ = []
     for module in (package, api, bindings):
-        module.__spec__ = ModuleSpec(module.__name__, None)  # who asks for the library finds it
+        module.__spec__ = ModuleSpec(module.__name__, None)  # so `find_spec` finds it
     vars(api).update(nixl_agent=Agent, nixl_agent_config=SimpleNamespace)
     vars(bindings).update(nixlXferTelemetry=SimpleNamespace)
     sys.modules.update({"nixl": package, "nixl._api": api, "nixl._bindings": bindings})

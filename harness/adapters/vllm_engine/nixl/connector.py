@@ -1,4 +1,4 @@
-"""What the adapter does with an engine's Nixl connector: addresses, handshakes, its thread."""
+"""The adapter's hold on an engine's Nixl connector: addresses, handshakes, its thread."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ASK: dict[str, Any] = {
     "remote_host": None,
     "remote_port": None,
 }
-"""What a router sends to the engine that prefills."""
+"""Parameters that a router sends to the engine that prefills."""
 _FIRST = (0, 33)
 _HOST = "127.0.0.1"
 _PORTS = (10_000, 32_000)
 _PUSH_TIMEOUT_S = 40
-"""After which the engine that decodes gives a write up that has not come; by default 480."""
+"""Seconds until the engine that decodes gives up a write that has not come; by default 480."""
 
 
 def refused() -> str:
@@ -67,7 +67,7 @@ def settings(mode: str, role: str, policy: str, *, layout: str = "") -> dict[str
 
 
 def _free_port() -> int:
-    """Return a port that nobody has; a start with a taken one would hang.
+    """Return a free port; a start with a taken one would hang.
 
     It lies below those that the system gives to connections, which come and go meanwhile.
     """
@@ -79,7 +79,7 @@ def _free_port() -> int:
 
 
 class Handshakes:
-    """In place of the connector's thread pool: handshakes run between steps, not beside them."""
+    """Replaces the connector's thread pool: handshakes run between steps, not during them."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
@@ -136,7 +136,7 @@ class _NoThread:
 
 
 class NixlWorker:
-    """One engine's connector worker, with what would run beside the engine run between steps."""
+    """One engine's connector worker; the work of its threads runs between steps."""
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
@@ -175,7 +175,7 @@ class NixlWorker:
             self._writer()
 
     def left(self) -> dict[str, int]:
-        """Return what the connector's worker still keeps of requests."""
+        """Return how many requests each table of the connector's worker still has."""
         return {
             f"{name.strip('_').replace('_', ' ')} of the connector": len(
                 getattr(self._worker, name)

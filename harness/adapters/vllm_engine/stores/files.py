@@ -31,7 +31,7 @@ class FileStore:
         self.folder = Path(mkdtemp(prefix="kvproof-shadow-files-"))
 
     def settings(self) -> dict[str, Any]:
-        """Return what ExampleConnector is configured with."""
+        """Return the configuration of ExampleConnector."""
         extra = {"shared_storage_path": str(self.folder)}
         return {"kv_connector": "ExampleConnector", "kv_connector_extra_config": extra}
 
@@ -69,7 +69,7 @@ class OnStream:
         return self._cache[at]
 
     def __setitem__(self, at: Any, source: Any) -> None:
-        """Queue a copy behind what was launched."""
+        """Queue a copy after all earlier launches."""
         self._of.findings.saw("blocks are loaded from another tier")
         place = self._cache[at].shape
         if source.shape != place:

@@ -1,4 +1,4 @@
-"""LMCache behind vLLM's LMCacheConnectorV1: its own engine, look-up server and memory, on a CPU.
+"""LMCache under vLLM's LMCacheConnectorV1: its own engine, look-up server and memory, on a CPU.
 
 LMCache refuses to move pages on a CPU (`CreateGPUConnector`), and its functions in torch do not
 know this release's pages. So its `VLLMPagedMemGPUConnectorV2`, the one that is used on a GPU, gets
@@ -31,7 +31,7 @@ _GIGABYTES = 0.0001
 
 
 def refused() -> str:
-    """Say what is missing in the engine's environment; empty: nothing."""
+    """Say which package is missing in the engine's environment; empty: none."""
     if find_spec("lmcache") is not None:
         return ""
     return f"{MISSING}: {sys.executable} -m pip install --no-deps -r {_LOCK}"
@@ -56,7 +56,7 @@ class LMCacheStore:
 
     @staticmethod
     def settings() -> dict[str, Any]:
-        """Return what LMCacheConnectorV1 is configured with."""
+        """Return the configuration of LMCacheConnectorV1."""
         extra = {
             "lmcache.chunk_size": CHUNK,
             "lmcache.local_cpu": True,
@@ -72,7 +72,7 @@ class LMCacheStore:
 
     @staticmethod
     def install() -> None:
-        """Stand in for what LMCache takes from a GPU, before its parts are made."""
+        """Replace the functions that LMCache takes from a GPU, before its parts are made."""
         _stand_in()
 
     def before_step(self, device: ShadowDevice) -> None:

@@ -60,7 +60,7 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
         media_of: Callable[[Sequence[Any]], tuple[Span, ...]],
     ) -> None:
         self._adapter_of, self._media_of = adapter_of, media_of
-        # the runner's own __init__ wants a device and a model: here is what its host half reads
+        # the runner's own __init__ wants a device and a model: its host half reads these
         kernels.install()
         scheduler = vllm_config.scheduler_config
         self.vllm_config, self.kv_cache_config = vllm_config, kv_cache_config
@@ -140,7 +140,7 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
             kernels.Stream.open = False
 
     def _add(self, output: Any) -> None:
-        """Add requests; the rows of drafts are cleared behind launches that still read them."""
+        """Add requests; the rows of drafts are cleared after launches that still read them."""
         drafts, names = self.req_states.draft_tokens, []
         self.req_states.draft_tokens = torch.zeros_like(drafts)
         self.add_requests(output)
@@ -228,7 +228,7 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
             tokens = batch.input_ids[first:last].tolist()
             request = device.requests[row.request]
             if row.fresh or len(request.drafts) < row.drafts:
-                # behind a preemption or a chunk of a prompt nobody has drafted: it fills the places
+                # no drafts exist after a preemption or a chunk of a prompt: tokens fill the places
                 request.drafts = tokens[len(tokens) - row.drafts :] if row.drafts else []
             groups = tuple(
                 Reads(kept[group][at], slots[group, first:last].numpy().copy(), reads.owned)
@@ -247,7 +247,7 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
         lengths: Any,
         answers: Sequence[tuple[int, ...]],
     ) -> list[tuple[int, ...]]:
-        """Book what was sampled and drafted on the device; return what the host gets."""
+        """Book the sampled and drafted tokens on the device; return the answers for the host."""
         width = max([1, *map(len, answers)])
         tokens = torch.full((len(answers), width), -1, dtype=torch.int64)
         for at, each in enumerate(answers):
@@ -269,12 +269,12 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
         return [tuple(each[:number]) for each, number in pairs]
 
     def keep(self, output: Any, sampled: Sequence[Sequence[int]] | None) -> list[list[int]] | None:
-        """Return what was sampled; the device has booked it."""
+        """Return the sampled tokens; the device has booked them."""
         del output
         return None if sampled is None else [list(each) for each in sampled]
 
     def take_drafts(self, device: ShadowDevice, launch: Launch) -> Any:
-        """Return what the host gets of drafts: how many there are."""
+        """Return the host's view of the drafts: only how many there are."""
         del device, launch
         batch = SimpleNamespace(req_ids=self.names, has_structured_output_reqs=False)
         self.handler.set_draft_tokens(batch, torch.zeros(len(self.names), self._to_draft))

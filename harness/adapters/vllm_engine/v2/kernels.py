@@ -1,8 +1,8 @@
 """Runs vLLM's own kernels of model runner V2 from their source, now or in stream order.
 
 Triton is not in the engine's environment, so vLLM has left the kernels as plain functions. While a
-step is prepared they are queued: what the host passes is copied then, as a stream would have it;
-what lives on the device is read when the launch is executed.
+step is prepared they are queued: the host's arguments are copied then, as in a stream; values on
+the device are read when the launch is executed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ON_DEVICE = frozenset(
 """Arguments that earlier launches change; all others come from the host."""
 LANGUAGE = Language()
 QUEUE: list[Callable[[], None]] = []
-"""Of the step that is being prepared."""
+"""Kernels of the step that is being prepared."""
 
 
 class Stream:

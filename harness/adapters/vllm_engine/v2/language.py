@@ -109,7 +109,7 @@ class Language:
 
     @staticmethod
     def pointer_type(kind: Any) -> Any:
-        """Return what `cast` takes."""
+        """Return the argument of `cast`."""
         return kind
 
     @staticmethod
