@@ -91,7 +91,7 @@ class Exploration(Counts):
 
 
 Elsewhere = Callable[[int], Counts | None]
-"""Returns what another process has counted in a part of a budget; None: it is explored here."""
+"""Returns the counts of another process in a part of a budget; None: it is explored here."""
 
 
 class Stop(KeyboardInterrupt):
