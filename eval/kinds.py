@@ -17,7 +17,7 @@ _KINDS: dict[str, Callable[[Path, Manifest], Evaluated]] = {
     "scbench": scbench,
     "divergence": divergence,
 }
-"""Key -> what judges the answers in a directory."""
+"""Key -> the judge of the answers in a directory."""
 
 
 def judged(directory: Path) -> Evaluated:

@@ -152,7 +152,7 @@ SHAPES = (
           "Which site has the thing {thing}?",
           "Which desk has the keeper of the thing {thing}?"),
 )  # fmt: skip
-"""In the order of `DOMAINS`."""
+"""Questions in the order of `DOMAINS`."""
 
 
 def question(shape: Shape, difficulty: Difficulty, thing: str) -> str:

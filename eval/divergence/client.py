@@ -40,7 +40,7 @@ class Answer(NamedTuple):
 
 
 class Abilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server accepts beyond a plain completion."""
+    """Options that a server accepts beyond a plain completion."""
 
     top: int | None
     """Likeliest tokens in each place; None without log-probabilities."""
@@ -92,7 +92,7 @@ class CompletionClient:
         return self._post(asked).prompt_ids
 
     def ask(self, prompt: Prompt, *, tokens: int, salt: str = "") -> Answer:
-        """Complete greedily; a `salt` keeps what other salts have cached out of reach."""
+        """Complete greedily; a `salt` keeps cached blocks of other salts out of reach."""
         able = self.abilities
         fields: dict[str, Any] = {"prompt": prompt, "max_tokens": tokens, "temperature": 0}
         if able.top is not None:

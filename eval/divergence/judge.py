@@ -41,7 +41,7 @@ ALLOWED = 1e-5
 """Nats. Smaller differences are rounding in float32 and of the numbers in the answers."""
 
 VISIBLE = 1.0
-"""Nats. A limit above hides what a wrong block does."""
+"""Nats. A limit above hides the effect of a wrong block."""
 
 _SURE = 0.95
 

@@ -1,4 +1,4 @@
-"""What OpenCompass is to build: data sets of RULER or of MRCR."""
+"""Data sets that OpenCompass has to build: those of RULER or of MRCR."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REFUSED = 3
 """Exit code of OpenCompass's process for data that cannot be read; the reason is in a file."""
 
 WORDS = "words"
-"""In the place of a tokenizer: words and signs are counted."""
+"""Value in place of a tokenizer: words and signs are counted."""
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):

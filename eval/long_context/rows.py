@@ -28,7 +28,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     messages: Messages
     reference: Reference
     evaluator: str
-    """Its class, as `package.module.Name`."""
+    """Class of the evaluator, as `package.module.Name`."""
     max_tokens: int = 0
     """Tokens of an answer; 0: those of the protocol."""
 
@@ -43,7 +43,7 @@ class RowCard(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     domain: str
-    """Its data set."""
+    """Data set of the row."""
     answer: str
     """Grade of a right answer."""
     evaluator: str

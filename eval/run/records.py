@@ -159,7 +159,7 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored", tag_field=
     configuration: str
     repeat: int
     data: str
-    """Its name in the tables of OpenCompass."""
+    """Name of the data set in the tables of OpenCompass."""
     metrics: dict[str, float]
     right: int = 0
     """Right answers of the same requests by the strict rule."""

@@ -60,7 +60,7 @@ class ConfigurationRun(NamedTuple):
     material: Material
     done: set[Done]
     earlier: Sequence[SampleRecord]
-    """Its completed samples."""
+    """Samples completed before."""
     write: Callable[[SampleRecord | Scored], None]
 
 

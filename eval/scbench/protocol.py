@@ -29,8 +29,8 @@ class Level(NamedTuple):
     concurrency: int
     order: Literal["sessions", "turns"]
     """`turns`: the next turn of a session comes when all others had theirs, so that their contexts
-    press its own out of a small cache. Every second turn is asked in reverse: what came last is
-    still there, what came first is not."""
+    press its own out of a small cache. Every second turn is asked in reverse: the last contexts are
+    still there, the first ones are not."""
 
 
 LEVELS = (
@@ -86,7 +86,7 @@ class _Prompt(NamedTuple):
     conversation: _Conversation
     turn: int
     messages: Messages = ()
-    """Those of a prompt that is recomputed."""
+    """Messages of a recomputed prompt."""
 
 
 class Sessions:

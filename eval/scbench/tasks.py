@@ -1,7 +1,7 @@
 """Prompts and scores of the tasks.
 
-The wording of prompts is our own; what counts as right follows the public scorer: the value stands
-in the text (`kv`, `prefix_suffix`), the share of names that stand in it (`vt`), the letter
+The wording of prompts is our own. Answers are scored as by the public scorer: the value stands in
+the text (`kv`, `prefix_suffix`), the share of names that stand in it (`vt`), the letter
 (`choice_eng`), which we also find after "The correct answer is".
 """
 

@@ -66,7 +66,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     constant: bool = False
     """The first configuration gives one letter to questions with several right ones."""
     constant_text: bool = False
-    """It gives one text to different prompts."""
+    """The first configuration gives one text to different prompts."""
     logprob: float | None = None
     """Largest difference of a token's log-probability, over pairs with the same text."""
     verdict: Verdict = "pass"
@@ -195,7 +195,7 @@ def _change(sides: Sequence[dict[int, SampleRecord]], number: int) -> int:
 def more_flips(sides: Sides, *, texts: bool, noise: float) -> float:
     """Probability of so many flips if they are noise, among samples of all three runs.
 
-    Noise is what flips in the control pair (exact sign test), and a share `noise` of samples that
+    Noise is the flips in the control pair (exact sign test), and a share `noise` of samples that
     may flip although the control repeats itself.
     """
     differ = _texts_differ if texts else _answers_differ

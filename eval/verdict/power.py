@@ -1,4 +1,4 @@
-"""What a run can show, before it: the smallest losses that fail, and that a pass excludes."""
+"""Power of a run, before it: the smallest losses that fail, and that a pass excludes."""
 
 from __future__ import annotations
 

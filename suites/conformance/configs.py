@@ -28,7 +28,7 @@ class LayoutConstraint(NamedTuple):
     kind: str = ""
     draft: bool = False
     pool: str = ""
-    """Where states live; empty: it is drawn."""
+    """Place of recurrent states; empty: it is drawn."""
     strict_often: bool = False
     """Expert rows are required more often than not."""
     least_units: int = 2

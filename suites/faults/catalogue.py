@@ -1,6 +1,6 @@
 """The catalogue of planted faults: TOML files of `[[fault]]` rows, strict.
 
-What stands above the rows of a file holds for each row that does not say otherwise. Faults of the
+Values above the rows of a file hold for each row without a value of its own. Faults of the
 reference are in `planted/`, `components/` and `blind/`; those of an engine's own files in the
 engine's room, `suites/engines/<engine>/planted/`.
 """
@@ -29,9 +29,9 @@ ROOMS = HERE.parent / "engines"
 Kind: TypeAlias = Literal["soundness", "hits", "accounting", "component"]
 """`soundness`: a request reads content of another. `hits`: reuse is lost. `accounting`: counts,
 owners, order, refusals or costs are wrong. `component`: a part of the reference breaks a promise of
-its own, whatever an engine would lose by it."""
+its own; the loss to an engine does not matter."""
 SUBJECT = "reference"
-"""Not imported: nothing of the reference may be, before a fault is planted in it."""
+"""Name of the subject; no module of the reference is imported before a fault is planted."""
 KERNELS = "kernels"
 """The `suite` of faults that `kvproof sweep` has to find."""
 
@@ -55,7 +55,7 @@ class PlantedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """The suite that runs first: `cache`, a component suite, or `kernels`."""
     kind: Kind = "accounting"
     property: str = ""
-    """The property that finds it alone, whatever other symptoms it has; for `kernels`, the
+    """The property that finds it alone, with any other symptoms; for `kernels`, the
     kernel. Empty: any property may find it."""
     promise: str = ""
     """The rules that a blind fault breaks."""

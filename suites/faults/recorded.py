@@ -55,7 +55,7 @@ def take_over(runs: Iterable[Path]) -> None:
 
 
 def verdict_of(event: FaultJudged) -> Verdict:
-    """Return what of an event does not depend on the machine."""
+    """Return the part of an event that does not depend on the machine."""
     kill = event.kill
     if kill is None:
         ran = event.reason.removeprefix("ran: ").partition(";")[0]

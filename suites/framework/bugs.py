@@ -98,10 +98,10 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     elsewhere: tuple[str, ...] = ()
     """Properties that catch it, and judge other targets or the reference alone."""
     limit: str = ""
-    """Symptoms that all this does not see."""
+    """Symptoms that none of these properties catches."""
     awaits: Awaited | None = None
     reason: str = ""
-    """Cause why nothing could see it yet."""
+    """Reason why no property could catch it yet."""
     layer: Layer = "manager"
     """Target that shows it: the cache manager, or the engine's own loop."""
     versions: str = ""
@@ -159,7 +159,7 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def _problems(bug: Bug) -> Iterator[str]:
-    """Yield what contradicts in a record."""
+    """Yield the contradictions of a record."""
     caught, played = bug.caught_by, bug.played is not None
     if not bug.name:
         yield "a record needs an id or a finding"

@@ -98,7 +98,7 @@ class Reporting(Protocol):
         """Return the operations to log, with the consequences of each."""
 
     def ends(self, machine: Any) -> Mapping[int, Sequence[tuple[str, str]]]:
-        """Return place -> what ended right after that operation: arguments and answer in words."""
+        """Return place -> calls that ended right after it: their arguments and answers in words."""
 
     def arguments(self, operation: Operation) -> str:
         """Return the keywords of an operation in words."""

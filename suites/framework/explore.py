@@ -51,7 +51,7 @@ class Counts:
     tolerated: Counter[str] = field(default_factory=Counter)
     """Histories with a known failure, by mechanism, or by tolerated property."""
     ended: Counter[str] = field(default_factory=Counter)
-    """Those of them that it ended."""
+    """Tolerated histories that the failure ended."""
     unshrunk: Counter[str] = field(default_factory=Counter)
     """Failures that were not shrunk here."""
 
@@ -82,7 +82,7 @@ class Exploration(Counts):
     first_case: int = 0
     """The first test case that failed, counted from one; 0: none did."""
     first_at: float = 0.0
-    """When it failed, by the monotonic clock; shrinking comes after that."""
+    """Time of that failure, by the monotonic clock; shrinking comes later."""
 
     @property
     def violation(self) -> Violation | None:
@@ -91,7 +91,7 @@ class Exploration(Counts):
 
 
 Elsewhere = Callable[[int], Counts | None]
-"""Returns what another process has counted in a part of a budget; None: it is explored here."""
+"""Returns the counts of another process in a part of a budget; None: it is explored here."""
 
 
 class Stop(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""What a predicate sees: a violation, and the history that it ends."""
+"""Argument of a predicate: a violation, and the history that it ends."""
 
 from __future__ import annotations
 

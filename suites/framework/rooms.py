@@ -90,7 +90,7 @@ def room(target: str, *, folder: Path = FOLDER) -> Room | None:
 
 
 def layer(target: str) -> Layer:
-    """Return what of its engine a target drives."""
+    """Return the layer of its engine that a target drives."""
     return "manager" if package_of(target) == target else "loop"
 
 

@@ -31,7 +31,7 @@ class Tally(Counts):
     """So many properties failed that the search ended."""
     seconds: float = 0.0
     engine_seconds: float = 0.0
-    """Those until the target's answers; 0: the suite does not ask the target."""
+    """Seconds until the target's answers; 0: the suite does not ask the target."""
 
     def failed(self, name: str) -> bool:
         """Whether a property failed in an unexpected way, shrunk or not."""

@@ -61,7 +61,7 @@ class Answer(NamedTuple):
     content: str = ""
     """Content of a chat's answer: the text without the reasoning."""
     seconds: float = 0.0
-    """From the request to the whole answer."""
+    """Time from the request to the whole answer."""
 
     @property
     def summary(self) -> str:

@@ -100,7 +100,7 @@ nothing_is_held_afterwards | B2 B7
     why: The usage gauge never returns to zero, and the server slows down over days.
 """,
 )
-"""In the order of the reports."""
+"""Properties in the order of the reports."""
 (
     ANSWERED, POSSIBLE, LAST, WITHIN, BLOCKS, MONOTONE, FOUND, STEADY, AGAIN,
     PARTLY, DEEP, POOLED, CLAIMED, SALTS, IMAGES, CONVERSATION, CANCELS, DUPLICATES, NEIGHBOURS,

@@ -1,4 +1,4 @@
-"""Whether what counts as cached is not computed again: the time of hits against that of misses.
+"""Whether cached tokens are not computed again: the time of hits against that of misses.
 
 A prompt of one token's answer takes a time that grows with its computed part. Rounds measure
 a short new prompt, a long new one, and the long one again. A hit that is worth its name takes about

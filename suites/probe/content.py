@@ -79,7 +79,7 @@ def _messages(turn: Turn) -> list[dict[str, Any]]:
 
 
 def _of_chat(answer: Answer) -> str:
-    """Return what a client sends back: without the reasoning, unless there is nothing else."""
+    """Return the text that a client sends back: no reasoning, unless there is nothing else."""
     return answer.content or answer.text
 
 

@@ -70,7 +70,7 @@ ENGINE_RULES = {
 """Engine, by `owned_by` of its models -> its rules."""
 
 UNKNOWN = EngineRules(computes_last=False)
-"""For an engine that is not in ENGINE_RULES."""
+"""Rules for an engine that is not in ENGINE_RULES."""
 
 
 @dataclass(frozen=True, kw_only=True)

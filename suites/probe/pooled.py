@@ -31,14 +31,14 @@ LEAST = 96
 _HITS, _RECOMPUTES = 4, 8
 """Hits and recomputes of a prompt that is sent to decide."""
 _MOST = 90
-"""Such prompts."""
+"""Most prompts that are sent to decide."""
 _HIT_SHARE = 0.95
 """Changed answers that follow a hit, if hits are to blame."""
 _GIVEN_UP = 0.01
 _IN_VAIN = 40
 """Prompts without any changed answer, after which no more are sent."""
 _FORKS = ("shared", "common", "half", "turn")
-"""In labels of prompts of which the beginning was found."""
+"""Words in labels of prompts of which the beginning was found."""
 _KEPT = 40
 """Requests left for the checks that follow."""
 _TEXTS = 100
@@ -59,7 +59,7 @@ class _Suspect(NamedTuple):
 
     words: int
     forks: bool
-    """Only its beginning is found."""
+    """Only the beginning of the prompt is found."""
 
 
 class Decided(NamedTuple):

@@ -42,7 +42,7 @@ class Sent(NamedTuple):
     left: bool = False
     """The client cancelled the request."""
     number: int = 0
-    """Its index in the log."""
+    """Index of the request in the log."""
 
 
 class Budget:

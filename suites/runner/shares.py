@@ -43,12 +43,12 @@ class Sharing(NamedTuple):
     """How another process opens the target."""
 
     target: str
-    """As after `--target`."""
+    """Target as written after `--target`."""
     own: OwnTargets = USUAL
 
 
 class Budget(NamedTuple):
-    """What differs between budgets; settings of Hypothesis do not survive another process."""
+    """Differences between budgets; settings of Hypothesis do not survive another process."""
 
     cases: int
     steps: int

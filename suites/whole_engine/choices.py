@@ -1,6 +1,6 @@
 """Sources of a history's choices: Hypothesis, which shrinks, or a seed, which is fast.
 
-Each knows the traits of the engine: what there is to choose from.
+Each has the traits of the engine, which limit the choices.
 """
 
 from __future__ import annotations

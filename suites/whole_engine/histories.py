@@ -1,7 +1,7 @@
-"""Profiles: kinds of engines, drawn from what an engine's traits say that it has.
+"""Profiles: kinds of engines, drawn from the features in an engine's traits.
 
 Each profile is one kind of engine, so that a small budget meets them all. Pools are so small that
-some requests are preempted. `operations` draws what happens on them, `links` two engines.
+some requests are preempted. `operations` draws the calls on them, `links` two engines.
 """
 
 from __future__ import annotations

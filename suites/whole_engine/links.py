@@ -9,7 +9,7 @@ from kvproof.suites.whole_engine.histories import engine_of
 
 
 def linked(copies: str, choices: Choices) -> Config:
-    """Choose two engines, of which one copies (`Link.copies`), and what goes wrong between them."""
+    """Choose two engines, of which one copies (`Link.copies`), and the faults between them."""
     able = [each for each in usable(choices.traits.links) if each.copies == copies]
     link = one_of(choices, able)
     policy, roles = one_of(choices, link.policies), one_of(choices, link.roles)

@@ -41,7 +41,7 @@ def _step(machine: EngineMachine, choices: Choices) -> Arguments:
 
 
 def _between(machine: EngineMachine, choices: Choices) -> Arguments:
-    """Choose what becomes of messages, and which of two engines stands still."""
+    """Choose the fate of messages, and which of two engines stands still."""
     lost, twice = "losses" in machine.features, "once" not in machine.features
     return {
         "messages": choices.pick((0, 0, 0, 0, 1 if lost else 0, 2 if twice else 0)),

@@ -78,7 +78,7 @@ def timeline_of(found: Counterexample) -> Timeline | None:
 
 
 def provided(ask: RemoteCalls) -> TargetProvided:
-    """Return the suite for an engine: what its traits allow."""
+    """Return the suite for an engine, within its traits."""
     (declared,) = ask(("traits", {}))
     traits = msgspec.convert(declared, WholeEngineTraits)
     drawn = LoopHistories(traits)
@@ -139,4 +139,4 @@ SUITE = ComponentSuite(
     target_provided=provided,
     processes=2,
 )
-"""Without an engine; `provided` returns it for one."""
+"""Suite without an engine; `provided` returns it for one."""

@@ -56,7 +56,7 @@ def _dropped(inspection: Inspection, group: int) -> Table:
 
 
 def clamped_suffix_is_not_cached(found: Failed) -> bool:
-    """What a request computes again, because its hit would end inside a span, enters no trie."""
+    """Blocks computed again, because a hit would end inside a span, enter no trie."""
     if found.has("idle"):
         missing = len(found.fact("idle", frozenset)) - found.fact("cached", int)
         return missing > 0 and missing == len(_outside_the_trie(found))

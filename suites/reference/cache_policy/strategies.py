@@ -23,7 +23,7 @@ SEVERAL = "several options at once"
 OFF = "prefix caching is off"
 BLOCK = 4
 BLOCKS = 4_000
-"""So many that nothing is ever evicted: 60 requests of at most 60 tokens."""
+"""Blocks without any eviction: there are 60 requests of at most 60 tokens."""
 
 PROPERTIES = table(
     vars(),

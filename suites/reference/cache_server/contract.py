@@ -10,7 +10,7 @@ random history:
         traits = Traits(largest=4096)          # never evicts a stored object
 
         def fresh(self, clients: int) -> Sequence[ObjectStore]:
-            '''That many clients of one store that is empty, whatever happened before.'''
+            '''That many clients of one store, which is empty after any earlier calls.'''
             for client in self._clients:
                 client.close()                 # also ends the leases of an earlier history
             self._clients = [RedisStore(self._url, namespace="contract") for _ in range(clients)]
@@ -25,7 +25,7 @@ and the test is two lines:
 All clients are called from one thread. The bytes under a key are a function of the key, so
 the expected bytes follow from the key. `Traits` holds the optional promises:
 
-- `capacity`: bytes of payload that are certainly kept whatever was stored before (fragmentation
+- `capacity`: bytes of payload that are certainly kept after any earlier stores (fragmentation
   and headers taken off); above it objects may be evicted or refused. 0: nothing ever is.
 - `largest`: bytes of the largest object that is drawn; a third of `capacity` or less, so that
   several fit and some are evicted.

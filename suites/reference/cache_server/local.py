@@ -41,9 +41,9 @@ class Actor:
     session: bytes = b""
     """The session id of the server."""
     stopped: bool = False
-    """It sends nothing, but may go on copying."""
+    """The client sends nothing, but may go on copying."""
     gone: bool = False
-    """It does nothing any more."""
+    """The client does nothing any more."""
     rooms: list[Room] = field(default_factory=list)
     holdings: list[Holding] = field(default_factory=list)
 

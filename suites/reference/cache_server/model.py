@@ -42,9 +42,9 @@ class Copy:
     done: int = 0
     """Bytes copied; at the end, all."""
     open: bool = True
-    """Its key was not dropped, and its writer did not time out."""
+    """The key was not dropped, and the writer did not time out."""
     silent: bool = False
-    """Its writer timed out, and only that closed it."""
+    """The writer timed out, and only that closed the copy."""
 
 
 @dataclass(eq=False)

@@ -134,7 +134,7 @@ def _roomy(_: Draw, states: int, width: int) -> Config:
 
 
 def _spanned(draw: Draw, _: int, width: int) -> Config:
-    """A step has fewer tokens than a span, and little room is left for what comes back."""
+    """A step has fewer tokens than a span, and little room is left for repeated prompts."""
     return {
         "prefix_caching": True,
         "num_blocks": 1 + max(1, width) * _int(draw, 4, 6),
@@ -217,7 +217,7 @@ VERBS = (
 
 
 def draw_operation(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw what happens next."""
+    """Draw the next operation."""
     verb = _one(draw, VERBS)
     names = sorted(machine.tracked)
     if verb == "step" or (verb == "add" and len(names) >= MOST_REQUESTS):
@@ -296,7 +296,7 @@ def _prompt(machine: EngineMachine, draw: Draw) -> Arguments:
 
 
 def _before_a_span(machine: EngineMachine, draw: Draw) -> Arguments:
-    """An earlier prompt, then a span: what comes back ends where a step takes a span whole (M3)."""
+    """An earlier prompt, then a span: the hit ends where a step takes a span whole (M3)."""
     head, spans = machine.prompts[-_int(draw, 1, min(3, len(machine.prompts)))]
     head = head[: machine.unit * _int(draw, 1, 2)]
     start = len(head) + _int(draw, 0, 1)

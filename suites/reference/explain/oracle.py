@@ -16,7 +16,7 @@ from kvproof.suites.reference.hit_length.cases import Case, Group, is_valid
 
 Tokens: TypeAlias = tuple[int, ...]
 Unit: TypeAlias = tuple[Tokens, tuple[Span, ...]]
-"""Its tokens, and the spans that begin in it."""
+"""Tokens of a unit, and the spans that begin in it."""
 
 
 class Prompt(NamedTuple):
@@ -31,7 +31,7 @@ class Record(NamedTuple):
     prompt: Prompt
     stop: int
     wanted: bool
-    """Its state at `stop` was worth a checkpoint."""
+    """The state at `stop` was worth a checkpoint."""
     saved: bool
 
 
@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
     units: int
     resident: tuple[tuple[int, ...], ...]
-    """For each class of windows and chunks."""
+    """Resident units for each class of windows and chunks."""
     checkpoints: tuple[int, ...]
 
 

@@ -88,7 +88,7 @@ class Case(NamedTuple):
     groups: tuple[Group, ...]
     limit: int
     resident: tuple[tuple[int, ...], ...]
-    """Per group: present blocks; for a state, the lengths with a checkpoint. Ascending."""
+    """Present blocks of each group, ascending; for a state, the lengths with a checkpoint."""
     spans: tuple[tuple[int, int], ...]
     """(start, stop) in order."""
 

@@ -49,7 +49,7 @@ _ALL_REFUSED = "a configuration that the engine refuses"
 
 
 class Traits(NamedTuple):
-    """What an engine's index takes."""
+    """Cases that an engine's index accepts."""
 
     kinds: Sequence[str]
     drafts: bool

@@ -93,7 +93,7 @@ class Order:
     fits: bool
     state: State = "sent"
     name: str = ""
-    """Its id in the engine, once it has arrived there."""
+    """Id of the request in the engine, once it has arrived there."""
     hit: int | None = None
     said: int = 0
     """Tokens of its answer that the model has output."""

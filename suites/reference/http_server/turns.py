@@ -23,7 +23,7 @@ class Turns:
         self.tracked: list[TrackedRequest] = []
         """All accepted requests, in order of arrival."""
         self.orders: list[Order] = []
-        """Their prompts, in the order in which the engine receives them."""
+        """Prompts of these requests, in the order in which the engine receives them."""
         self.failed_steps = 0
         self._active: list[TrackedRequest] = []
         """Requests with output or work to come."""

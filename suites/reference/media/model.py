@@ -101,7 +101,7 @@ class Thing(NamedTuple):
     kind: str
     places: tuple[tuple[int, int], ...]
     contents: tuple[int | None, ...]
-    """Their content; None: an embedding that the mask leaves out."""
+    """Content of each place; None: an embedding that the mask leaves out."""
 
 
 class PlaceholderRun(NamedTuple):

@@ -34,7 +34,7 @@ LAYERS: dict[str, dict[str, Any]] = {
 BLOCK, KERNEL_BLOCK = 4, 2
 NEW = 2
 CLOSE = 1e-5
-"""Logits are about 30; some routers compute in float32 whatever the type of the model."""
+"""Logits are about 30; some routers always compute in float32."""
 
 
 class Seen(NamedTuple):

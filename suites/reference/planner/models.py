@@ -25,7 +25,7 @@ class Case(NamedTuple):
 
 
 PART_BYTES = (16, 32, 48, 132, 576, 7)
-"""Per token; 132 is an indexer's row, 7 no multiple of anything."""
+"""Bytes of a part for each token; 132 is an indexer's row, 7 no multiple of anything."""
 
 STATE_BYTES = (64, 1000, 40_000, 123_457)
 

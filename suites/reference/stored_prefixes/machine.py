@@ -27,9 +27,9 @@ from kvproof.suites.reference.stored_prefixes.model import (
 from kvproof.suites.reference.stored_prefixes.pages import ENGINE, NULL, OTHER, UNTOUCHED, Pages
 
 PATIENCE_S = 5.0
-"""For background work of the server; a failure takes as long."""
+"""Longest wait for background work of the server; a failure takes as long."""
 SHORT_PATIENCE_S = 0.5
-"""After a refused call, which leaves no work."""
+"""Longest wait after a refused call, which leaves no work."""
 MOST_PENDING = 3
 ROOM = 8 << 20
 NUMBERS = "bfloat16"

@@ -6,7 +6,7 @@ look-ups wait while others store, drop and evict. Calls, keywords in JSON:
 - `open(room, eviction, separate)`: an empty server; `traits() -> {"windows"}`, which is false if it
   serves full attention alone; `engine(instance, tables) -> {"parts", "windows"}`: an engine with
   blocks of its own for each table of `{"blocks", "block", "row", "window", "type"}` (of numbers),
-  and what an object of a chunk is made of: tables by object, and the chunks at the end of a hit
+  and the parts of an object of a chunk: tables by object, and the chunks at the end of a hit
   that it is needed for, -1 for all.
 - `write(instance, table, blocks)`, `fill(instance, byte)`, `read(instance, table, blocks)`.
 - `store(ids, **chunks) -> [well, kept]` (None: not reported), `ask(**chunks) -> chunks found`,

@@ -26,7 +26,7 @@ class TierModel:
         self.lost = 0
         """Bytes that could not be removed."""
         self._left: dict[int, int] = {}
-        """Those of each object, until a write of the same name replaces them."""
+        """Left bytes of each object, until a write of the same name replaces them."""
 
     @property
     def numbers(self) -> list[int]:

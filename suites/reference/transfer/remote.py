@@ -212,7 +212,7 @@ class TargetTransferMachine:
     ) -> list[Index]:
         """Write a retrieve into pages; returns the skipped bytes of each.
 
-        `whole_blocks`: also what shares a block with the first token after the skip.
+        `whole_blocks`: also the bytes that share a block with the first token after the skip.
         """
         skipped: list[list[Index]] = [[] for _ in self.caches]
         for number, chunk, item, move in self._moves(blocks, objects, skip, rounded=whole_blocks):

@@ -15,7 +15,7 @@ import torch
 from kvproof.reference.transfer.streams import CudaStream
 
 PAUSES = (0, 0, 0, 200_000, 1_500_000)
-"""In cycles of the GPU: about 0.1 and 0.8 ms."""
+"""Lengths in cycles of the GPU: about 0.1 and 0.8 ms."""
 
 
 class SlowStream(CudaStream):

@@ -127,7 +127,7 @@ def _read(_: TransferMachine, draw: Draw) -> Arguments:
 
 
 def _foreign(_: TransferMachine, draw: Draw) -> Arguments:
-    """Mostly formats that the length of a row does not tell apart."""
+    """Draw mostly formats with rows of equal length."""
     from kvproof.kernels.page_formats import FORMATS
 
     widths = {name: each.row_bytes for name, each in FORMATS.items()}

@@ -43,7 +43,7 @@ def make_cache(*, pages, states, below=None):
         mamba_radix_cache_strategy="extra_buffer",
     )
     set_global_server_args_for_scheduler(arguments)
-    get_server_args()._mamba_cache_chunk_size = 64  # as it is for models that do not say
+    get_server_args()._mamba_cache_chunk_size = 64  # the value of models without a setting
     shape = Mamba2StateShape.create(
         tp_world_size=1, intermediate_size=1, n_groups=1, num_heads=1,
         head_dim=1, state_size=1, conv_kernel=2,

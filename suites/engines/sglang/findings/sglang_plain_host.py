@@ -37,7 +37,7 @@ class Stream:
     """Work in order."""
 
     def wait_event(self, *_):
-        """What comes next waits."""
+        """Later work waits."""
 
     wait_stream = synchronize = wait_event
 

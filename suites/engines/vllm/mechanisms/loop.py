@@ -150,7 +150,7 @@ def _pushes(found: Failed) -> bool:
 
 
 def _unloaded(found: Failed) -> bool:
-    """Tell whether requests may have ended without a load: aborted early, or not wanted."""
+    """Return whether requests may have ended without a load: aborted early, or not wanted."""
     return any(
         verb == "abort" or keywords.get("reads_cache") is False for verb, keywords in found.calls
     )

@@ -67,7 +67,7 @@ def lmcache_table_grows_twice(found: Failed) -> bool:
 
 
 def _twice(table: list[int], held: list[int]) -> bool:
-    """Tell whether a table is the held blocks with each group of them twice, as far as it goes."""
+    """Return whether a table is the held blocks with each group twice, up to its end."""
     if not table:
         return True
     for count in range(1, len(held) + 1):

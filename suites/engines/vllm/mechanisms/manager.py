@@ -116,7 +116,7 @@ ADOPT = {"waiting_counts_as_hit": _count_as_the_engine}
 
 
 def resumed_hits_count_as_hits(found: Failed) -> bool:
-    """What a preempted request finds again counts as a hit like any other."""
+    """The blocks that a preempted request finds again count as a hit like any other."""
     resumed = [each for each in _requests(found.state) if each.resumed]
     return bool(resumed)
 

@@ -16,7 +16,7 @@ with Server(separate_object_groups=False) as server:
     full, window = pages(), pages()
     server.register([full, window], Group(0, (0,), 16), Group(1, (1,), 16, sw_size_tokens=64))
     for layer in (full, window):
-        layer[:, 0] = -7  # what happens to lie in the null block
+        layer[:, 0] = -7  # arbitrary content of the null block
         layer[:, 1:] = 1
 
     # An engine has computed 128 tokens. Its window of 64 sees nothing of the first chunk any more:

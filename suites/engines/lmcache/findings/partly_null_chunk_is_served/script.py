@@ -15,7 +15,7 @@ from lmcache_plain import Group, Server, key, pages
 with Server() as server:
     layer = pages()
     server.register([layer], Group(0, (0,), 16, sw_size_tokens=128))
-    layer[:, 0] = -7  # what happens to lie in the null block
+    layer[:, 0] = -7  # arbitrary content of the null block
     layer[:, 1:] = 1
 
     # An engine has computed 144 tokens. The window of 128 no longer looks at the first 16, so

@@ -1,7 +1,7 @@
 # ruff: noqa: T201 - a plain script: it prints its results
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
-"""One prompt that is larger than the pool ends `generate_batch` for everybody.
+"""One prompt that is larger than the pool ends `generate_batch` for all requests.
 
 Needs transformers 5.23.0 and torch; runs on a CPU in seconds.
 """
@@ -14,7 +14,7 @@ PAGE, PAGES = 16, 8
 
 
 def served(prompts):
-    """Return what `generate_batch` answers to each prompt."""
+    """Return the answer of `generate_batch` to each prompt."""
     torch.manual_seed(0)
     config = LlamaConfig(
         hidden_size=64,

@@ -39,7 +39,7 @@ manager = KVCacheManager(
 )
 # step 1: 64 tokens are loaded, the last one of the prompt is computed and answered
 manager.allocate_slots(only, 1, num_external_computed_tokens=64)
-# step 2 is scheduled before step 1 has ended: it computes what step 1 will answer
+# step 2 is scheduled before step 1 has ended: it computes the answer of step 1
 only.num_computed_tokens, only.num_output_placeholders, only.num_in_flight_tokens = 66, 2, 2
 scheduler = SimpleNamespace(
     kv_cache_config=config,

@@ -26,7 +26,7 @@ BLOCK, DRAFTS, ACCEPTED = 16, 3, 2
 
 
 def buffer():
-    """Return what a buffer of a fused kernel's input is to the host."""
+    """Return the host's side of a buffer of a fused kernel's input."""
     return SimpleNamespace(np=np.zeros(4, np.int64), gpu=None, copy_to_gpu=lambda _: None)
 
 

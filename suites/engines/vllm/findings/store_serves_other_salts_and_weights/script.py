@@ -1,7 +1,7 @@
 # ruff: noqa: T201 - a plain script: it prints its results
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
-"""vLLM 0.33.0: ExampleConnector serves another salt, and what a reset should have dropped.
+"""vLLM 0.33.0: ExampleConnector serves another salt, and blocks that a reset had to drop.
 
 Needs vllm, no GPU: python script.py
 """
