@@ -125,8 +125,8 @@ def test_a_second_engine_is_judged_by_its_own_traits(tmp_path: Path) -> None:
     }
     assert {each.verdict for each in verdicts.values()} <= {"pass", "unsupported", "inconclusive"}
     assert verdicts["namespaces_are_separate"].verdict == "pass"
-    away = verdicts["new_blocks_are_zeroed"]
-    assert (away.verdict, away.reason) == ("unsupported", TRAITS.lacks("zeroing"))
+    away = verdicts["states_are_of_exactly_the_tokens_read"]
+    assert (away.verdict, away.reason) == ("unsupported", TRAITS.lacks("states"))
     skipped = {each.part: each.reason for each in events if isinstance(each, Skipped)}
     assert skipped == {
         f"profile {name} of {TOY}:make_sound_target": reason
