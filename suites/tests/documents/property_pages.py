@@ -77,21 +77,23 @@ def _suite(name: str, properties: Sequence[Property]) -> str:
 
 
 def _page(judged: Judged, faults: Sequence[Example]) -> str:
-    first, *_ = judged.values()
+    first, *more = judged.values()
     parts = (
         [f"# {first.name}"],
-        *(_judgement(suite, prop) for suite, prop in judged.items()),
+        *(_judgement(suite, prop, heading=bool(more)) for suite, prop in judged.items()),
         ["", "## Example failures", "", *_examples(faults)],
     )
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
-def _judgement(suite: str, prop: Property) -> Iterator[str]:
+def _judgement(suite: str, prop: Property, *, heading: bool) -> Iterator[str]:
+    if heading:
+        yield from ("", f"## Suite `{suite}`")
     yield from ("", _sentence(prop.sentence))
     if prop.why:
         yield from ("", f"**Why it matters.** {_sentence(prop.why)}")
     yield from ("", *_facts(suite, prop))
-    yield from ("", f"## Situations it needs in suite `{suite}`", "", *_situations(prop))
+    yield from ("", "**Situations it needs.**", "", *_situations(prop))
 
 
 def _sentence(text: str) -> str:
