@@ -176,7 +176,11 @@ def _monotone(asker: Asker, sizes: Sizes) -> Verdict:
 
 
 def _found(asker: Asker, counted: Sequence[Seen], sizes: Sizes) -> Verdict:
-    again = [s for s in counted if s.question.again and s.answer.prompt > 2 * sizes.block + 1]
+    again = [
+        s
+        for s in counted
+        if s.question.again and s.answer.prompt > 2 * sizes.block + 1 and not _has_image(s)
+    ]
     hits = [each for each in again if asker.found(each.answer)]
     situations = Counter({"prompt repeated": len(again), "prompt found again": len(hits)})
     if not hits:
@@ -192,6 +196,14 @@ def _found(asker: Asker, counted: Sequence[Seen], sizes: Sizes) -> Verdict:
         )
         return Verdict(FOUND, "inconclusive", why, checks=len(again), situations=situations)
     return Verdict(FOUND, "pass", checks=len(again), situations=situations)
+
+
+def _has_image(seen: Seen) -> bool:
+    """Whether a prompt has an image: the template decides where it ends, also just before a border.
+
+    Where partial blocks are cached, a filled one takes the place of the partial one (T6).
+    """
+    return any(turn.image for turn in seen.question.turns)
 
 
 def _expected(seen: Seen, sizes: Sizes) -> int:
