@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -110,13 +111,13 @@ class Material(Interface):
         """Answer that a text gives; None if it gives none."""
 
 
-class InPasses:
+class InPasses(ABC):
     """A material whose samples are asked in every pass of the protocol, by all in their order."""
 
     @property
+    @abstractmethod
     def count(self) -> int:
         """Number of samples of a pass."""
-        raise NotImplementedError
 
     def order(self, config: EvalConfig) -> Sequence[Configuration]:
         """Configurations in the order in which they are asked."""
