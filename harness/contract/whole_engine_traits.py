@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from kvproof.harness.contract.whole_engine import EngineConfig, GroupKind
 from kvproof.harness.errors import UsageError
+from kvproof.harness.model import visibility
 
 FEATURES = {
     "chunks": "long prompts are computed in several steps",
@@ -33,7 +34,7 @@ FEATURES = {
     "states": "layers have recurrent states",
 }
 """Feature -> its meaning."""
-KINDS = ("full", "window", "chunk", "state")
+KINDS = tuple(visibility.KINDS)
 """Kinds of groups of layers."""
 
 

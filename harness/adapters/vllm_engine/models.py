@@ -1,4 +1,4 @@
-"""What vLLM's registries inspect: models and an attention backend; nothing runs them."""
+"""The model and the attention backend that vLLM's registries inspect; nothing runs them."""
 
 from __future__ import annotations
 

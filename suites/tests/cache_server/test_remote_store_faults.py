@@ -34,7 +34,7 @@ from kvproof.suites.tests.patience import until
 
 TIMEOUT_S = 0.3
 SLACK_S = 30.0
-"""What a machine with other work may add; keys that wait one after the other take longer."""
+"""Time that other work on the machine may add; keys that wait in turn take longer."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a start costs: modules, which a test counts, and seconds, which `make starts` measures."""
+"""The cost of a start: modules, which a test counts, and seconds, which `make starts` measures."""
 
 from __future__ import annotations
 

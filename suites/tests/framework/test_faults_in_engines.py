@@ -1,4 +1,4 @@
-"""What a fault leaves in an engine's process is no symptom of the next, nor of the engine."""
+"""A fault planted in an engine's process is no symptom of the next fault, nor of the engine."""
 
 from __future__ import annotations
 

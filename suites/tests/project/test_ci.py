@@ -1,4 +1,4 @@
-"""What `.ci/run` executes of the README is the README, in a fresh clone."""
+"""`.ci/run` executes the blocks of the README itself, in a fresh clone."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def bounds(code: str) -> Iterator[int]:
 
 
 def smaller(compared: ast.Compare) -> Iterator[ast.expr]:
-    """What is to be the smaller one of each comparison."""
+    """The side of each comparison that is to be the smaller one."""
     values = [compared.left, *compared.comparators]
     for left, how, right in zip(values, compared.ops, values[1:], strict=False):
         if isinstance(how, ast.Lt | ast.LtE):

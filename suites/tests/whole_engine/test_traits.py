@@ -30,7 +30,7 @@ from kvproof.suites.whole_engine.properties import PROPERTIES, SITUATION_NEEDS
 VLLM = traits_of_vllm({})
 TOY = "kvproof.suites.tests.whole_engine.toy_target"
 DRAWS = "99735dcb418f8a25"
-"""Of vLLM's profiles by ten seeds each, as in version 0.14.0."""
+"""Digest of ten seeds of each profile of vLLM, as in version 0.14.0."""
 
 
 @pytest.mark.parametrize("traits", [TRAITS, VLLM], ids=["toy", "vllm"])

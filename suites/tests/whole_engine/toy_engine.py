@@ -63,7 +63,7 @@ TRAITS = WholeEngineTraits(
     sleep_levels=(0, 1, 1, 2),
     drafts=(DraftMethod(name="guess"),),
 )
-"""What the toy has: a second whole engine, of which no generic file knows."""
+"""Traits of the toy: a second whole engine, of which no generic file knows."""
 
 
 @dataclass
