@@ -37,6 +37,8 @@ class FaultsStarted(Event, tag="faults_started", frozen=True, kw_only=True):
     planned: int
     allowed: int
     """Faults that may survive this budget."""
+    source: str = ""
+    """Lines and seed of a drawn sample; empty for faults of the catalogue."""
 
 
 class FaultJudged(Event, tag="fault", frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from operator import attrgetter
 
 from kvproof.harness.records.events import AnyEvent
 from kvproof.harness.records.fault_events import FaultJudged, FaultsConcluded, FaultsStarted, Kill
+from kvproof.harness.statistics import wilson
 from kvproof.reports.model.report import grouped
 from kvproof.reports.values.svg import Table
 from kvproof.reports.values.text import duration, percent, plural
@@ -42,12 +43,24 @@ class FaultMatrix:
         """The finding in one sentence."""
         killed = [each for each in self.judged if each.outcome == "killed"]
         judged = len(killed) + len(self.survivors)
-        share = percent(len(killed) / judged) if judged else "none"
+        share = _share(len(killed), judged, sampled=bool(self.started.source))
         mechanisms = len({each.mechanism for each in self.judged})
         return (
             f"{len(killed)} of {plural(judged, 'fault')} found ({share}) by the budget "
             f"{self.started.budget}, over {plural(mechanisms, 'mechanism')}; "
-            f"{self._seen}{self._pace}"
+            f"{self._sample if self.started.source else self._seen}{self._pace}"
+        )
+
+    @property
+    def _sample(self) -> str:
+        """The sample, and the share with the faults that nothing can observe as survivors."""
+        silent = sum(each.outcome == "equivalent" for each in self.judged)
+        killed = sum(each.outcome == "killed" for each in self.judged)
+        crashed = sum(each.kill is not None and each.kill.oracle in _ENDS for each in self.judged)
+        with_all = _share(killed, len(self.judged), sampled=True)
+        unobservable = f"{silent} more are unobservable, with them {with_all}; " if silent else ""
+        return (
+            f"{unobservable}{crashed} of those found end the process or hang; {self.started.source}"
         )
 
     @property
@@ -74,6 +87,17 @@ class FaultMatrix:
         return f"a shadow memory alone found {seen} of {len(wanted)} that it has to"
 
 
+_ENDS = frozenset({"crash", "hang"})
+
+
+def _share(found: int, of: int, *, sampled: bool) -> str:
+    if not of:
+        return "none"
+    low, high = wilson(found, of)
+    interval = f", 95 % interval {percent(low)} to {percent(high)}" if sampled else ""
+    return f"{percent(found / of)}{interval}"
+
+
 _SECONDS, _CASES = attrgetter("seconds"), attrgetter("cases")
 
 
@@ -96,6 +120,11 @@ def matrix_of(events: Sequence[AnyEvent]) -> FaultMatrix | None:
     return FaultMatrix(started[-1], tuple(order), concluded[-1] if concluded else None)
 
 
+def summaries(matrix: FaultMatrix) -> list[Table]:
+    """Return the tables before the one of each fault: by mechanism, and of a sample by module."""
+    return [mechanisms_table(matrix), *([modules_table(matrix)] if matrix.started.source else [])]
+
+
 def mechanisms_table(matrix: FaultMatrix) -> Table:
     """Mechanism -> faults, how many were found, and by which oracle."""
     rows = []
@@ -110,6 +139,18 @@ def mechanisms_table(matrix: FaultMatrix) -> Table:
         rows.append((name, by, *counts, *pace))
     head = ("mechanism", "first found by", "faults", "found", "median cases", "most")
     return Table((*head, "median s", "p90 s"), tuple(rows), words=2)
+
+
+def modules_table(matrix: FaultMatrix) -> Table:
+    """Module -> faults of a sample, how many were found, and the share with its interval."""
+    rows = []
+    for name, found in sorted(grouped(matrix.judged, lambda each: each.module).items()):
+        ran = [each for each in found if each.outcome != "equivalent"]
+        killed = sum(each.outcome == "killed" for each in ran)
+        counts = (str(len(ran)), str(killed), _share(killed, len(ran), sampled=True))
+        rows.append((name, *counts, ", ".join(e.fault for e in ran if e.outcome == "survived")))
+    head = ("module", "faults", "found", "share", "survivors")
+    return Table(head, tuple(rows), words=1)
 
 
 def kills_table(matrix: FaultMatrix) -> Table:
@@ -167,7 +208,7 @@ def describe(event: AnyEvent) -> tuple[str, str]:
     """Verdict and line of an event."""
     match event:
         case FaultsStarted():
-            return "", f"{plural(event.planned, 'fault')}, budget {event.budget}"
+            return "", f"{event.source or plural(event.planned, 'fault')}, budget {event.budget}"
         case FaultJudged(outcome="killed") if event.kill:
             kill = event.kill
             return "", (

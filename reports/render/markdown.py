@@ -21,7 +21,7 @@ from kvproof.reports.charts.timeline_text import timeline_lines
 from kvproof.reports.model.attention import Note, notes, number
 from kvproof.reports.model.build import build
 from kvproof.reports.model.evaluation import evaluations_of
-from kvproof.reports.model.faults import kills_table, matrix_of, mechanisms_table
+from kvproof.reports.model.faults import kills_table, matrix_of, summaries
 from kvproof.reports.model.report import Report
 from kvproof.reports.model.sweep import sweep_of
 from kvproof.reports.model.sweep_tables import bad_table, standings_table
@@ -261,7 +261,7 @@ def _faults(report: Report) -> Iterator[str]:
     if matrix is None:
         return
     yield from ("", "### Planted faults", "", f"{escape(matrix.sentence)}.")
-    for data in (mechanisms_table(matrix), kills_table(matrix)):
+    for data in (*summaries(matrix), kills_table(matrix)):
         yield ""
         yield from _table(list(data.head), [list(map(escape, row)) for row in data.rows])
 

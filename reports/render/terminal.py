@@ -19,7 +19,7 @@ from kvproof.reports.charts.timeline_text import timeline_lines
 from kvproof.reports.model.attention import Note, notes, number
 from kvproof.reports.model.build import build
 from kvproof.reports.model.evaluation import evaluations_of, narrow
-from kvproof.reports.model.faults import matrix_of, mechanisms_table, narrow_kills
+from kvproof.reports.model.faults import matrix_of, narrow_kills, summaries
 from kvproof.reports.model.report import Report, grouped
 from kvproof.reports.model.sweep import sweep_of
 from kvproof.reports.model.sweep_names import names_of
@@ -335,7 +335,8 @@ def _faults(report: Report, screen: Screen) -> None:
         return
     screen.heading("Planted faults")
     screen.figures(narrow_kills(matrix))
-    screen.figures(mechanisms_table(matrix))
+    for data in summaries(matrix):
+        screen.figures(data)
     screen.line(matrix.sentence)
 
 

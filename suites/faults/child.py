@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvproof.harness.isolation.host import Host
-from kvproof.suites.faults.catalogue import KERNELS, PlantedFault, find, in_engine
+from kvproof.suites.faults.catalogue import KERNELS, PlantedFault, in_engine
 from kvproof.suites.faults.messages import Job, Line, Progress, read_job
 from kvproof.suites.faults.planters import AtImport, Live
 
@@ -54,7 +54,7 @@ def main() -> None:
     host = Host()
     for line in host:
         job = read_job(line)
-        host.write(_verdict(find(job.fault), job, _Progress(host)))
+        host.write(_verdict(job.fault, job, _Progress(host)))
 
 
 def _verdict(fault: PlantedFault, job: Job, progress: _Progress) -> Line:

@@ -7,12 +7,13 @@ from typing import TypeAlias
 import msgspec
 
 from kvproof.harness.records.fault_events import FaultJudged
+from kvproof.suites.faults.catalogue import PlantedFault
 
 
 class Job(msgspec.Struct, frozen=True):
     """One fault to judge."""
 
-    fault: str
+    fault: PlantedFault
     budget: str
     seed: int | None
     directory: str

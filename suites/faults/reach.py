@@ -94,6 +94,11 @@ def _files() -> Iterable[Path]:
                 yield path
 
 
+def write(path: Path, reach: Reach) -> None:
+    """Write a record."""
+    path.write_bytes(msgspec.json.encode(reach))
+
+
 def load(path: Path, budget: str) -> Reach:
     """Read a record. Raises UsageError for another file, another budget, or other code."""
     again = f"python -m kvproof.suites.faults.trace {path}"

@@ -66,7 +66,7 @@ def judge_faults(
     """
 
     def judge(worker: Worker[Line], fault: PlantedFault) -> Iterator[Report]:
-        job = Job(fault.name, budget, seed, str(directory), alone, reach)
+        job = Job(fault, budget, seed, str(directory), alone, reach)
         return _judge(worker, fault, job, limit)
 
     with TemporaryDirectory(prefix="kvproof-faults-") as logs:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from rich.markup import escape
 
+from kvproof.harness.cli.actions.drawn_faults import drawn
 from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.output import standard_output, table_of
 from kvproof.harness.cli.runs import ActiveRun, run_directory
@@ -36,6 +37,9 @@ from kvproof.suites.runner.registry import component
 Budget = Literal["pr", "nightly"]
 ALLOWED: dict[Budget, float] = {"pr": 0.05, "nightly": 0.0}
 """Budget -> share of the faults that may survive it."""
+GOALS = {"reference": 0.9, "vllm": 0.85, "vllm-engine": 0.85}
+OTHER_GOAL = 0.8
+"""Target -> share of a sample that budget `pr` has to find; the rest may survive."""
 _INSTALL = 'pip install "kvproof[gpu]"'
 
 
@@ -46,6 +50,7 @@ def faults(
     only: str,
     workers: int,
     alone: bool,
+    sample: int,
     seed: int | None,
     limit: str,
     reach: Path | None,
@@ -57,9 +62,13 @@ def faults(
     """
     if workers < 1:
         raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
-    wanted = chosen(only, target)
+    histories = None if sample else seed
+    if sample:
+        _check_sample(only, alone=alone)
+    else:
+        chosen(only, target)
     if reach:
-        _check_reach(reach, budget, seed)
+        _check_reach(reach, budget, histories)
     limit = limit or ("20m" if budget == "pr" else "3h")
     most = seconds(limit)
     config = {"budget": budget, "only": only, "limit": limit}
@@ -68,15 +77,32 @@ def faults(
     if target != SUBJECT:
         open_handle(target).close()
         config["target"] = target
+    if sample:
+        config["sample"] = str(sample)
     with run_directory("faults", config=config, output=output, seed=seed) as active:
+        wanted, source = [] if sample else chosen(only, target), ""
+        if sample:
+            found, reach = drawn(active, target, sample, seed or 0, reach)
+            wanted, source = found.faults, found.source
         reports = judge_faults(
-            _left(active, wanted), budget=budget, seed=seed,
+            _left(active, wanted), budget=budget, seed=histories,
             directory=active.writer.directory, workers=workers, limit=most, alone=alone,
             reach=str(reach.resolve()) if reach else "",
         )  # fmt: skip
+        share = 1 - GOALS.get(target.partition("==")[0], OTHER_GOAL) if sample else ALLOWED[budget]
+        ran = [fault for fault in wanted if not (fault.equivalent or _missing(fault))]
+        started = FaultsStarted(
+            budget=budget, planned=len(wanted), allowed=math.floor(share * len(ran)), source=source
+        )
         with closing(reports):
-            _run(active, wanted, budget, reports)
+            _run(active, started, len(ran), reports)
     return active.exit_code
+
+
+def _check_sample(only: str, *, alone: bool) -> None:
+    if only or alone:
+        wrong = "--only" if only else "--alone"
+        raise UsageError(f"{wrong} goes with the catalogue, not with --sample", "leave one out")
 
 
 def _check_reach(path: Path, budget: Budget, seed: int | None) -> None:
@@ -121,24 +147,20 @@ def _missing(fault: PlantedFault) -> str:
     return "" if elsewhere else component(fault.suite).missing()
 
 
-def _run(
-    active: ActiveRun, wanted: list[PlantedFault], budget: Budget, reports: Iterator[Report]
-) -> None:
-    ran = [fault for fault in wanted if not (fault.equivalent or _missing(fault))]
-    allowed = math.floor(ALLOWED[budget] * len(ran))
-    active.write(FaultsStarted(budget=budget, planned=len(wanted), allowed=allowed))
+def _run(active: ActiveRun, started: FaultsStarted, ran: int, reports: Iterator[Report]) -> None:
+    active.write(started)
     events = [event for event in active.earlier if isinstance(event, FaultJudged)]
     for report in reports:
         if isinstance(report, FaultProgress):
             text = f"{report.fault.name}, {report.suite}"
-            active.status("faults", text, len(events), len(wanted))
+            active.status("faults", text, len(events), started.planned)
         elif isinstance(report, WorkerCrashed):
             active.write(_fault(report))
         else:
             active.write(report)
             events.append(report)
     if ran:
-        active.write(conclude(events, allowed=allowed, expected=len(ran)))
+        active.write(conclude(events, allowed=started.allowed, expected=ran))
 
 
 def _fault(report: WorkerCrashed) -> HarnessFault:

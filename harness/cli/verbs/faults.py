@@ -17,13 +17,14 @@ def faults(
     only: str = "",
     workers: int = 1,
     alone: Annotated[bool, Parameter(negative="")] = False,
+    sample: Annotated[int, Parameter(show_default=False)] = 0,
     seed: int | None = None,
     limit: str = "",
     reach: Path | None = None,
     output: Annotated[Path | None, Parameter("--output")] = None,
     list_: Annotated[bool, Parameter("--list", negative="")] = False,
 ) -> int:
-    """Measure the suites: plant known bugs, one at a time.
+    """Measure the suites: plant known or drawn bugs, one at a time.
 
     Parameters
     ----------
@@ -38,8 +39,10 @@ def faults(
         Parallel processes; each runs one fault.
     alone
         Only the property that the catalogue names may find a fault; others are passed over.
+    sample
+        Draw so many faults over the lines that the suites execute, in place of the catalogue.
     seed
-        Seed of the histories; the budget's own by default.
+        Seed of the sample; without a sample, of the histories (by default the budget's own).
     limit
         Time without a finished test case after which a fault counts as found; 20m, at nightly 3h.
     reach
@@ -61,6 +64,7 @@ def faults(
         only=only,
         workers=workers,
         alone=alone,
+        sample=sample,
         seed=seed,
         limit=limit,
         reach=reach,

@@ -15,7 +15,7 @@ from kvproof.suites.faults.planters import Live
 
 FAULT = find("lmcache_salt_is_no_key")
 
-JOB = Job(FAULT.name, "pr", None, "")
+JOB = Job(FAULT, "pr", None, "")
 
 
 class Engine(Live):

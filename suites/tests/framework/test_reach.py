@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from kvproof import reference
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.handles import InProcessHandle
+from kvproof.harness.whole_engine.executed_lines import ExecutedLines
 from kvproof.reference.engine.scheduler import Scheduler
 from kvproof.suites.faults import reach
 from kvproof.suites.faults.catalogue import find
 from kvproof.suites.faults.judge import Judge
 from kvproof.suites.faults.planting import Edit
-from kvproof.suites.faults.trace import Trace
+from kvproof.suites.faults.trace import by_module
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.component_suite import run
 from kvproof.suites.runner.registry import component
@@ -76,10 +80,10 @@ def test_a_suite_that_breaks_leaves_the_verdicts_of_the_others(monkeypatch, tmp_
 
 
 def test_lines_of_the_reference_are_traced_and_no_others():
-    trace = Trace()
+    trace = ExecutedLines((str(Path(reference.__file__).parent),))
     with trace.running():
         run(component("system"), CONFIG, [("add", {"name": "r0", "tokens": [0], "new": 1})])
-    lines = trace.lines()
+    lines = by_module(trace)
     add = Scheduler.add.__code__
     assert add.co_firstlineno in lines["reference.engine.scheduler"]
     assert max(lines["reference.engine.scheduler"]) > add.co_firstlineno

@@ -1,0 +1,193 @@
+"""Faults drawn over a subject's code: what operators change, from which lines, in which order."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.harness.cli.actions.drawn_faults import REACH
+from kvproof.harness.records.fault_events import FaultJudged
+from kvproof.harness.records.run_directory import read_run
+from kvproof.harness.whole_engine.executed_lines import ExecutedLines
+from kvproof.suites.faults import reach
+from kvproof.suites.faults.catalogue import PlantedFault
+from kvproof.suites.faults.drawn import unobservable
+from kvproof.suites.faults.drawn.equal_types import EqualTypes
+from kvproof.suites.faults.drawn.operators import sites
+from kvproof.suites.faults.drawn.sample import Executed, draw
+from kvproof.suites.faults.planting import changed, origin
+from kvproof.suites.runner.levels import catalogue
+from kvproof.suites.tests.cli.cli_kit import kvproof
+
+TYPED = """
+class Extent:
+    start: int
+    end: int
+    name: str
+
+def place(first: int, second: int, name: str): ...
+"""
+SITES = [
+    ("if a and b: f()", "condition", "(not (a and b))"),
+    ("while a: f()", "condition", "(not (a))"),
+    ("x = [i for i in y if i]", "condition", "(not (i))"),
+    ("x = a and b", "part", "((b))"),
+    ("x = a and b", "connective", "(a or b)"),
+    ("x = a < b", "border", "(a <= b)"),
+    ("x = a is b", "border", "(a is not b)"),
+    ("x = y[3]", "off_by_one", "2"),
+    ("x = len(y)", "off_by_one", "(len(y) + 1)"),
+    ("x = a // b", "arithmetic", "(-(-(a) // (b)))"),
+    ("x = min(a, b)", "arithmetic", "max"),
+    ("self.x = a", "dropped_statement", "pass"),
+    ("f(a)", "dropped_statement", "pass"),
+    ("x = 1\n    x = f()", "stale_value", "pass"),
+    ("place(a, b, n)", "swapped_arguments", "place(b, a, n)"),
+    ("x = e.start", "wrong_field", "e.end"),
+]
+
+
+def sites_of(body: str) -> list[tuple[str, str]]:
+    tree = ast.parse(f"{TYPED}\ndef subject(a, b, e, n, y, self):\n    {body}\n")
+    return [(site.operator, site.text) for site in sites(tree, EqualTypes([tree]))]
+
+
+@pytest.mark.parametrize(("body", "operator", "text"), SITES)
+def test_operators_make_the_changes_a_programmer_could_have_made(
+    body: str, operator: str, text: str
+) -> None:
+    assert (operator, text) in sites_of(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '"""Two or 3 words."""',
+        'raise ValueError(f"{a + 1} of {len(b)}")',
+        "assert a < b",
+        "logger.warning(a)",
+        "x: dict[int, 3] = a",
+        "while True: return",
+    ],
+)
+def test_text_for_people_stays_as_it_is(body: str) -> None:
+    assert sites_of(body) == []
+
+
+def test_arguments_and_fields_of_other_types_are_not_mixed_up() -> None:
+    assert not {"swapped_arguments", "wrong_field"} & {name for name, _ in sites_of("f(e.name, n)")}
+
+
+def of_module(name: str, lines: Sequence[int] = ()) -> Executed:
+    path = origin(name)
+    every = range(1, len(path.read_text().splitlines()) + 1)
+    return Executed(name, path, frozenset(lines or every))
+
+
+MODULES = ("reference.prefix.trie", "reference.engine.scheduler", "reference.cache.allocator")
+
+
+def drawn(seed: int, size: int = 60) -> list[PlantedFault]:
+    return draw(map(of_module, MODULES), size, seed, "reference").faults
+
+
+def test_a_seed_draws_the_same_faults_and_another_seed_others() -> None:
+    assert drawn(3) == drawn(3)
+    edits = [{(fault.module, fault.new) for fault in drawn(seed)} for seed in (3, 4)]
+    assert len(edits[0] & edits[1]) < len(edits[0]) / 2
+
+
+def test_every_drawn_fault_can_be_planted_and_differs() -> None:
+    faults = drawn(5, 200)
+    assert len(faults) == len({(fault.module, fault.new) for fault in faults}) == 200
+    assert len({fault.mechanism for fault in faults}) > 6
+    for fault in faults:
+        source = origin(fault.module).read_text()
+        before, after = ast.parse(source), ast.parse(changed(fault, source))
+        assert ast.dump(before) != ast.dump(after), fault.story
+
+
+def test_faults_lie_on_executed_lines() -> None:
+    (name, *_) = MODULES
+    lines = sorted(site.node.lineno for site in sites(ast.parse(origin(name).read_text()), NONE))
+    faults = draw([of_module(name, lines[5:9])], 9, 1, "reference").faults
+    found = {int(fault.story.removeprefix("line ").partition(":")[0]) for fault in faults}
+    assert found
+    assert found <= set(lines[5:9])
+
+
+NONE = EqualTypes([])
+
+
+def test_lines_are_traced_until_the_whole_function_has_run() -> None:
+    trace = ExecutedLines((__file__,))
+
+    def subject(way: int) -> int:
+        if way:
+            return 1
+        return 2
+
+    first = subject.__code__.co_firstlineno
+    with trace.running():
+        subject(1)
+    assert set(trace.lines()[__file__]) >= {first, first + 1, first + 2}
+    assert first + 3 not in trace.lines()[__file__]
+    with trace.running():
+        subject(0)
+        assert trace._call(FrameOf(subject), "call", None) is None
+    assert first + 3 in trace.lines()[__file__]
+
+
+class FrameOf:
+    def __init__(self, function: Any) -> None:
+        self.f_code = function.__code__
+
+
+def test_a_change_that_nobody_can_observe_is_marked_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = drawn(6, 2)
+    row = unobservable.Unobservable(first.module, unobservable.change_of(first), "a cache")
+    monkeypatch.setattr(unobservable, "load", lambda: [row])
+    assert [each.equivalent for each in unobservable.marked([first, second])] == ["a cache", ""]
+
+
+@pytest.mark.slow(reason="judges faults by exploration")
+def test_a_sample_is_judged_and_goes_on_with_the_same_faults(tmp_path: Path) -> None:
+    lines = {
+        "reference.core.hit_statistics": sorted(of_module("reference.core.hit_statistics").lines)
+    }
+    suites = {name: reach.SuiteReach(0.0, 0, {}) for name in (*catalogue("full"), reach.CORE)}
+    suites["hits"] = reach.SuiteReach(1.0, 10, lines)
+    record = tmp_path / REACH
+    reach.write(record, reach.Reach(reach.digest(), "pr", suites))
+    command = ("faults", "--sample", "2", "--seed", "9", "--reach", str(record), "--output", "run")
+    done = kvproof(*command, cwd=tmp_path)
+    assert done.code in (0, 1), done.err
+    assert "2 faults drawn over" in done.out
+    assert "95 % interval" in done.out
+    events = [
+        event for event in read_run(tmp_path / "run").events if isinstance(event, FaultJudged)
+    ]
+    assert [event.module for event in events] == ["reference.core.hit_statistics"] * 2
+    assert "it is complete" in kvproof(*command, cwd=tmp_path).err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reported"),
+    [
+        (("--sample", "-1"), "--sample -1 must be at least 1"),
+        (("--sample", "3", "--only", "x"), "--only goes with the catalogue"),
+    ],
+)
+def test_a_sample_that_cannot_be_drawn_is_refused(
+    tmp_path: Path, arguments: tuple[str, ...], reported: str
+) -> None:
+    done = kvproof("faults", *arguments, cwd=tmp_path)
+    assert done.code == 2
+    assert reported in done.err
+    assert not [*tmp_path.iterdir()]
