@@ -16,7 +16,7 @@ PIP := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,\
 PACKAGES := eval harness kernels reference reports suites
 
 .DELETE_ON_ERROR:
-.PHONY: help install gate bench bench-all matrix test test-all check gpu hf parity eval eval-quick docs site attack starts clean
+.PHONY: help install gate bench bench-all matrix fresh-seeds test test-all check gpu hf parity eval eval-quick docs site attack starts clean
 .DEFAULT_GOAL := help
 
 help:  ## these lines
@@ -67,6 +67,13 @@ matrix: $(VENV)/.core  ## every property on every engine and version, what is re
 	    echo "@:$$(grep -E "^ [A-Z]+ " $(RUNS)/@.log || tail -n 1 $(RUNS)/@.log)"; :'; \
 	  $(BIN)/kvproof merge $(RUNS) --output $(RUNS)/all >/dev/null; \
 	fi; status=$$?; $(BIN)/python -m kvproof.reports.render.matrix_page $(RUNS)/all && exit $$status
+
+# Budget pr draws the same histories in every run: this draws others, and keeps each failure with
+# its seed and history.
+fresh-seeds: TIME ?= 60m
+fresh-seeds: $(VENV)/.core engines  ## new histories for TIME (60m) on TARGETS: a nightly job
+	$(BIN)/kvproof fuzz --targets "$(or $(TARGETS),reference)" --level full --max-time $(TIME) \
+	  --keep-going --output runs/fresh-seeds-$(shell date +%Y%m%d-%H%M%S) $(ARGS)
 
 test: $(VENV)/.dev  ## the project's own tests without those that take long: minutes
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)

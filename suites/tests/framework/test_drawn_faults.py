@@ -180,7 +180,7 @@ def test_a_sample_is_judged_and_goes_on_with_the_same_faults(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "reported"),
     [
-        (("--sample", "-1"), "--sample -1 must be at least 1"),
+        (("--sample", "3", "--alone"), "--alone goes with the catalogue"),
         (("--sample", "3", "--only", "x"), "--only goes with the catalogue"),
     ],
 )
