@@ -64,8 +64,10 @@ class Report:
 
     @property
     def command(self) -> str:
-        """The command line that repeats the run."""
-        return shlex.join(self.manifest.command)
+        """The command line that repeats the run, with the seed that it drew."""
+        command, seed = self.manifest.command, self.manifest.seed
+        drawn = seed is not None and not any(word.startswith("--seed") for word in command)
+        return shlex.join([*command, "--seed", str(seed)] if drawn else command)
 
     @cached_property
     def seconds(self) -> float:

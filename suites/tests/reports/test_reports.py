@@ -286,3 +286,17 @@ def test_only_failures_with_an_op_log_of_operations_can_be_replayed(run: Run) ->
     assert command in terminal_text(run, width=200)
     probed = replace(run, manifest=replace(run.manifest, verb="probe"))
     assert "kvproof replay" not in terminal_text(probed, width=200)
+
+
+@pytest.mark.parametrize(
+    ("words", "repeats"),
+    [
+        (["kvproof", "fuzz"], "kvproof fuzz --seed 7"),
+        (["kvproof", "fuzz", "--seed=7"], "kvproof fuzz --seed=7"),
+    ],
+)
+def test_the_command_that_repeats_a_run_has_the_seed_it_drew(
+    run: Run, words: list[str], repeats: str
+) -> None:
+    drawn = replace(run, manifest=replace(run.manifest, command=words, seed=7))
+    assert build(drawn).command == repeats
