@@ -66,7 +66,8 @@ class Report:
     def command(self) -> str:
         """The command line that repeats the run, with the seed that it drew."""
         command, seed = self.manifest.command, self.manifest.seed
-        drawn = seed is not None and not any(word.startswith("--seed") for word in command)
+        given = any(word.startswith("--seed") for word in command)
+        drawn = self.manifest.verb == "fuzz" and seed is not None and not given
         return shlex.join([*command, "--seed", str(seed)] if drawn else command)
 
     @cached_property

@@ -298,5 +298,5 @@ def test_only_failures_with_an_op_log_of_operations_can_be_replayed(run: Run) ->
 def test_the_command_that_repeats_a_run_has_the_seed_it_drew(
     run: Run, words: list[str], repeats: str
 ) -> None:
-    drawn = replace(run, manifest=replace(run.manifest, command=words, seed=7))
+    drawn = replace(run, manifest=replace(run.manifest, verb="fuzz", command=words, seed=7))
     assert build(drawn).command == repeats
