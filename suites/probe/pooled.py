@@ -10,9 +10,9 @@ with a probability of at most ALPHA (Ville's inequality).
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
+from random import Random, SystemRandom
 from typing import NamedTuple
 
 from kvproof.harness.statistics import binomial_tail
@@ -43,6 +43,8 @@ _KEPT = 40
 """Requests left for the checks that follow."""
 _TEXTS = 100
 """Hits after which texts without log-probabilities decide, or nothing does."""
+RANDOM: Random = SystemRandom()
+"""Draws the order of requests, and the answer of a prompt that counts."""
 SITUATIONS = ("answer after a hit compared", "answer computed again compared")
 
 
@@ -50,7 +52,7 @@ def _shuffled() -> list[tuple[bool, int]]:
     """Return (after a hit?, at once) of the answers to one prompt: drift and cycles favour none."""
     parts = [(hit, count) for hit, most in ((True, _HITS), (False, _RECOMPUTES))
              for count in (1,) * (most // 2) + (2,) * (most // 4)]  # fmt: skip
-    secrets.SystemRandom().shuffle(parts)
+    RANDOM.shuffle(parts)
     return parts
 
 
@@ -75,7 +77,7 @@ class Decided(NamedTuple):
         self,
         hits: Sequence[bool],
         recomputes: Sequence[bool],
-        draw: Callable[[int], int] = secrets.randbelow,
+        draw: Callable[[int], int] | None = None,
     ) -> Decided:
         """Add the answers of one prompt: whether each has changed; `draw` one of them."""
         found = self._replace(
@@ -88,7 +90,7 @@ class Decided(NamedTuple):
         if not count or not hits or not recomputes:
             return found
         share = len(hits) / (len(hits) + len(recomputes))
-        hit = draw(count) < sum(hits)
+        hit = (draw or RANDOM.randrange)(count) < sum(hits)
         ratio = _HIT_SHARE / share if hit else (1 - _HIT_SHARE) / (1 - share)
         return found._replace(evidence=self.evidence * ratio)
 
@@ -217,7 +219,7 @@ class Pool:
         end = other(base[-4])
         question = first._replace(turns=(Turn(base[:-4] + end),), unshared=len(end))
         turns = [asker.ask, *[self._context.plain] * 3]
-        secrets.SystemRandom().shuffle(turns)
+        RANDOM.shuffle(turns)
         answers = [(ask == asker.ask, ask(question)) for ask in turns]
         reused = next(answer for hit, answer in answers if hit)
         if not asker.found(reused):
