@@ -13,9 +13,9 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.records.run_directory import Manifest, read_manifest
 
 _KINDS: dict[str, Callable[[Path, Manifest], Evaluated]] = {
-    "evaluation": answers,
     "scbench": scbench,
     "divergence": divergence,
+    "evaluation": answers,
 }
 """Key -> the judge of the answers in a directory."""
 

@@ -26,10 +26,8 @@ from kvproof.eval.opencompass.job import (
     encode,
     read_job,
 )
-from kvproof.eval.run.protocol import Material, Questions, Request, RequestLoop, request_fields
+from kvproof.eval.run.protocol import Material, Questions, Request, RequestLoop, client_of
 from kvproof.eval.run.records import SampleRecord
-from kvproof.eval.run.server import key_of
-from kvproof.harness.http.chat_client import ChatClient
 
 
 class OpenCompassContext:
@@ -60,21 +58,13 @@ class OpenCompassContext:
         )
 
     def _made(self) -> RequestLoop:
-        job, protocol = self.job, self.job.config.protocol
-        client = ChatClient(
-            job.url,
-            key=key_of(job.config.server_of(self.one)),
-            timeout=protocol.timeout,
-            retries=protocol.retries,
-            stream=protocol.stream,
-            fields=request_fields(protocol, job.model),
-        )
+        job = self.job
         return RequestLoop(
             configuration=job.configuration,
             repeat=job.repeat,
-            protocol=protocol,
+            protocol=job.config.protocol,
             material=self._material,
-            client=client,
+            client=client_of(job.config, self.one, job.url, job.model),
             done={(job.configuration, job.repeat, *request) for request in self.records},
             write=self._write,
             fresh=job.fresh,

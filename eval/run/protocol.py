@@ -11,10 +11,11 @@ import hashlib
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 from typing import Protocol as Interface
 
 import msgspec
@@ -24,7 +25,8 @@ from kvproof.eval.benchmark.extract import extract
 from kvproof.eval.benchmark.prompts import PromptSet, rotated
 from kvproof.eval.benchmark.truncate import Prompt, Truncation
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol
-from kvproof.eval.run.records import Done, Phase, SampleRecord
+from kvproof.eval.run.records import Abilities, Differences, Done, Phase, SampleRecord
+from kvproof.eval.run.server import key_of
 from kvproof.harness.http.chat_client import ChatClient, Reply, joined
 
 ROTATED = "choices rotated by one"
@@ -76,6 +78,17 @@ class Question(Interface):
         """The answer that is right, as `Material.extract` returns it."""
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A question without groups, for its record."""
+
+    id: str
+    domain: str
+    sub_domain: str = ""
+    difficulty: str = ""
+    length: str = ""
+    answer: str = ""
+
+
 class Exchange(NamedTuple):
     """A request with its reply."""
 
@@ -86,6 +99,17 @@ class Exchange(NamedTuple):
     """The prompt has lost its middle."""
     turn: int = 0
     """Place of the question in its conversation."""
+    differences: Differences | None = None
+
+
+class RunSink(NamedTuple):
+    """Output of a run."""
+
+    write: Callable[[msgspec.Struct], None]
+    progress: Callable[[str, int, int], None]
+    """Activity, for example a configuration, its records so far, and their total."""
+    logs: Path
+    """Folder for the servers' output."""
 
 
 class Material(Interface):
@@ -95,10 +119,16 @@ class Material(Interface):
     def count(self) -> int:
         """Number of samples of a pass."""
 
-    def order(self, config: EvalConfig) -> Sequence[Configuration]:
-        """Configurations in the order in which they are asked."""
+    def order(self, config: EvalConfig) -> Iterable[Configuration]:
+        """Configurations in the order in which they are asked, each after the one before."""
 
-    def begin(self, configuration: str, protocol: Protocol) -> list[Stage]:
+    def meet(self, one: Configuration, client: ChatClient, sink: RunSink) -> Abilities | None:
+        """Prepare for a configuration on its ready server; return the options that it accepts.
+
+        Raises UsageError for a server that cannot be used.
+        """
+
+    def begin(self, configuration: str, protocol: Protocol) -> Iterable[Stage]:
         """Return the requests of a configuration, none of which is sent yet."""
 
     def sample(self, request: Request) -> Question:
@@ -111,7 +141,14 @@ class Material(Interface):
         """Answer that a text gives; None if it gives none."""
 
 
-class InPasses(ABC):
+class NeedsNothing:
+    """A material that any server can be asked."""
+
+    def meet(self, one: Configuration, client: ChatClient, sink: RunSink) -> None:
+        """See `Material`."""
+
+
+class InPasses(NeedsNothing, ABC):
     """A material whose samples are asked in every pass of the protocol, by all in their order."""
 
     @property
@@ -311,14 +348,23 @@ class RequestLoop:
             prompt_sha256=hashlib.sha256(asked.prompt).hexdigest(),
             cut=asked.cut,
             turn=asked.turn,
+            differences=asked.differences,
             logprobs=reply.logprobs,
             thought=reply.thought,
         )
 
 
-def request_fields(protocol: Protocol, model: str) -> dict[str, Any]:
-    """Return the fields of every request besides its prompt."""
-    named = {"model": model} if model else {}
+def client_of(config: EvalConfig, one: Configuration, url: str, model: str) -> ChatClient:
+    """Return a client of a configuration's server. Raises UsageError without its key."""
+    protocol = config.protocol
     fields = {"temperature": protocol.temperature, "max_tokens": protocol.max_tokens}
+    named = {"model": model} if model else {}
     logprobs = {"logprobs": True} if protocol.logprobs else {}
-    return {**named, **fields, **logprobs, **msgspec.to_builtins(protocol.sampling)}
+    return ChatClient(
+        url,
+        key=key_of(config.server_of(one)),
+        timeout=protocol.timeout,
+        retries=protocol.retries,
+        stream=protocol.stream,
+        fields={**named, **fields, **logprobs, **msgspec.to_builtins(protocol.sampling)},
+    )

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol
-from kvproof.eval.run.protocol import Exchange, Job, Request, Stage
+from kvproof.eval.run.protocol import Asked, Exchange, Job, NeedsNothing, Request, Stage
 from kvproof.eval.run.records import LoadName
 from kvproof.eval.scbench.data import Session
 from kvproof.eval.scbench.records import Mode
@@ -46,20 +46,6 @@ _CONTROL = 8
 Messages = tuple[dict[str, str], ...]
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """One question of a session, for its record."""
-
-    id: str
-    domain: str
-    """Task."""
-    sub_domain: str
-    """Mode."""
-    answer: str = "1.0"
-    """The full score."""
-    difficulty: str = ""
-    length: str = ""
-
-
 class _Conversation:
     """A session at one load. Its first line is its own, so that no other load fills the cache."""
 
@@ -89,7 +75,7 @@ class _Prompt(NamedTuple):
     """Messages of a recomputed prompt."""
 
 
-class Sessions:
+class Sessions(NeedsNothing):
     """Material whose prompts hold the answers before them; the judged servers come first."""
 
     def __init__(
@@ -141,9 +127,10 @@ class Sessions:
         return tuple(made)
 
     def sample(self, request: Request) -> Asked:
-        """Question of a request."""
+        """Question of a request: task and mode, and the full score as the right answer."""
         found = self._asked[request].conversation
-        return Asked(id=found.session.id, domain=found.session.task, sub_domain=found.mode)
+        task, mode = found.session.task, found.mode
+        return Asked(id=found.session.id, domain=task, sub_domain=mode, answer="1.0")
 
     def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Exchange:
         """Send the messages of a turn."""

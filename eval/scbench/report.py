@@ -9,7 +9,7 @@ import msgspec
 from kvproof.eval.run.files import read_options
 from kvproof.eval.run.records import ServerDied, read_eval
 from kvproof.eval.scbench.judge import Row, TaskScore, judge, task_scores
-from kvproof.eval.scbench.records import KEY, Options, answers_of
+from kvproof.eval.scbench.records import KEY, Options
 from kvproof.eval.verdict.evaluated import Evaluated, Judged, Table, Verdict, worst_verdict
 from kvproof.eval.verdict.measured import Measured, measured
 from kvproof.eval.verdict.tables import servers
@@ -37,11 +37,10 @@ def evaluated(directory: Path, manifest: Manifest) -> Evaluated:
     """Judge the answers of a run. Raises UsageError."""
     run, options = read_eval(directory), read_options(manifest, KEY, Options)
     lost = [each for each in run.records if isinstance(each, ServerDied)]
-    answers = answers_of(run.samples)
     found = Summary(
         options=options,
-        rows=judge(options, answers, lost),
-        scores=task_scores(options, answers),
+        rows=judge(options, run.samples, lost),
+        scores=task_scores(options, run.samples),
         measured=measured(options.config, run.records),
         lost=lost,
     )

@@ -12,6 +12,7 @@ from typing import Literal
 
 from rich.markup import escape
 
+from kvproof.harness.cli.arguments.faults import FaultsArguments
 from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.output import standard_output, table_of
 from kvproof.harness.cli.runs import ActiveRun, run_directory
@@ -39,39 +40,29 @@ ALLOWED: dict[Budget, float] = {"pr": 0.05, "nightly": 0.0}
 _INSTALL = 'pip install "kvproof[gpu]"'
 
 
-def faults(
-    *,
-    target: str,
-    budget: Budget,
-    only: str,
-    workers: int,
-    alone: bool,
-    seed: int | None,
-    limit: str,
-    reach: Path | None,
-    output: Path | None,
-) -> int:
+def faults(given: FaultsArguments) -> int:
     """Plant the chosen faults, one after the other, and run the suites; returns the exit code.
 
     Raises UsageError before anything runs if the options are invalid.
     """
-    if workers < 1:
-        raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
-    wanted = chosen(only, target)
+    budget, seed, reach = given.budget, given.seed, given.reach
+    if given.workers < 1:
+        raise UsageError(f"--workers {given.workers} must be at least 1", "for example --workers 2")
+    wanted = chosen(given.only, given.target)
     if reach:
         _check_reach(reach, budget, seed)
-    limit = limit or ("20m" if budget == "pr" else "3h")
+    limit = given.limit or ("20m" if budget == "pr" else "3h")
     most = seconds(limit)
-    config = {"budget": budget, "only": only, "limit": limit}
-    if alone:
+    config = {"budget": budget, "only": given.only, "limit": limit}
+    if given.alone:
         config["alone"] = "yes"
-    if target != SUBJECT:
-        open_handle(target).close()
-        config["target"] = target
-    with run_directory("faults", config=config, output=output, seed=seed) as active:
+    if given.target != SUBJECT:
+        open_handle(given.target).close()
+        config["target"] = given.target
+    with run_directory("faults", config=config, output=given.output, seed=seed) as active:
         reports = judge_faults(
-            _left(active, wanted), budget=budget, seed=seed,
-            directory=active.writer.directory, workers=workers, limit=most, alone=alone,
+            _left(active, wanted), budget=budget, seed=seed, directory=active.writer.directory,
+            workers=given.workers, limit=most, alone=given.alone,
             reach=str(reach.resolve()) if reach else "",
         )  # fmt: skip
         with closing(reports):

@@ -14,7 +14,7 @@ from kvproof.eval.run.server import free_port
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http import response
 from kvproof.harness.http.chat_client import ChatClient
-from kvproof.harness.http.chat_completion import Usage, parse_completion
+from kvproof.harness.http.chat_completion import Chance, Malformed, Usage, parse_completion
 from kvproof.harness.http.client import Aborted, HttpClient
 from kvproof.suites.tests.evaluation.eval_server import Server, scripted
 from kvproof.suites.tests.patience import LONG, until
@@ -67,6 +67,31 @@ def test_a_log_probability_that_is_none_is_not_told(reported: str) -> None:
     choice = f'{{"message": {{"content": "x"}}, "logprobs": {{"content": {content}}}}}'
     found = parse_completion(f'{{"choices": [{choice}]}}'.encode())
     assert (found.text, found.logprobs) == ("x", ())
+
+
+def test_a_completion_of_a_text_has_tokens_with_the_likeliest_ones() -> None:
+    text = b"""{"choices": [{"text": "ab", "token_ids": [5, 6], "logprobs": {"tokens": ["a", "b"],
+      "token_logprobs": [null, -0.5], "top_logprobs": [null, {"b": -0.5, "c": null}]}}],
+      "prompt_token_ids": [1, 2]}"""
+    found = parse_completion(text, "text")
+    assert found.tokens == (Chance("a"), Chance("b", -0.5, (("b", -0.5),)))
+    assert (found.text, found.ids, found.prompt_ids) == ("ab", (5, 6), (1, 2))
+    plain = parse_completion(b'{"choices": [{"text": "ab"}]}', "text")
+    assert plain.tokens == (Chance("a"), Chance("b")), "characters where there are no tokens"
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        '{"message": {"content": "a"}}',
+        '{"text": 7}',
+        '{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": []}}',
+        '{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": ["x"]}}',
+    ],
+)
+def test_no_completion_of_a_text_is_malformed(choice: str) -> None:
+    with pytest.raises(Malformed, match=r"completion"):
+        parse_completion(f'{{"choices": [{choice}]}}'.encode(), "text")
 
 
 def test_a_request_has_what_it_should_and_nothing_else() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from kvproof.eval.benchmark.data import DataSet
 from kvproof.eval.benchmark.prompts import opencompass_prompts
-from kvproof.eval.opencompass.environment import OpenCompass, state
+from kvproof.eval.opencompass.environment import OpenCompass
 from kvproof.eval.opencompass.job import encode, written_config
 from kvproof.eval.opencompass.runner import Runner
 from kvproof.eval.run.config import Protocol
@@ -23,6 +23,7 @@ from kvproof.eval.run.records import PHASES, SampleRecord, Scored, done
 from kvproof.eval.run.runner import ConfigurationRun, direct
 from kvproof.eval.run.server import Serving
 from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.environments import state
 from kvproof.harness.isolation.supervised import Died
 from kvproof.suites.tests.cli.cli_kit import here, refused
 from kvproof.suites.tests.evaluation.eval_kit import SMALL, configured, record, small_material
@@ -31,7 +32,7 @@ from kvproof.suites.tests.evaluation.eval_server import Server, scripted
 COUNT = SMALL.samples
 
 installed = pytest.mark.skipif(
-    state() != "installed", reason="OpenCompass is not installed: kvproof eval install"
+    state(OpenCompass()) != "installed", reason="OpenCompass is not installed: kvproof eval install"
 )
 
 
