@@ -24,8 +24,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from kvproof.eval.divergence.records import Evidence, Lost, Options, Pair, Served, Unequal
-from kvproof.eval.run.records import ServerDied
+from kvproof.eval.divergence.records import Evidence, Options, Pair, Served
+from kvproof.eval.run.records import Lost, ServerDied, Unequal
 from kvproof.eval.verdict.evaluated import Verdict, worst_verdict
 from kvproof.harness.statistics import at_least, clopper_pearson
 

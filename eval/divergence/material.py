@@ -20,11 +20,11 @@ from msgspec.structs import replace
 
 from kvproof.eval.divergence.forced import Unanswered, answered, forced
 from kvproof.eval.divergence.prompts import TEXTS, Text, cut, documents
-from kvproof.eval.divergence.records import Lost, Options, Role, Unequal, roles
+from kvproof.eval.divergence.records import Options, Role, roles
 from kvproof.eval.divergence.repeats import TIMES, Gap, gap
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol, Server
-from kvproof.eval.run.protocol import Asked, Exchange, Request, RunSink, Stage
-from kvproof.eval.run.records import Abilities, Differences, Phase
+from kvproof.eval.run.protocol import Asked, Exchange, Material, Request, RunSink, Stage
+from kvproof.eval.run.records import Abilities, Differences, Lost, Phase, Unequal
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.chat_client import ChatClient, Prompt, Reply
 
@@ -71,7 +71,7 @@ def as_asked(config: EvalConfig) -> EvalConfig:
     return replace(config, protocol=protocol)
 
 
-class Pairs:
+class Pairs(Material):
     """Every prompt of every document; answers after the base's are compared with it."""
 
     def __init__(self, config: EvalConfig, options: Options, *, salts: bool = False) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -11,18 +10,20 @@ from msgspec.structs import asdict
 
 from kvproof.eval.divergence.prompts import Text
 from kvproof.eval.run.config import EvalConfig
-from kvproof.eval.run.files import SAMPLES, read_options
+from kvproof.eval.run.files import read_options
 from kvproof.eval.run.records import (
     Abilities,
     Differences,
+    EvalRun,
+    Lost,
     Phase,
     Record,
     SampleRecord,
     ServerDied,
     ServerRecord,
+    Unequal,
 )
 from kvproof.eval.verdict.measured import Measured, measured
-from kvproof.harness.records.run_directory import Manifest, read_lines
 
 KEY = "divergence"
 """Key of the settings in the manifest."""
@@ -96,42 +97,17 @@ class Pair(Differences, frozen=True, kw_only=True):
         return 2 * (cached or 0) >= max(1, self.prompt_tokens or 1)
 
 
-class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="lost", tag_field="record"):
-    """A request without an answer."""
-
-    configuration: str
-    message: str
-
-
-Cause: TypeAlias = Literal["salt", "server"]
-
-
-class Unequal(msgspec.Struct, frozen=True, kw_only=True, tag="unequal", tag_field="record"):
-    """Recomputed answers to one prompt that differ before anything is judged."""
-
-    configuration: str
-    cause: Cause
-    """`salt`: an answer repeats under its own salt, and another salt changes it."""
-    largest: float
-    """Largest difference in a place, see `Difference`."""
-
-
 Evidence: TypeAlias = Served | Pair | Lost | ServerDied | Unequal
 
-_decode = msgspec.json.Decoder(Record | Lost | Unequal).decode
+
+def evidence(run: EvalRun) -> tuple[Options, list[Evidence]]:
+    """Return the options of a run, and what there is to judge. Raises UsageError."""
+    options = read_options(run.manifest, KEY, Options)
+    config = read_options(run.manifest, "evaluation", EvalConfig)
+    return options, [*_served(options, config, run.records), *_answers(run.records)]
 
 
-def read_divergence(directory: Path, manifest: Manifest) -> tuple[Options, list[Evidence]]:
-    """Read a run directory. Raises UsageError if it holds no such run."""
-    options = read_options(manifest, KEY, Options)
-    config = read_options(manifest, "evaluation", EvalConfig)
-    records, _ = read_lines(directory / SAMPLES, _decode)
-    return options, [*_served(options, config, records), *_answers(records)]
-
-
-def _served(
-    options: Options, config: EvalConfig, records: Sequence[Record | Lost | Unequal]
-) -> Iterator[Served]:
+def _served(options: Options, config: EvalConfig, records: Sequence[Record]) -> Iterator[Served]:
     by_name, servers = roles(config), [e for e in records if isinstance(e, ServerRecord)]
     able = {each.configuration: each.abilities for each in servers if each.abilities}
     for each in measured(config, servers):
@@ -143,7 +119,7 @@ def _served(
         )
 
 
-def _answers(records: Sequence[Record | Lost | Unequal]) -> Iterator[Evidence]:
+def _answers(records: Sequence[Record]) -> Iterator[Evidence]:
     for each in records:
         if isinstance(each, Lost | ServerDied | Unequal):
             yield each

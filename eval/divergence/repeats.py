@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
 from kvproof.eval.divergence.distributions import difference
-from kvproof.eval.divergence.records import Cause
+from kvproof.eval.run.records import Cause
 from kvproof.harness.http.chat_client import Reply
 
 Ask: TypeAlias = Callable[[str], Reply]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
 from kvproof.eval.divergence.judge import ALLOWED, Figures, Judgement, Row, judge
-from kvproof.eval.divergence.records import KEY, Lost, Options, Pair, Served, read_divergence
-from kvproof.eval.run.records import ServerDied
+from kvproof.eval.divergence.records import KEY, Options, Pair, Served, evidence
+from kvproof.eval.run.records import EvalRun, Lost, ServerDied
 from kvproof.eval.verdict.evaluated import Evaluated, Judged, Table, Verdict
-from kvproof.harness.records.run_directory import Manifest
 from kvproof.reports.values.text import MARKS, percent, plural
 
 TITLE = "Divergence per token"
@@ -32,9 +30,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return "fail" if self.deaths else self.judgement.verdict
 
 
-def evaluated(directory: Path, manifest: Manifest) -> Evaluated:
+def evaluated(run: EvalRun) -> Evaluated:
     """Judge the answers of a run. Raises UsageError."""
-    options, records = read_divergence(directory, manifest)
+    options, records = evidence(run)
     found = Summary(
         options=options,
         servers=tuple(each for each in records if isinstance(each, Served)),

@@ -14,7 +14,7 @@ import msgspec
 
 from kvproof.eval.long_context.grade import RULES, Reference, best, grade, score
 from kvproof.eval.run.config import Protocol
-from kvproof.eval.run.protocol import Exchange, InPasses, Request
+from kvproof.eval.run.protocol import Asked, Exchange, Material, Request
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.chat_client import ChatClient
 
@@ -38,20 +38,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return RULES[self.evaluator.rpartition(".")[2]]
 
 
-class RowCard(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts of a row whose messages stay on disk."""
+class RowCard(Asked, frozen=True, kw_only=True):
+    """Facts of a row whose messages stay on disk; its domain is its data set."""
 
-    id: str
-    domain: str
-    """Data set of the row."""
-    answer: str
-    """Grade of a right answer."""
     evaluator: str
     offset: int
     size: int
-    sub_domain: str = ""
-    difficulty: str = ""
-    length: str = ""
 
 
 encode = msgspec.json.Encoder().encode
@@ -131,7 +123,7 @@ class DataSetRows(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Rows(InPasses):
+class Rows(Material):
     """Rows as the material of a run."""
 
     file: RowFile

@@ -54,8 +54,15 @@ class OpenCompassContext:
             job.prompts,
             Truncation(protocol.tokenizer, protocol.max_prompt_tokens),
             _opened(job.shared, job) if job.shared else None,
-            lambda request: self._texts[request](),
+            self._given,
         )
+
+    def _given(self, request: Request) -> str:
+        """Text of a pass that OpenCompass has rendered, for this pass or for an equal one."""
+        if request in self._texts:
+            return self._texts[request]()
+        first = Request(self.job.config.protocol.phases[0], request.number)
+        return self._texts[first]() if request.phase == "warm" else self._ours(request)
 
     def _made(self) -> RequestLoop:
         job = self.job
@@ -86,19 +93,11 @@ class OpenCompassContext:
         return answers
 
     def _ours(self, request: Request) -> str:
+        """Prompt by our own rendering."""
         if self.rows:
             return joined(self.rows.file.row(request.number).messages)
-        return self.rendered(request)
-
-    def sample(self, request: Request) -> Sample:
-        """Sample of LongBench v2."""
-        assert self.questions  # rows have no samples of it
-        return self.questions.sample(request)
-
-    def rendered(self, request: Request) -> str:
-        """Prompt of LongBench v2, by our prompt set."""
-        assert self.questions  # rows are rendered already
-        return self.questions.prompts.render(self.sample(request))
+        assert self.questions  # there are two kinds of jobs
+        return self.questions.prompts.render(self.questions.sample(request))
 
     def _write(self, record: SampleRecord) -> None:
         self.records[Request(record.phase, record.number)] = record

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
-from typing import Protocol as Interface
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -50,36 +49,8 @@ class Stage(NamedTuple):
     at_once: int
 
 
-class Question(Interface):
-    """Facts of one sample for its record; a benchmark without groups leaves them empty."""
-
-    @property
-    def id(self) -> str:
-        """Name of the sample."""
-
-    @property
-    def domain(self) -> str:
-        """Group of the reports."""
-
-    @property
-    def sub_domain(self) -> str:
-        """Part of the domain."""
-
-    @property
-    def difficulty(self) -> str:
-        """Easy or hard."""
-
-    @property
-    def length(self) -> str:
-        """Short, medium or long."""
-
-    @property
-    def answer(self) -> str:
-        """The answer that is right, as `Material.extract` returns it."""
-
-
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A question without groups, for its record."""
+    """Facts of a question that is no sample of LongBench v2, for its record."""
 
     id: str
     domain: str
@@ -87,6 +58,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     difficulty: str = ""
     length: str = ""
     answer: str = ""
+    """The right answer, as `Material.extract` returns it."""
+
+
+Question: TypeAlias = Sample | Asked
 
 
 class Exchange(NamedTuple):
@@ -112,62 +87,49 @@ class RunSink(NamedTuple):
     """Folder for the servers' output."""
 
 
-class Material(Interface):
-    """Samples of a benchmark, the same for every configuration."""
+class Material(ABC):
+    """Samples of a benchmark, the same for every configuration.
 
-    @property
-    def count(self) -> int:
-        """Number of samples of a pass."""
-
-    def order(self, config: EvalConfig) -> Iterable[Configuration]:
-        """Configurations in the order in which they are asked, each after the one before."""
-
-    def meet(self, one: Configuration, client: ChatClient, sink: RunSink) -> Abilities | None:
-        """Prepare for a configuration on its ready server; return the options that it accepts.
-
-        Raises UsageError for a server that cannot be used.
-        """
-
-    def begin(self, configuration: str, protocol: Protocol) -> Iterable[Stage]:
-        """Return the requests of a configuration, none of which is sent yet."""
-
-    def sample(self, request: Request) -> Question:
-        """Sample of a request."""
-
-    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Exchange:
-        """Send the request of a sample, and further turns."""
-
-    def extract(self, request: Request, text: str) -> str | None:
-        """Answer that a text gives; None if it gives none."""
-
-
-class NeedsNothing:
-    """A material that any server can be asked."""
-
-    def meet(self, one: Configuration, client: ChatClient, sink: RunSink) -> None:
-        """See `Material`."""
-
-
-class InPasses(NeedsNothing, ABC):
-    """A material whose samples are asked in every pass of the protocol, by all in their order."""
+    By default all configurations are asked every sample in every pass of the protocol.
+    """
 
     @property
     @abstractmethod
     def count(self) -> int:
         """Number of samples of a pass."""
 
-    def order(self, config: EvalConfig) -> Sequence[Configuration]:
-        """Configurations in the order in which they are asked."""
+    def order(self, config: EvalConfig) -> Iterable[Configuration]:
+        """Configurations in the order in which they are asked, each after the one before."""
         return config.configuration
 
-    def begin(self, configuration: str, protocol: Protocol) -> list[Stage]:
-        """Return the requests of a configuration."""
+    def meet(self, one: Configuration, client: ChatClient, sink: RunSink) -> Abilities | None:
+        """Prepare for a configuration on its ready server; return the options that it accepts.
+
+        Raises UsageError for a server that cannot be used.
+        """
+        del one, client, sink  # any server will do
+        return None
+
+    def begin(self, configuration: str, protocol: Protocol) -> Iterable[Stage]:
+        """Return the requests of a configuration, none of which is sent yet."""
         del configuration  # all are asked the same
         return [Stage(jobs, protocol.concurrency) for jobs in stages(protocol, self.count)]
 
+    @abstractmethod
+    def sample(self, request: Request) -> Question:
+        """Sample of a request."""
+
+    @abstractmethod
+    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Exchange:
+        """Send the request of a sample, and further turns."""
+
+    @abstractmethod
+    def extract(self, request: Request, text: str) -> str | None:
+        """Answer that a text gives; None if it gives none."""
+
 
 @dataclass(frozen=True)
-class Questions(InPasses):
+class Questions(Material):
     """Samples of LongBench v2 and their prompts."""
 
     data: DataSet
@@ -325,33 +287,29 @@ class RequestLoop:
         sample, reply = self.material.sample(request), asked.reply
         answered = reply.outcome == "answered"
         return SampleRecord(
+            **{name: getattr(sample, name) for name in _OF_SAMPLES},
+            **{name: getattr(reply, name) for name in _OF_REPLIES},
             configuration=self.configuration,
             phase=request.phase,
             repeat=self.repeat,
             number=request.number,
-            id=sample.id,
-            domain=sample.domain,
-            sub_domain=sample.sub_domain,
-            difficulty=sample.difficulty,
-            length=sample.length,
             expected=sample.answer,
-            outcome=reply.outcome,
-            text=reply.text,
             answer=self.material.extract(request, reply.text) if answered else None,
-            finish_reason=reply.finish_reason,
-            usage=reply.usage,
             seconds=round(reply.seconds, 6),
             first_token=None if reply.first_token is None else round(reply.first_token, 6),
             started=round(at, 6),
-            tries=reply.tries,
-            faults=reply.faults,
             prompt_sha256=hashlib.sha256(asked.prompt).hexdigest(),
             cut=asked.cut,
             turn=asked.turn,
             differences=asked.differences,
-            logprobs=reply.logprobs,
-            thought=reply.thought,
         )
+
+
+_OF_SAMPLES = ("id", "domain", "sub_domain", "difficulty", "length")
+_OF_REPLIES = (
+    "outcome", "text", "finish_reason", "usage", "tries", "faults", "logprobs", "thought",
+)  # fmt: skip
+"""Fields of a record that are copied."""
 
 
 def client_of(config: EvalConfig, one: Configuration, url: str, model: str) -> ChatClient:

@@ -206,7 +206,27 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored", tag_field=
     """Prompts in which OpenCompass's template has replaced text of a document."""
 
 
-Record = SampleRecord | ServerRecord | ServerDied | Finished | Scored
+class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="lost", tag_field="record"):
+    """A request without an answer, beside the samples."""
+
+    configuration: str
+    message: str
+
+
+Cause = Literal["salt", "server"]
+
+
+class Unequal(msgspec.Struct, frozen=True, kw_only=True, tag="unequal", tag_field="record"):
+    """Recomputed answers to one prompt that differ before anything is judged."""
+
+    configuration: str
+    cause: Cause
+    """`salt`: an answer repeats under its own salt, and another salt changes it."""
+    largest: float
+    """Largest difference in a place, in nats."""
+
+
+Record = SampleRecord | ServerRecord | ServerDied | Finished | Scored | Lost | Unequal
 
 _decode = msgspec.json.Decoder(Record).decode
 
@@ -225,7 +245,7 @@ class EvalRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_eval(directory: Path) -> EvalRun:
-    """Read a run directory. Raises UsageError if it holds no LongBench v2 run."""
+    """Read a run directory. Raises UsageError if it holds no evaluation."""
     manifest = read_manifest(directory)
     if manifest.verb != "eval":
         raise UsageError(

@@ -218,18 +218,11 @@ def _company(plan: _Plan) -> EvalConfig:
     )
 
 
-def server_record(configuration: str, server: Serving, repeat: int = 0) -> ServerRecord:
+def server_record(configuration: str, server: Serving, repeat: int) -> ServerRecord:
     """Describe a server that is ready."""
-    return ServerRecord(
-        configuration=configuration,
-        repeat=repeat,
-        url=server.url,
-        models=server.models,
-        command=server.command,
-        fresh=server.fresh,
-        engine=server.engine,
-        version=server.version,
-    )
+    facts = server._asdict()
+    del facts["check"]
+    return ServerRecord(configuration=configuration, repeat=repeat, **facts)
 
 
 class _Counted:

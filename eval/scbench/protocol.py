@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol
-from kvproof.eval.run.protocol import Asked, Exchange, Job, NeedsNothing, Request, Stage
+from kvproof.eval.run.protocol import Asked, Exchange, Job, Material, Request, Stage
 from kvproof.eval.run.records import LoadName
 from kvproof.eval.scbench.data import Session
 from kvproof.eval.scbench.records import Mode
@@ -75,7 +75,7 @@ class _Prompt(NamedTuple):
     """Messages of a recomputed prompt."""
 
 
-class Sessions(NeedsNothing):
+class Sessions(Material):
     """Material whose prompts hold the answers before them; the judged servers come first."""
 
     def __init__(

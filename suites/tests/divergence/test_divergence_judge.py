@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from kvproof.eval.divergence.judge import ALLOWED, Judgement, judge, reach
-from kvproof.eval.divergence.records import Evidence, Lost, Options, Pair, Served
-from kvproof.eval.run.records import Abilities
+from kvproof.eval.divergence.records import Evidence, Options, Pair, Served
+from kvproof.eval.run.records import Abilities, Lost
 
 DOCUMENTS, TOKENS = 24, 8
 ABLE = Abilities(top=5, token_ids=True, ignore_eos=True, salt=True)

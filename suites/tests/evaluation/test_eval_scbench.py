@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from kvproof.eval.run.config import Protocol, read_config
@@ -18,7 +19,6 @@ from kvproof.eval.scbench.data import (
     Turn,
     file_of,
     read_sessions,
-    write_sessions,
 )
 from kvproof.eval.scbench.judge import judge
 from kvproof.eval.scbench.miniature import TURNS, miniature
@@ -34,7 +34,10 @@ CONFIG = Path(__file__).parents[3] / "eval" / "configs" / "scbench.toml"
 
 def test_the_miniature_has_the_public_format(tmp_path: Path) -> None:
     made = miniature(TASKS, 2, seed=1)
-    write_sessions(tmp_path, made)
+    for each in made:
+        row = {"id": each.id, "context": each.context, "multi_turns": each.turns}
+        with file_of(tmp_path, each.task).open("ab") as file:
+            file.write(msgspec.json.encode(row) + b"\n")
     row = json.loads(file_of(tmp_path, "vt").read_text().splitlines()[0])
     assert sorted(row) == ["context", "id", "multi_turns"]
     assert read_sessions(tmp_path, TASKS, most=9) == made == miniature(TASKS, 2, seed=1)

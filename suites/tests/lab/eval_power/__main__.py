@@ -31,13 +31,12 @@ from kvproof.eval.divergence.records import (
     Pair,
     Role,
     Served,
-    read_divergence,
+    evidence,
 )
 from kvproof.eval.run.config import Configuration, EvalConfig, Judge, Server
-from kvproof.eval.run.records import PHASES, Abilities, Phase, SampleRecord
+from kvproof.eval.run.records import PHASES, Abilities, Phase, SampleRecord, read_eval
 from kvproof.eval.verdict.compare import compare
 from kvproof.harness.http.chat_completion import Usage
-from kvproof.harness.records.run_directory import read_manifest
 from kvproof.suites.tests.lab.eval_power.faults import FAULTS, Effect, Fault
 
 SIZES = (24, 48, 503)
@@ -264,7 +263,7 @@ def say(line: str) -> None:
 
 def check(directory: Path) -> None:
     """Compare a real run with the simulation: differences of struck hits, and verdicts."""
-    options, records = read_divergence(directory, read_manifest(directory))
+    options, records = evidence(read_eval(directory))
     rows = judge(options, records).rows
     say("| fault | hits | beyond | median of those | simulated median | verdict |")
     say("| --- | --: | --: | --: | --: | --- |")
