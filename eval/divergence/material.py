@@ -11,6 +11,7 @@ once.
 from __future__ import annotations
 
 import itertools
+import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -87,7 +88,8 @@ class Pairs(Material):
         self._role: Role = "base"
         self._able = _NO_ABILITIES
         """Role and options of the server that is asked."""
-        self._salts = itertools.count()
+        self._name, self._salts = secrets.token_hex(4), itertools.count()
+        """Both make a salt that no other request has, also of an earlier run."""
         self._neutral = True
         """Answers do not depend on a salt, as far as is known."""
 
@@ -210,7 +212,7 @@ class Pairs(Material):
     def _salt(self) -> str:
         """Return a new salt; empty where something else recomputes."""
         salted = self._with_salts and self._able.salt and self._neutral
-        return f"kvproof {next(self._salts)}" if salted else ""
+        return f"kvproof {self._name} {next(self._salts)}" if salted else ""
 
     def _under(self, client: ChatClient, prompt: Prompt, tokens: int, salt: str) -> Reply:
         if self._with_salts and not salt and self._reset:

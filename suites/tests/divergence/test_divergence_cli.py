@@ -63,6 +63,14 @@ def test_one_server_recomputes_under_salts_and_passes(tmp_path: Path) -> None:
     assert len(salts) > 100  # none is used twice
 
 
+def test_a_second_run_recomputes_on_a_server_that_the_first_has_filled(tmp_path: Path) -> None:
+    with servers(Script(noise=1e-3)) as (url,):
+        codes = [run(tmp_path / seed, "--url", url, "--seed", seed)[0] for seed in ("0", "1")]
+        found = run(tmp_path / "again", "--url", url)[1]
+    assert codes == [Exit.PASS, Exit.PASS]
+    assert found["judgement"]["doubts"] == [], "what it recomputes again is no hit"
+
+
 @pytest.mark.parametrize("every", [1, 8])
 def test_wrong_hits_fail(tmp_path: Path, every: int) -> None:
     with servers(Script(noise=1e-3, wrong_every=every)) as (url,):
