@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from kvproof.harness.http.chat_completion import Chance
+from kvproof.harness.http.completion import Chance
 
 SMALLEST = 1e-9
 """A probability that counts as none: differences beyond it have no end."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kvproof.eval.divergence.distributions import Difference, difference
-from kvproof.harness.http.chat_client import Prompt, Reply
+from kvproof.harness.http.completion_client import Prompt, Reply
 
 Ask = Callable[[Prompt, int], Reply]
 """Completes a prompt by so many tokens. Raises Unanswered."""

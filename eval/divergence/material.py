@@ -27,7 +27,7 @@ from kvproof.eval.run.config import Configuration, EvalConfig, Protocol, Server
 from kvproof.eval.run.protocol import Asked, Exchange, Material, Request, RunSink, Stage
 from kvproof.eval.run.records import Abilities, Differences, Lost, Phase, Unequal
 from kvproof.harness.errors import UsageError
-from kvproof.harness.http.chat_client import ChatClient, Prompt, Reply
+from kvproof.harness.http.completion_client import CompletionClient, Prompt, Reply
 
 Key = tuple[int, Text]
 """Number of a document, and which of its prompts."""
@@ -105,7 +105,7 @@ class Pairs(Material):
             for role in ("control", "judged"):
                 yield from (e for e in config.configuration if self._roles[e.name] == role)
 
-    def meet(self, one: Configuration, client: ChatClient, sink: RunSink) -> Abilities:
+    def meet(self, one: Configuration, client: CompletionClient, sink: RunSink) -> Abilities:
         """Learn the server's options; the base also gets the documents. Raises UsageError."""
         self._role, self._able = self._roles[one.name], learned(client)
         if self._role == "base":
@@ -155,7 +155,7 @@ class Pairs(Material):
         number, text = self._keys[request.number]
         return Asked(id=str(number), domain=text)
 
-    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Exchange:
+    def ask(self, client: CompletionClient, request: Request, protocol: Protocol) -> Exchange:
         """Recompute a prompt for all others, or follow its recomputed answer."""
         del protocol  # answers have the length of the options
         key = self._keys[request.number]
@@ -171,7 +171,7 @@ class Pairs(Material):
         self._expected[key] = reply
         return Exchange(sent, reply)
 
-    def _followed(self, client: ChatClient, key: Key, sent: bytes) -> Exchange:
+    def _followed(self, client: CompletionClient, key: Key, sent: bytes) -> Exchange:
         judged, expected = self._role == "judged", self._expected[key]
         ask = partial(self._answer if judged else self._recomputed, client)
         begun = time.monotonic()
@@ -194,7 +194,9 @@ class Pairs(Material):
 
     # --- one request ---
 
-    def _answer(self, client: ChatClient, prompt: Prompt, tokens: int, *, salt: str = "") -> Reply:
+    def _answer(
+        self, client: CompletionClient, prompt: Prompt, tokens: int, *, salt: str = ""
+    ) -> Reply:
         """Complete greedily; a `salt` keeps cached blocks of other salts out of reach."""
         able = self._able
         asked = {
@@ -206,7 +208,7 @@ class Pairs(Material):
         fields = {name: value for name, value in asked.items() if value is not None}
         return answered(client.complete(prompt, max_tokens=tokens, **fields))
 
-    def _recomputed(self, client: ChatClient, prompt: Prompt, tokens: int) -> Reply:
+    def _recomputed(self, client: CompletionClient, prompt: Prompt, tokens: int) -> Reply:
         return self._under(client, prompt, tokens, self._salt())
 
     def _salt(self) -> str:
@@ -214,7 +216,7 @@ class Pairs(Material):
         salted = self._with_salts and self._able.salt and self._neutral
         return f"kvproof {self._name} {next(self._salts)}" if salted else ""
 
-    def _under(self, client: ChatClient, prompt: Prompt, tokens: int, salt: str) -> Reply:
+    def _under(self, client: CompletionClient, prompt: Prompt, tokens: int, salt: str) -> Reply:
         if self._with_salts and not salt and self._reset:
             try:
                 client.post(self._reset)
@@ -229,7 +231,7 @@ class Pairs(Material):
     def _reset(self) -> str:
         return self._config.server_of(self._config.baseline).reset
 
-    def _check_salts(self, client: ChatClient) -> None:
+    def _check_salts(self, client: CompletionClient) -> None:
         if self._with_salts and not self._able.salt and not self._reset:
             raise UsageError(
                 f"{client.url} takes no cache_salt, so that nothing can be recomputed beside its "
@@ -237,7 +239,7 @@ class Pairs(Material):
                 "give a server without prefix cache with --recompute-url, or --reset PATH",
             )
 
-    def _draw(self, client: ChatClient) -> None:
+    def _draw(self, client: CompletionClient) -> None:
         made = documents(
             self._options.documents,
             most_tokens=self._options.most_tokens,
@@ -248,7 +250,7 @@ class Pairs(Material):
             (each.number, text): prompt for each in made for text, prompt in each.prompts.items()
         }
 
-    def _tokenized(self, client: ChatClient, text: str) -> Prompt:
+    def _tokenized(self, client: CompletionClient, text: str) -> Prompt:
         """Return the ids of a text, or the text; one that is too long loses its middle."""
         refused = ""
         for _ in range(_TRIES):
@@ -258,7 +260,7 @@ class Pairs(Material):
                 refused, text = str(error), str(cut(text, len(text) // 2))
         raise UsageError(f"{client.url} answers no prompt: {refused}", "does it serve completions?")
 
-    def _repeats(self, client: ChatClient, name: str, sink: RunSink) -> bool:
+    def _repeats(self, client: CompletionClient, name: str, sink: RunSink) -> bool:
         """Return whether recomputed answers repeat; a reset may replace salts that change them."""
         sink.progress(f"{name}: whether recomputed answers repeat", 0, 0)
         found = self._gap(client, name, sink)
@@ -269,7 +271,7 @@ class Pairs(Material):
             sink.write(Unequal(configuration=name, cause=found.cause, largest=found.largest))
         return not found
 
-    def _gap(self, client: ChatClient, name: str, sink: RunSink) -> Gap | None:
+    def _gap(self, client: CompletionClient, name: str, sink: RunSink) -> Gap | None:
         for number in range(min(_FIRST, self._options.documents)):
             prompt = self._prompts[number, "whole"]
             ask = partial(self._under, client, prompt, self._options.tokens)
@@ -281,7 +283,7 @@ class Pairs(Material):
         return None
 
 
-def learned(client: ChatClient) -> Abilities:
+def learned(client: CompletionClient) -> Abilities:
     """Try some requests of one token to learn a server's options. Raises UsageError."""
 
     def taken(**fields: object) -> Reply | None:

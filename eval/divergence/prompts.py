@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from kvproof.eval.benchmark.prompts import own_prompts
 from kvproof.eval.run.generator import GeneratorOptions, generate
-from kvproof.harness.http.chat_client import Prompt
+from kvproof.harness.http.completion_client import Prompt
 
 Text: TypeAlias = Literal["whole", "shared", "inside", "border"]
 """A document with its question; with another question; cut at any place; cut at a border."""

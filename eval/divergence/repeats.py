@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from kvproof.eval.divergence.distributions import difference
 from kvproof.eval.run.records import Cause
-from kvproof.harness.http.chat_client import Reply
+from kvproof.harness.http.completion_client import Reply
 
 Ask: TypeAlias = Callable[[str], Reply]
 """Answers one prompt under a salt."""

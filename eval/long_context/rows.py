@@ -16,7 +16,7 @@ from kvproof.eval.long_context.grade import RULES, Reference, best, grade, score
 from kvproof.eval.run.config import Protocol
 from kvproof.eval.run.protocol import Asked, Exchange, Material, Request
 from kvproof.harness.errors import UsageError
-from kvproof.harness.http.chat_client import ChatClient
+from kvproof.harness.http.completion_client import CompletionClient
 
 Messages = tuple[dict[str, str], ...]
 
@@ -137,7 +137,7 @@ class Rows(Material):
         """Sample of a request."""
         return self.file.cards[request.number]
 
-    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Exchange:
+    def ask(self, client: CompletionClient, request: Request, protocol: Protocol) -> Exchange:
         """Send the messages of a row, for as many tokens as its data set and the protocol allow."""
         row = self.file.row(request.number)
         most = min(row.max_tokens or protocol.max_tokens, protocol.max_tokens)

@@ -26,7 +26,7 @@ from kvproof.eval.benchmark.truncate import Prompt, Truncation
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol
 from kvproof.eval.run.records import Abilities, Differences, Done, Phase, SampleRecord
 from kvproof.eval.run.server import key_of
-from kvproof.harness.http.chat_client import ChatClient, Reply, joined
+from kvproof.harness.http.completion_client import CompletionClient, Reply, joined
 
 ROTATED = "choices rotated by one"
 """Description of pass C without other questions about the documents."""
@@ -102,7 +102,7 @@ class Material(ABC):
         """Configurations in the order in which they are asked, each after the one before."""
         return config.configuration
 
-    def meet(self, one: Configuration, client: ChatClient, sink: RunSink) -> Abilities | None:
+    def meet(self, one: Configuration, client: CompletionClient, sink: RunSink) -> Abilities | None:
         """Prepare for a configuration on its ready server; return the options that it accepts.
 
         Raises UsageError for a server that cannot be used.
@@ -120,7 +120,7 @@ class Material(ABC):
         """Sample of a request."""
 
     @abstractmethod
-    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Exchange:
+    def ask(self, client: CompletionClient, request: Request, protocol: Protocol) -> Exchange:
         """Send the request of a sample, and further turns."""
 
     @abstractmethod
@@ -148,7 +148,7 @@ class Questions(Material):
         del request  # of the same sample in another pass nothing differs
         return self.truncation.apply(self.prompts.render(sample))
 
-    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Exchange:
+    def ask(self, client: CompletionClient, request: Request, protocol: Protocol) -> Exchange:
         """Send the prompt; for a pair also the second one, with the first answer."""
         sample = self.sample(request)
         prompt, cut = self.prompt(request, sample)
@@ -190,7 +190,7 @@ class RequestLoop:
     repeat: int
     protocol: Protocol
     material: Material
-    client: ChatClient
+    client: CompletionClient
     done: set[Done]
     """Requests that earlier parts of the run have recorded."""
     write: Callable[[SampleRecord], None]
@@ -312,13 +312,13 @@ _OF_REPLIES = (
 """Fields of a record that are copied."""
 
 
-def client_of(config: EvalConfig, one: Configuration, url: str, model: str) -> ChatClient:
+def client_of(config: EvalConfig, one: Configuration, url: str, model: str) -> CompletionClient:
     """Return a client of a configuration's server. Raises UsageError without its key."""
     protocol = config.protocol
     fields = {"temperature": protocol.temperature, "max_tokens": protocol.max_tokens}
     named = {"model": model} if model else {}
     logprobs = {"logprobs": True} if protocol.logprobs else {}
-    return ChatClient(
+    return CompletionClient(
         url,
         key=key_of(config.server_of(one)),
         timeout=protocol.timeout,

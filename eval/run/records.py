@@ -15,7 +15,7 @@ import msgspec
 from kvproof.eval.benchmark.data import DataFacts
 from kvproof.eval.run.files import SAMPLES
 from kvproof.harness.errors import UsageError
-from kvproof.harness.http.chat_completion import Outcome, Usage
+from kvproof.harness.http.completion import Outcome, Usage
 from kvproof.harness.records.run_directory import Manifest, read_lines, read_manifest
 
 PassName = Literal["cold", "warm", "shared"]

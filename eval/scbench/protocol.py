@@ -19,7 +19,7 @@ from kvproof.eval.run.records import LoadName
 from kvproof.eval.scbench.data import Session
 from kvproof.eval.scbench.records import Mode
 from kvproof.eval.scbench.tasks import MOST_TOKENS, question, score, shared_part
-from kvproof.harness.http.chat_client import ChatClient
+from kvproof.harness.http.completion_client import CompletionClient
 
 
 class Level(NamedTuple):
@@ -132,7 +132,7 @@ class Sessions(Material):
         task, mode = found.session.task, found.mode
         return Asked(id=found.session.id, domain=task, sub_domain=mode, answer="1.0")
 
-    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Exchange:
+    def ask(self, client: CompletionClient, request: Request, protocol: Protocol) -> Exchange:
         """Send the messages of a turn."""
         del protocol  # tasks have their own lengths
         prompt = self._asked[request]

@@ -9,8 +9,8 @@ import pytest
 
 from kvproof.eval.divergence.distributions import difference
 from kvproof.eval.divergence.forced import MOST_RESTARTS, forced
-from kvproof.harness.http.chat_client import Prompt, Reply
-from kvproof.harness.http.chat_completion import Chance, Usage
+from kvproof.harness.http.completion import Chance, Usage
+from kvproof.harness.http.completion_client import Prompt, Reply
 
 
 def chance(values: np.ndarray, top: int) -> Chance:

@@ -13,9 +13,9 @@ from kvproof.eval.run.generator import GeneratorOptions, generate
 from kvproof.eval.run.server import free_port
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http import response
-from kvproof.harness.http.chat_client import ChatClient
-from kvproof.harness.http.chat_completion import Chance, Malformed, Usage, parse_completion
 from kvproof.harness.http.client import Aborted, HttpClient
+from kvproof.harness.http.completion import Chance, Malformed, Usage, parse_completion
+from kvproof.harness.http.completion_client import CompletionClient
 from kvproof.suites.tests.evaluation.eval_server import Server, scripted
 from kvproof.suites.tests.patience import LONG, until
 
@@ -24,8 +24,8 @@ PROMPT = own_prompts().render(SAMPLE)
 RIGHT = f"The correct answer is ({SAMPLE.answer})."
 
 
-def client(server: Server, **settings: Any) -> ChatClient:
-    return ChatClient(server.url, **{"timeout": 20.0, "retries": 0, **settings})
+def client(server: Server, **settings: Any) -> CompletionClient:
+    return CompletionClient(server.url, **{"timeout": 20.0, "retries": 0, **settings})
 
 
 @pytest.mark.parametrize("streams", [True, False])
@@ -156,7 +156,7 @@ def test_a_slow_server_costs_no_more_than_the_timeout(fault: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_a_dropped_connection() -> None:
-    reply = ChatClient(f"http://127.0.0.1:{free_port()}/v1", retries=0).ask("?")
+    reply = CompletionClient(f"http://127.0.0.1:{free_port()}/v1", retries=0).ask("?")
     assert reply.outcome == "dropped"
     assert "ConnectionRefusedError" in reply.faults[0]
 
@@ -213,7 +213,9 @@ def test_bytes_that_are_no_http_are_a_dropped_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=_babble, args=(listener,))
         thread.start()
-        reply = ChatClient(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", retries=0).ask("?")
+        reply = CompletionClient(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", retries=0).ask(
+            "?"
+        )
         thread.join()
     assert (reply.outcome, "BadStatusLine" in reply.faults[0]) == ("dropped", True)
 
@@ -228,7 +230,7 @@ def _babble(listener: socket.socket) -> None:
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x/v1", "http://", "http://x:y/v1", ""])
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="is no address of a server"):
-        ChatClient(url)
+        CompletionClient(url)
 
 
 def test_an_ipv6_address_without_a_port_is_asked_at_the_usual_one(

@@ -36,7 +36,7 @@ from kvproof.eval.divergence.records import (
 from kvproof.eval.run.config import Configuration, EvalConfig, Judge, Server
 from kvproof.eval.run.records import PHASES, Abilities, Phase, SampleRecord, read_eval
 from kvproof.eval.verdict.compare import compare
-from kvproof.harness.http.chat_completion import Usage
+from kvproof.harness.http.completion import Usage
 from kvproof.suites.tests.lab.eval_power.faults import FAULTS, Effect, Fault
 
 SIZES = (24, 48, 503)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from kvproof.harness.http.chat_completion import (
+from kvproof.harness.http.client import Aborted, HttpClient, in_words
+from kvproof.harness.http.completion import (
     Chance,
     Chunk,
     Malformed,
@@ -18,7 +19,6 @@ from kvproof.harness.http.chat_completion import (
     parse_completion,
     parse_event,
 )
-from kvproof.harness.http.client import Aborted, HttpClient, in_words
 from kvproof.harness.http.response import Response, TooLong
 
 Prompt: TypeAlias = "str | tuple[int, ...]"
@@ -85,7 +85,7 @@ _CHAT = _Endpoint("/chat/completions", "message", "delta")
 _TEXT = _Endpoint("/completions", "text", "text")
 
 
-class ChatClient:
+class CompletionClient:
     """Asks one server, from any number of threads. `url` ends before `/chat/completions`.
 
     `timeout` bounds a whole try in seconds, however slowly bytes arrive; `retries` are made after
