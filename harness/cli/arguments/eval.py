@@ -26,8 +26,7 @@ class EvalArguments:
     """Options of every benchmark; each attribute docstring is the help text."""
 
     config: Path
-    """TOML file of configurations; ready-made ones are in eval/configs. The first one
-    recomputes."""
+    """TOML file of configurations; ready-made ones are in eval/configs."""
     model: str = ""
     """Name in requests and launch commands; the server's own by default."""
     url: Annotated[list[str] | None, Parameter(("--url", "--urls")), Several] = None
@@ -63,6 +62,9 @@ class LongBenchArguments(EvalArguments):
 class ScbenchArguments(EvalArguments):
     """Options of SCBench."""
 
+    config: Path
+    """TOML file of configurations, for example eval/configs/scbench.toml; the first one
+    recomputes."""
     data: Path | None = None
     """Folder with the files of microsoft/SCBench; a generated miniature by default."""
     tasks: Annotated[list[ScbenchTask] | None, Several] = None
@@ -82,6 +84,8 @@ class ScbenchArguments(EvalArguments):
 class RulerArguments(EvalArguments):
     """Options of RULER."""
 
+    config: Path
+    """TOML file of configurations, for example eval/configs/ruler.toml."""
     data: Path | None = None
     """Folder with the files of OpenCompass's ruler.zip: PaulGrahamEssays.jsonl, dev-v2.0.json,
     hotpotqa.json."""
@@ -99,6 +103,8 @@ class RulerArguments(EvalArguments):
 class MrcrArguments(EvalArguments):
     """Options of MRCR."""
 
+    config: Path
+    """TOML file of configurations, for example eval/configs/mrcr.toml."""
     data: Path | None = None
     """A .parquet or .jsonl file of openai/mrcr, or a folder of giulio98/MRCR_v2_common, which
     OpenCompass's own data set reads; a synthetic miniature by default."""
