@@ -207,7 +207,7 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored", tag_field=
 
 
 class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="lost", tag_field="record"):
-    """A request without an answer, beside the samples."""
+    """A request without an answer that belongs to no sample."""
 
     configuration: str
     message: str

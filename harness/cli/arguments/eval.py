@@ -109,7 +109,7 @@ class MrcrArguments(EvalArguments):
     """A .parquet or .jsonl file of openai/mrcr, or a folder of giulio98/MRCR_v2_common, which
     OpenCompass's own data set reads; a synthetic miniature by default."""
     sets: Annotated[list[str] | None, Several] = None
-    """Of a file 2needle, 4needle, 8needle, all by default; of a folder its data sets, by default
+    """Sets of a file: 2needle, 4needle, 8needle, all by default. Data sets of a folder: by default
     those of OpenCompass's mrcr_v2_8k."""
     samples: int = 50
     """Prompts of each set, at most."""
