@@ -6,26 +6,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kvproof.eval.divergence.report import evaluated as divergence
+from kvproof.eval.run.records import EvalRun, read_eval
 from kvproof.eval.scbench.report import evaluated as scbench
 from kvproof.eval.verdict.evaluated import Evaluated
 from kvproof.eval.verdict.report import evaluated as answers
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records.run_directory import Manifest, read_manifest
 
-_KINDS: dict[str, Callable[[Path, Manifest], Evaluated]] = {
-    "evaluation": answers,
+_KINDS: dict[str, Callable[[EvalRun], Evaluated]] = {
     "scbench": scbench,
     "divergence": divergence,
+    "evaluation": answers,
 }
 """Key -> the judge of the answers in a directory."""
 
 
 def judged(directory: Path) -> Evaluated:
     """Judge the answers of a run, complete or not. Raises UsageError."""
-    manifest = read_manifest(directory)
+    run = read_eval(directory)
     for key, judge in _KINDS.items():
-        if key in manifest.config:
-            return judge(directory, manifest)
+        if key in run.manifest.config:
+            return judge(run)
     raise UsageError(
         f"{str(directory)!r} holds no evaluation", "give the directory that kvproof eval printed"
     )

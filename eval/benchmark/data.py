@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BufferedReader
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, field
@@ -74,15 +74,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         return self.choice_a, self.choice_b, self.choice_c, self.choice_d
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about a sample whose document stays on disk."""
+class Card(NamedTuple):
+    """Facts about a sample that stays on disk."""
 
-    id: str
     domain: str
-    sub_domain: str
-    difficulty: Difficulty
-    length: Length
-    answer: Letter
     row: int
     """Number of the row in the file."""
     offset: int
@@ -166,7 +161,7 @@ class DataSet:
         sample = self._sample(piece.number, piece.data)
         if (first := rows.setdefault(sample.id, piece.number)) != piece.number:
             raise self._wrong(piece.number, f"_id {sample.id!r} is that of row {first}")
-        return _card(sample, piece)
+        return Card(sample.domain, piece.number, piece.offset, len(piece.data))
 
     def _check_some(self, cards: Sequence[Card]) -> None:
         if not cards:
@@ -228,20 +223,6 @@ def _opened(path: Path) -> BufferedReader:
         return path.open("rb")
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", _WHERE) from error
-
-
-def _card(sample: Sample, piece: Piece) -> Card:
-    return Card(
-        id=sample.id,
-        domain=sample.domain,
-        sub_domain=sample.sub_domain,
-        difficulty=sample.difficulty,
-        length=sample.length,
-        answer=sample.answer,
-        row=piece.number,
-        offset=piece.offset,
-        size=len(piece.data),
-    )
 
 
 def _facts(name: str, cards: Sequence[Card], digest: str, *, own: bool) -> DataFacts:

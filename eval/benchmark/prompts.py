@@ -159,12 +159,9 @@ _WHERE = "--prompts takes a checkout of THUDM/LongBench, whose folder prompts is
 
 def rotated(sample: Sample, by: int = 1) -> Sample:
     """The same question with every choice moved by this many letters (pass C)."""
-    choices = [sample.choices[(n - by) % len(LETTERS)] for n in range(len(LETTERS))]
-    return msgspec.structs.replace(
-        sample,
-        choice_a=choices[0],
-        choice_b=choices[1],
-        choice_c=choices[2],
-        choice_d=choices[3],
-        answer=LETTERS[(LETTERS.index(sample.answer) + by) % len(LETTERS)],
-    )
+    at = LETTERS.index(sample.answer) + by
+    choices = {
+        f"choice_{letter.lower()}": sample.choices[(n - by) % len(LETTERS)]
+        for n, letter in enumerate(LETTERS)
+    }
+    return msgspec.structs.replace(sample, answer=LETTERS[at % len(LETTERS)], **choices)

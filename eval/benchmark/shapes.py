@@ -10,8 +10,22 @@ from kvproof.eval.benchmark.data import DOMAINS, Difficulty
 from kvproof.eval.benchmark.fact_base import FactBase, parts, scattered
 from kvproof.eval.benchmark.words import filler
 
-Writer = Callable[[random.Random, FactBase, int], str]
-"""Writes a document with this many filler lines."""
+
+class Lines(NamedTuple):
+    """Sentences of one document, by kind of fact."""
+
+    sites: list[str]
+    keepers: list[str]
+    desks: list[str]
+
+    @property
+    def all(self) -> list[str]:
+        """All of them, kind after kind."""
+        return [*self.sites, *self.keepers, *self.desks]
+
+
+Writer = Callable[[random.Random, str, Lines, int], str]
+"""Writes a document with this title, these lines and so many filler lines."""
 
 
 class Shape(NamedTuple):
@@ -19,109 +33,69 @@ class Shape(NamedTuple):
 
     domain: str
     sub_domain: str
-    write: Writer
+    writer: Writer
+    site: str
+    """Sentence of a document about the `{site}` of a `{thing}`."""
     kept: str
-    """Sentence of a document about the `{keeper}` of a `{thing}`."""
+    """Sentence about the `{keeper}` of a `{thing}`."""
+    desk: str
+    """Sentence about the `{desk}` of a `{keeper}`."""
     easy: str
     """A question about `{thing}` that needs one fact."""
     hard: str
     """The same with two facts at different places."""
 
-
-_REPORT_KEPT = "The {thing} is kept by {keeper}."
-_FOLDER_KEPT = "Duty list: {keeper} looks after the {thing}."
-_EXAMPLES_KEPT = "Input: {thing} Family: {keeper}"
-_DIALOGUE_KEPT = "{keeper} asked me for the {thing} and has it now."
-_CODE_KEPT = 'KEEPER["{thing}"] = "{keeper}"'
-_TABLES_KEPT = "{thing} | {keeper}"
-
-
-def _sites(base: FactBase, form: str) -> list[str]:
-    pairs = zip(base.things, base.sites, strict=True)
-    return [form.format(thing=thing, site=site) for thing, site in pairs]
+    def write(self, rng: random.Random, base: FactBase, fill: int) -> str:
+        """Write a document with this many filler lines."""
+        things, sites, keepers, desks = base.things, base.sites, base.keepers, base.desks
+        lines = Lines(
+            [self.site.format(thing=t, site=s) for t, s in zip(things, sites, strict=True)],
+            [self.kept.format(thing=t, keeper=k) for t, k in zip(things, keepers, strict=True)],
+            [self.desk.format(keeper=k, desk=d) for k, d in zip(keepers, desks, strict=True)],
+        )
+        return self.writer(rng, base.title, lines, fill)
 
 
-def _keepers(base: FactBase, form: str) -> list[str]:
-    pairs = zip(base.things, base.keepers, strict=True)
-    return [form.format(thing=thing, keeper=keeper) for thing, keeper in pairs]
+def _report(rng: random.Random, title: str, lines: Lines, fill: int) -> str:
+    paragraphs = [" ".join(piece) for piece in parts(scattered(rng, lines.all, fill), 6)]
+    return "\n\n".join([f"Report of the {title} house.", *paragraphs])
 
 
-def _desks(base: FactBase, form: str) -> list[str]:
-    pairs = zip(base.keepers, base.desks, strict=True)
-    return [form.format(keeper=keeper, desk=desk) for keeper, desk in pairs]
-
-
-def _report(rng: random.Random, base: FactBase, fill: int) -> str:
-    facts = [
-        *_sites(base, "The {thing} is stored in the {site}."),
-        *_keepers(base, _REPORT_KEPT),
-        *_desks(base, "{keeper} works in the {desk}."),
-    ]
-    lines = scattered(rng, facts, fill)
-    paragraphs = [" ".join(piece) for piece in parts(lines, 6)]
-    return "\n\n".join([f"Report of the {base.title} house.", *paragraphs])
-
-
-def _folder(rng: random.Random, base: FactBase, fill: int) -> str:
-    stored = scattered(rng, _sites(base, "Inventory: the {thing} lies in the {site}."), fill // 3)
-    kept = scattered(rng, _keepers(base, _FOLDER_KEPT), fill // 3)
-    found = scattered(rng, _desks(base, "Staff note: ask for {keeper} in the {desk}."), fill // 3)
-    pages = [*parts(stored, 5), *parts(kept, 5), *parts(found, 5)]
+def _folder(rng: random.Random, title: str, lines: Lines, fill: int) -> str:
+    kinds = [scattered(rng, kind, fill // 3) for kind in lines]
+    pages = [page for kind in kinds for page in parts(kind, 5)]
     rng.shuffle(pages)
-    texts = [f"Document {n} ({base.title})\n" + "\n".join(p) for n, p in enumerate(pages, 1)]
+    texts = [f"Document {n} ({title})\n" + "\n".join(p) for n, p in enumerate(pages, 1)]
     return "\n\n".join(texts)
 
 
-def _examples(rng: random.Random, base: FactBase, fill: int) -> str:
-    facts = [
-        *_sites(base, "Input: {thing} Label: {site}"),
-        *_keepers(base, _EXAMPLES_KEPT),
-        *_desks(base, "Family: {keeper} Group: {desk}"),
-    ]
+def _examples(rng: random.Random, title: str, lines: Lines, fill: int) -> str:
+    facts = lines.all
     rng.shuffle(facts)
-    notes = [f"Remark: {filler(rng)}" for _ in range(fill)]
-    lines = facts + notes
-    rng.shuffle(lines)
-    return "\n".join([f"Examples of the language of the {base.title}.", *lines])
+    found = facts + [f"Remark: {filler(rng)}" for _ in range(fill)]
+    rng.shuffle(found)
+    return "\n".join([f"Examples of the language of the {title}.", *found])
 
 
-def _dialogue(rng: random.Random, base: FactBase, fill: int) -> str:
-    facts = [
-        *_sites(base, "I put the {thing} into the {site}."),
-        *_keepers(base, _DIALOGUE_KEPT),
-        *_desks(base, "You will find {keeper} in the {desk}."),
-    ]
-    turns = [
-        f"{'Guest' if n % 2 else 'Host'}: {text}"
-        for n, text in enumerate(scattered(rng, facts, fill))
-    ]
-    return "\n".join([f"Conversation about the {base.title}.", *turns])
+def _dialogue(rng: random.Random, title: str, lines: Lines, fill: int) -> str:
+    turns = enumerate(scattered(rng, lines.all, fill))
+    said = [f"{'Guest' if n % 2 else 'Host'}: {text}" for n, text in turns]
+    return "\n".join([f"Conversation about the {title}.", *said])
 
 
-def _code(rng: random.Random, base: FactBase, fill: int) -> str:
-    facts = [
-        *_sites(base, 'SITE["{thing}"] = "{site}"'),
-        *_keepers(base, _CODE_KEPT),
-        *_desks(base, 'DESK["{keeper}"] = "{desk}"'),
-    ]
-    lines = facts + [f"# {filler(rng)}" for _ in range(fill)]
-    rng.shuffle(lines)
-    title = base.title.replace(" ", "_")
-    files = [
-        f"# file: {title}/part_{n}.py\n" + "\n".join(piece)
-        for n, piece in enumerate(parts(lines, 12), 1)
-    ]
-    return "\n\n".join(files)
+def _code(rng: random.Random, title: str, lines: Lines, fill: int) -> str:
+    found = lines.all + [f"# {filler(rng)}" for _ in range(fill)]
+    rng.shuffle(found)
+    folder = title.replace(" ", "_")
+    files = enumerate(parts(found, 12), 1)
+    return "\n\n".join(f"# file: {folder}/part_{n}.py\n" + "\n".join(piece) for n, piece in files)
 
 
-def _tables(rng: random.Random, base: FactBase, fill: int) -> str:
-    tables = [
-        ("thing | site", _sites(base, "{thing} | {site}")),
-        ("thing | keeper", _keepers(base, _TABLES_KEPT)),
-        ("keeper | desk", _desks(base, "{keeper} | {desk}")),
-    ]
+def _tables(rng: random.Random, title: str, lines: Lines, fill: int) -> str:
+    heads = ("thing | site", "thing | keeper", "keeper | desk")
+    tables = list(zip(heads, lines, strict=True))
     rng.shuffle(tables)
-    texts = [f"Tables of the {base.title}."]
+    texts = [f"Tables of the {title}."]
     for head, rows in tables:
         rng.shuffle(rows)
         noted = rows + [f"note | {filler(rng)}" for _ in range(fill // 3)]
@@ -133,22 +107,35 @@ def _tables(rng: random.Random, base: FactBase, fill: int) -> str:
 _DOMAIN = tuple(DOMAINS)
 
 SHAPES = (
-    Shape(_DOMAIN[0], "Governmental", _report, _REPORT_KEPT,
+    Shape(_DOMAIN[0], "Governmental", _report,
+          "The {thing} is stored in the {site}.", "The {thing} is kept by {keeper}.",
+          "{keeper} works in the {desk}.",
           "In which place is the {thing} stored?",
           "In which place does the keeper of the {thing} work?"),
-    Shape(_DOMAIN[1], "Governmental", _folder, _FOLDER_KEPT,
+    Shape(_DOMAIN[1], "Governmental", _folder,
+          "Inventory: the {thing} lies in the {site}.",
+          "Duty list: {keeper} looks after the {thing}.",
+          "Staff note: ask for {keeper} in the {desk}.",
           "Where does the {thing} lie according to the documents?",
           "Where can one ask for the person who looks after the {thing}?"),
-    Shape(_DOMAIN[2], "Many-shot learning", _examples, _EXAMPLES_KEPT,
+    Shape(_DOMAIN[2], "Many-shot learning", _examples,
+          "Input: {thing} Label: {site}", "Input: {thing} Family: {keeper}",
+          "Family: {keeper} Group: {desk}",
           "Which label has the input {thing}?",
           "Which group has the family of the input {thing}?"),
-    Shape(_DOMAIN[3], "Dialogue history QA", _dialogue, _DIALOGUE_KEPT,
+    Shape(_DOMAIN[3], "Dialogue history QA", _dialogue,
+          "I put the {thing} into the {site}.",
+          "{keeper} asked me for the {thing} and has it now.",
+          "You will find {keeper} in the {desk}.",
           "Into which place was the {thing} put?",
           "In which place will one find the person who has the {thing}?"),
-    Shape(_DOMAIN[4], "Code repo QA", _code, _CODE_KEPT,
+    Shape(_DOMAIN[4], "Code repo QA", _code,
+          'SITE["{thing}"] = "{site}"', 'KEEPER["{thing}"] = "{keeper}"',
+          'DESK["{keeper}"] = "{desk}"',
           'What is SITE["{thing}"]?',
           'What is DESK[KEEPER["{thing}"]]?'),
-    Shape(_DOMAIN[5], "Table QA", _tables, _TABLES_KEPT,
+    Shape(_DOMAIN[5], "Table QA", _tables,
+          "{thing} | {site}", "{thing} | {keeper}", "{keeper} | {desk}",
           "Which site has the thing {thing}?",
           "Which desk has the keeper of the thing {thing}?"),
 )  # fmt: skip

@@ -5,20 +5,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from kvproof.harness.http.completion import Chance
+
 SMALLEST = 1e-9
 """A probability that counts as none: differences beyond it have no end."""
-
-
-class Chance(NamedTuple):
-    """The token at one place of an answer, and the likeliest ones there.
-
-    Names of tokens are the server's; log-probabilities are natural ones. `logprob` is None where
-    the server gives none.
-    """
-
-    token: str
-    logprob: float | None = None
-    top: tuple[tuple[str, float], ...] = ()
 
 
 class Difference(NamedTuple):

@@ -11,14 +11,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kvproof.eval.divergence.client import Answer, Prompt
 from kvproof.eval.divergence.distributions import Difference, difference
+from kvproof.harness.http.completion_client import Prompt, Reply
 
-Ask = Callable[[Prompt, int], Answer]
-"""Completes a prompt by so many tokens."""
+Ask = Callable[[Prompt, int], Reply]
+"""Completes a prompt by so many tokens. Raises Unanswered."""
 
 MOST_RESTARTS = 8
 """Requests after the first; beyond, the rest of an answer is not compared."""
+
+
+class Unanswered(Exception):
+    """A request has no answer; the text has the server's words."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.faults[-1])
+        self.reply = reply
+
+
+def answered(reply: Reply) -> Reply:
+    """Return a reply with an answer. Raises Unanswered."""
+    if reply.outcome != "answered":
+        raise Unanswered(reply)
+    return reply
 
 
 class Forced(NamedTuple):
@@ -26,7 +41,7 @@ class Forced(NamedTuple):
 
     places: tuple[tuple[int, Difference], ...]
     """Place in the answer, from 0, and the difference there."""
-    first: Answer
+    first: Reply
     requests: int
     flips: int
     """Places with another token."""
@@ -34,20 +49,20 @@ class Forced(NamedTuple):
     """Places that were not compared: too many flips, or a text that cannot be continued."""
 
 
-def forced(ask: Ask, prompt: Prompt, expected: Answer) -> Forced:
+def forced(ask: Ask, prompt: Prompt, expected: Reply) -> Forced:
     """Compare the answers of `ask` to `prompt` with the recomputed one, place by place."""
     path = _Path(ask, prompt, expected)
-    while path.at < len(expected.tokens) and path.requests <= MOST_RESTARTS and path.follow():
+    while path.follow() and path.at < len(expected.tokens) and path.requests <= MOST_RESTARTS:
         pass
     left = len(expected.tokens) - len(path.places)
     return Forced(tuple(path.places), path.answers[0], path.requests, path.flips, left)
 
 
 class _Path:
-    def __init__(self, ask: Ask, prompt: Prompt, expected: Answer) -> None:
+    def __init__(self, ask: Ask, prompt: Prompt, expected: Reply) -> None:
         self._ask, self._prompt, self._expected = ask, prompt, expected
         self.places: list[tuple[int, Difference]] = []
-        self.answers: list[Answer] = []
+        self.answers: list[Reply] = []
         self.at = self.requests = self.flips = 0
 
     def follow(self) -> bool:
@@ -55,7 +70,7 @@ class _Path:
         prompt = self._continued()
         if prompt is None:
             return False
-        answer = self._ask(prompt, len(self._expected.tokens) - self.at)
+        answer = self._ask(prompt, max(1, len(self._expected.tokens) - self.at))
         self.requests += 1
         self.answers.append(answer)
         if self.at and not self._continues(answer):
@@ -63,7 +78,7 @@ class _Path:
         self._compare(answer)
         return True
 
-    def _compare(self, answer: Answer) -> None:
+    def _compare(self, answer: Reply) -> None:
         for found in answer.tokens[: len(self._expected.tokens) - self.at]:
             right = self._expected.tokens[self.at]
             self.places.append((self.at, difference(right, found)))
@@ -84,7 +99,7 @@ class _Path:
             return self._prompt + text if self._expected.text.startswith(text) else None
         return None
 
-    def _continues(self, answer: Answer) -> bool:
+    def _continues(self, answer: Reply) -> bool:
         """A text that is cut into other tokens is another prompt; ids stay as they are."""
         if isinstance(self._prompt, tuple):
             return True

@@ -24,8 +24,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from kvproof.eval.divergence.records import Lost, Measured, Options, Record, Served, Unequal
-from kvproof.eval.run.records import ServerDied
+from kvproof.eval.divergence.records import Evidence, Options, Pair, Served
+from kvproof.eval.run.records import Lost, ServerDied, Unequal
 from kvproof.eval.verdict.evaluated import Verdict, worst_verdict
 from kvproof.harness.statistics import at_least, clopper_pearson
 
@@ -74,7 +74,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Upper bound, with 95 % confidence, of the share of hits beyond the limit."""
     by: dict[str, tuple[Figures, ...]]
     """Name of a grouping -> its groups."""
-    worst: tuple[Measured, ...] = ()
+    worst: tuple[Pair, ...] = ()
     verdict: Verdict = "pass"
     reasons: tuple[str, ...] = ()
 
@@ -94,9 +94,9 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
         return worst_verdict((row.verdict for row in self.rows), least=least)
 
 
-def judge(options: Options, records: Sequence[Record]) -> Judgement:
+def judge(options: Options, records: Sequence[Evidence]) -> Judgement:
     """Judge the records of a run, complete or not."""
-    answers = [each for each in records if isinstance(each, Measured)]
+    answers = [each for each in records if isinstance(each, Pair)]
     controls = [each for each in answers if each.control]
     noise = _by(controls, lambda each: f"{each.configuration}, {each.phase}")
     names = [e.configuration for e in records if isinstance(e, Served) and e.role == "judged"]
@@ -112,12 +112,12 @@ def judge(options: Options, records: Sequence[Record]) -> Judgement:
 
 class _Case(NamedTuple):
     options: Options
-    noise: dict[str, list[Measured]]
+    noise: dict[str, list[Pair]]
     judged: int
     """Servers that share the error rate."""
 
     @property
-    def controls(self) -> list[Measured]:
+    def controls(self) -> list[Pair]:
         return [each for found in self.noise.values() for each in found]
 
     @property
@@ -149,7 +149,7 @@ def reach(hits: int, controls: int, alpha: float, tail: float = TAIL) -> float:
     return max(1.0, math.pow((1 / alpha - 1) * hits / controls, 1 / tail))
 
 
-def _row(case: _Case, name: str, found: Sequence[Measured], records: Sequence[Record]) -> Row:
+def _row(case: _Case, name: str, found: Sequence[Pair], records: Sequence[Evidence]) -> Row:
     hits = [each for each in found if each.phase != "cold"]
     limit = case.limit(len(found))
     beyond = [each for each in found if _largest(each) > limit]
@@ -170,7 +170,7 @@ def _row(case: _Case, name: str, found: Sequence[Measured], records: Sequence[Re
     return msgspec.structs.replace(row, verdict=verdict, reasons=failures + doubts)
 
 
-def _failures(case: _Case, row: Row, beyond: Sequence[Measured]) -> Iterator[str]:
+def _failures(case: _Case, row: Row, beyond: Sequence[Pair]) -> Iterator[str]:
     if case.exact:
         if beyond:
             yield (
@@ -192,8 +192,8 @@ def _failures(case: _Case, row: Row, beyond: Sequence[Measured]) -> Iterator[str
 
 
 def _row_doubts(
-    case: _Case, row: Row, hits: Sequence[Measured], found: Sequence[Measured],
-    records: Sequence[Record],
+    case: _Case, row: Row, hits: Sequence[Pair], found: Sequence[Pair],
+    records: Sequence[Evidence],
 ) -> Iterator[str]:  # fmt: skip
     died = [
         e
@@ -231,7 +231,7 @@ def _row_doubts(
 
 
 def _doubts(
-    options: Options, records: Sequence[Record], controls: Sequence[Measured]
+    options: Options, records: Sequence[Evidence], controls: Sequence[Pair]
 ) -> Iterator[str]:
     if unequal := [each for each in records if isinstance(each, Unequal)]:
         yield from map(_unequal, unequal)
@@ -278,7 +278,7 @@ def _unequal(found: Unequal) -> str:
 # --- tests ---
 
 
-def _p_many(hits: Sequence[Measured], control: Sequence[Measured]) -> float:
+def _p_many(hits: Sequence[Pair], control: Sequence[Pair]) -> float:
     """Sign test by document: hits against one control; p 1 without documents."""
     one, other = _means(hits), _means(control)
     more = sum(one[n] > FACTOR * other[n] for n in one.keys() & other.keys())
@@ -286,7 +286,7 @@ def _p_many(hits: Sequence[Measured], control: Sequence[Measured]) -> float:
     return at_least(more, more + less)
 
 
-def _means(found: Iterable[Measured]) -> dict[int, float]:
+def _means(found: Iterable[Pair]) -> dict[int, float]:
     """Document -> mean of the answers' largest differences, rounding left out."""
     by = _by(found, lambda each: each.number)
     return {
@@ -298,7 +298,7 @@ def _means(found: Iterable[Measured]) -> dict[int, float]:
 # --- figures ---
 
 
-def figures(name: str, found: Sequence[Measured], limit: float = math.inf) -> Figures:
+def figures(name: str, found: Sequence[Pair], limit: float = math.inf) -> Figures:
     """Sum up answers."""
     places = np.array([value for each in found for value in each.largest])
     kl = np.array([value for each in found for value in each.kl])
@@ -315,7 +315,7 @@ def figures(name: str, found: Sequence[Measured], limit: float = math.inf) -> Fi
     )
 
 
-def _groups(found: Sequence[Measured], limit: float) -> dict[str, tuple[Figures, ...]]:
+def _groups(found: Sequence[Pair], limit: float) -> dict[str, tuple[Figures, ...]]:
     by_pass = _by(found, lambda each: str(each.phase))
     hits = [each for each in found if each.hit and each.prompt_tokens]
     edge = _by(hits, _computed)
@@ -332,12 +332,12 @@ _COMPUTED = {1: "1", 16: "2 to 16", 64: "17 to 64", 256: "65 to 256", math.inf: 
 _DISTANCES = {1: "1", 8: "2 to 8", 32: "9 to 32", 128: "33 to 128", math.inf: "more"}
 
 
-def _computed(each: Measured) -> str:
+def _computed(each: Pair) -> str:
     tail = (each.prompt_tokens or 0) - (each.cached_tokens or 0)
     return next(name for most, name in _COMPUTED.items() if tail <= most)
 
 
-def _by_distance(hits: Sequence[Measured], limit: float) -> Iterator[Figures]:
+def _by_distance(hits: Sequence[Pair], limit: float) -> Iterator[Figures]:
     """Place 0 of an answer is computed from the last token of the prompt."""
     low = -math.inf
     for most, name in _DISTANCES.items():
@@ -347,7 +347,7 @@ def _by_distance(hits: Sequence[Measured], limit: float) -> Iterator[Figures]:
         low = most
 
 
-def _within(each: Measured, low: float, most: float) -> Measured:
+def _within(each: Pair, low: float, most: float) -> Pair:
     tail = (each.prompt_tokens or 0) - (each.cached_tokens or 0)
     kept = [i for i, place in enumerate(each.places) if low < tail + place <= most]
     return msgspec.structs.replace(
@@ -359,12 +359,12 @@ def _within(each: Measured, low: float, most: float) -> Measured:
     )
 
 
-def _largest(each: Measured) -> float:
+def _largest(each: Pair) -> float:
     return max(each.largest, default=0.0)
 
 
-def _by(found: Iterable[Measured], key: Callable[[Measured], K]) -> dict[K, list[Measured]]:
-    by: dict[K, list[Measured]] = {}
+def _by(found: Iterable[Pair], key: Callable[[Pair], K]) -> dict[K, list[Pair]]:
+    by: dict[K, list[Pair]] = {}
     for each in found:
         by.setdefault(key(each), []).append(each)
     return by

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
 from kvproof.eval.benchmark.prompts import own_prompts
-from kvproof.eval.divergence.client import Prompt
 from kvproof.eval.run.generator import GeneratorOptions, generate
+from kvproof.harness.http.completion_client import Prompt
 
 Text: TypeAlias = Literal["whole", "shared", "inside", "border"]
 """A document with its question; with another question; cut at any place; cut at a border."""

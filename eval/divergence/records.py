@@ -1,25 +1,32 @@
-"""Records of a run: one line for each answer."""
+"""Options and records of a run, and its samples as evidence to be judged."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import asdict
 
-from kvproof.eval.divergence.client import Abilities
 from kvproof.eval.divergence.prompts import Text
-from kvproof.eval.run.files import SAMPLES, read_options
-from kvproof.eval.run.records import ServerDied
-from kvproof.harness.records.run_directory import Manifest, read_lines
+from kvproof.eval.run.config import EvalConfig
+from kvproof.eval.run.files import read_options
+from kvproof.eval.run.records import (
+    Abilities,
+    Differences,
+    EvalRun,
+    Lost,
+    Phase,
+    Record,
+    SampleRecord,
+    ServerDied,
+    ServerRecord,
+    Unequal,
+)
+from kvproof.eval.verdict.measured import Measured, measured
 
 KEY = "divergence"
 """Key of the settings in the manifest."""
-
-Pass: TypeAlias = Literal["again", "together", "cold", "warm", "shared", "inside", "border"]
-"""`again`, `together`: recomputed once more, alone or along with others. The other passes use the
-judged cache: `cold` fills it, `warm` is the same prompt, the rest are other prompts."""
-
 
 Role: TypeAlias = Literal["base", "control", "judged"]
 
@@ -41,46 +48,39 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The engine promises bits: any difference fails."""
     detect: float = 0.05
     """Share of wrong hits that a pass excludes with 95 % confidence."""
-
-
-class Served(msgspec.Struct, frozen=True, kw_only=True, tag="server", tag_field="record"):
-    """A server that takes part."""
-
-    configuration: str
-    role: Role
-    url: str
-    model: str
-    abilities: Abilities
-    command: tuple[str, ...] = ()
-    engine: str = ""
-    """Owner of its models; empty if not reported."""
-    version: str = ""
     weights: str = ""
     """Digest of the model's weights; empty if they are not on this machine."""
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field="record"):
-    """One answer held against the recomputed one."""
+def roles(config: EvalConfig) -> Mapping[str, Role]:
+    """The first configuration recomputes; the control and all without a prefix cache once more."""
+    found: dict[str, Role] = {
+        each.name: "control" if each.control or not each.prefix_cache else "judged"
+        for each in config.configuration
+    }
+    return found | {config.baseline.name: "base"}
+
+
+class Served(Measured, frozen=True, kw_only=True):
+    """A server that takes part."""
+
+    role: Role
+    abilities: Abilities
+    weights: str = ""
+
+
+class Pair(Differences, frozen=True, kw_only=True):
+    """One answer held against the recomputed one, with the request."""
 
     configuration: str
-    control: bool
-    """Recomputed, to measure the noise."""
-    phase: Pass
+    phase: Phase
+    """`again`, `together`: recomputed once more, alone or along with others. The other passes use
+    the judged cache: `cold` fills it, `warm` is the same prompt, the rest are other prompts."""
     text: Text
     number: int
     """Number of the document."""
     prompt_tokens: int | None
     cached_tokens: int | None
-    expected_cached: int | None
-    """Cached tokens of the answer that counts as recomputed; half of the prompt contradicts."""
-    places: tuple[int, ...]
-    """Compared places of the answer, from 0."""
-    largest: tuple[float, ...]
-    """Difference at each, see `Difference`."""
-    kl: tuple[float, ...]
-    flips: int
-    left: int
-    requests: int
     seconds: float
 
     @property
@@ -97,37 +97,42 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_fiel
         return 2 * (cached or 0) >= max(1, self.prompt_tokens or 1)
 
 
-class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="lost", tag_field="record"):
-    """A request without an answer."""
-
-    configuration: str
-    message: str
+Evidence: TypeAlias = Served | Pair | Lost | ServerDied | Unequal
 
 
-Cause: TypeAlias = Literal["salt", "server"]
+def evidence(run: EvalRun) -> tuple[Options, list[Evidence]]:
+    """Return the options of a run, and what there is to judge. Raises UsageError."""
+    options = read_options(run.manifest, KEY, Options)
+    config = read_options(run.manifest, "evaluation", EvalConfig)
+    return options, [*_served(options, config, run.records), *_answers(run.records)]
 
 
-class Unequal(msgspec.Struct, frozen=True, kw_only=True, tag="unequal", tag_field="record"):
-    """Recomputed answers to one prompt that differ before anything is judged."""
-
-    configuration: str
-    cause: Cause
-    """`salt`: an answer repeats under its own salt, and another salt changes it."""
-    largest: float
-    """Largest difference in a place, see `Difference`."""
-
-
-Record: TypeAlias = Served | Measured | Lost | ServerDied | Unequal
-
-_decode = msgspec.json.Decoder(Record).decode
+def _served(options: Options, config: EvalConfig, records: Sequence[Record]) -> Iterator[Served]:
+    by_name, servers = roles(config), [e for e in records if isinstance(e, ServerRecord)]
+    able = {each.configuration: each.abilities for each in servers if each.abilities}
+    for each in measured(config, servers):
+        yield Served(
+            **asdict(each),
+            role=by_name[each.configuration],
+            abilities=able[each.configuration],
+            weights=options.weights,
+        )
 
 
-def read_divergence(directory: Path, manifest: Manifest) -> tuple[Options, list[Record]]:
-    """Read a run directory. Raises UsageError if it holds no such run."""
-    records, _ = read_lines(directory / SAMPLES, _decode)
-    return read_options(manifest, KEY, Options), records
-
-
-def stored(options: Options) -> dict[str, Any]:
-    """Return the manifest's part of a run."""
-    return {KEY: msgspec.to_builtins(options)}
+def _answers(records: Sequence[Record]) -> Iterator[Evidence]:
+    for each in records:
+        if isinstance(each, Lost | ServerDied | Unequal):
+            yield each
+        elif isinstance(each, SampleRecord) and each.outcome != "answered":
+            yield Lost(configuration=each.configuration, message=each.faults[-1])
+        elif isinstance(each, SampleRecord) and each.differences:
+            yield Pair(
+                **asdict(each.differences),
+                configuration=each.configuration,
+                phase=each.phase,
+                text=msgspec.convert(each.domain, Text),
+                number=int(each.id),
+                prompt_tokens=each.usage.prompt_tokens,
+                cached_tokens=each.usage.cached_tokens,
+                seconds=each.seconds,
+            )

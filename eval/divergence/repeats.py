@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
-from kvproof.eval.divergence.client import Answer
 from kvproof.eval.divergence.distributions import difference
-from kvproof.eval.divergence.records import Cause
+from kvproof.eval.run.records import Cause
+from kvproof.harness.http.completion_client import Reply
 
-Ask: TypeAlias = Callable[[str], Answer]
+Ask: TypeAlias = Callable[[str], Reply]
 """Answers one prompt under a salt."""
 
 TIMES = 3
@@ -43,7 +43,7 @@ def gap(ask: Ask, salts: Sequence[str]) -> Gap | None:
     return Gap("salt" if repeat else "server", largest)
 
 
-def apart(one: Answer, other: Answer) -> float:
+def apart(one: Reply, other: Reply) -> float:
     """Return the largest difference after equal tokens; 1 if only their ends differ."""
     found = 0.0
     for before, after in zip(one.tokens, other.tokens, strict=False):

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
 from kvproof.eval.divergence.judge import ALLOWED, Figures, Judgement, Row, judge
-from kvproof.eval.divergence.records import KEY, Lost, Options, Served, read_divergence
-from kvproof.eval.divergence.records import Measured as Answer
-from kvproof.eval.run.records import ServerDied
+from kvproof.eval.divergence.records import KEY, Options, Pair, Served, evidence
+from kvproof.eval.run.records import EvalRun, Lost, ServerDied
 from kvproof.eval.verdict.evaluated import Evaluated, Judged, Table, Verdict
-from kvproof.eval.verdict.measured import Measured
-from kvproof.harness.records.run_directory import Manifest
 from kvproof.reports.values.text import MARKS, percent, plural
 
 TITLE = "Divergence per token"
@@ -34,9 +30,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return "fail" if self.deaths else self.judgement.verdict
 
 
-def evaluated(directory: Path, manifest: Manifest) -> Evaluated:
+def evaluated(run: EvalRun) -> Evaluated:
     """Judge the answers of a run. Raises UsageError."""
-    options, records = read_divergence(directory, manifest)
+    options, records = evidence(run)
     found = Summary(
         options=options,
         servers=tuple(each for each in records if isinstance(each, Served)),
@@ -48,7 +44,7 @@ def evaluated(directory: Path, manifest: Manifest) -> Evaluated:
         benchmark=KEY,
         title=TITLE,
         lines=tuple(sentences(found)),
-        servers=tuple(map(_server_of, found.servers)),
+        servers=found.servers,
         deaths=found.deaths,
         rows=tuple(map(_judged, found.judgement.rows)),
         tables=(*tables(found), _measured(found)),
@@ -57,19 +53,6 @@ def evaluated(directory: Path, manifest: Manifest) -> Evaluated:
         sentence=verdict_sentence(found),
         summary=found,
         file="divergence.json",
-    )
-
-
-def _server_of(served: Served) -> Measured:
-    return Measured(
-        configuration=served.configuration,
-        model=served.model,
-        engine=served.engine,
-        version=served.version,
-        prefix_cache=served.role == "judged",
-        settings={},
-        command=served.command,
-        url=served.url,
     )
 
 
@@ -149,7 +132,7 @@ def _measured(summary: Summary) -> Table:
         (
             each.configuration, each.role, f"{each.engine} {each.version}".strip() or
             "not reported", each.model, each.weights or "not on this machine", _gives(each),
-            _server_of(each).started,
+            each.started,
         )
         for each in summary.servers
     )  # fmt: skip
@@ -215,7 +198,7 @@ def _worst(row: Row) -> Table:
     return Table(title, head, rows, 2, note, narrow=tuple(range(len(head))))
 
 
-def _answer(each: Answer, limit: float) -> tuple[str, ...]:
+def _answer(each: Pair, limit: float) -> tuple[str, ...]:
     first = next(at for at, v in zip(each.places, each.largest, strict=True) if v > limit)
     worst = max(range(len(each.places)), key=lambda index: each.largest[index])
     return (

@@ -14,9 +14,9 @@ import msgspec
 
 from kvproof.eval.long_context.grade import RULES, Reference, best, grade, score
 from kvproof.eval.run.config import Protocol
-from kvproof.eval.run.protocol import Exchange, InPasses, Request
+from kvproof.eval.run.protocol import Asked, Exchange, Material, Request
 from kvproof.harness.errors import UsageError
-from kvproof.harness.http.chat_client import ChatClient
+from kvproof.harness.http.completion_client import CompletionClient
 
 Messages = tuple[dict[str, str], ...]
 
@@ -38,20 +38,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return RULES[self.evaluator.rpartition(".")[2]]
 
 
-class RowCard(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts of a row whose messages stay on disk."""
+class RowCard(Asked, frozen=True, kw_only=True):
+    """Facts of a row whose messages stay on disk; its domain is its data set."""
 
-    id: str
-    domain: str
-    """Data set of the row."""
-    answer: str
-    """Grade of a right answer."""
     evaluator: str
     offset: int
     size: int
-    sub_domain: str = ""
-    difficulty: str = ""
-    length: str = ""
 
 
 encode = msgspec.json.Encoder().encode
@@ -131,7 +123,7 @@ class DataSetRows(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Rows(InPasses):
+class Rows(Material):
     """Rows as the material of a run."""
 
     file: RowFile
@@ -145,7 +137,7 @@ class Rows(InPasses):
         """Sample of a request."""
         return self.file.cards[request.number]
 
-    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Exchange:
+    def ask(self, client: CompletionClient, request: Request, protocol: Protocol) -> Exchange:
         """Send the messages of a row, for as many tokens as its data set and the protocol allow."""
         row = self.file.row(request.number)
         most = min(row.max_tokens or protocol.max_tokens, protocol.max_tokens)

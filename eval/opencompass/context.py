@@ -26,10 +26,8 @@ from kvproof.eval.opencompass.job import (
     encode,
     read_job,
 )
-from kvproof.eval.run.protocol import Material, Questions, Request, RequestLoop, request_fields
+from kvproof.eval.run.protocol import Material, Questions, Request, RequestLoop, client_of
 from kvproof.eval.run.records import SampleRecord
-from kvproof.eval.run.server import key_of
-from kvproof.harness.http.chat_client import ChatClient
 
 
 class OpenCompassContext:
@@ -56,25 +54,24 @@ class OpenCompassContext:
             job.prompts,
             Truncation(protocol.tokenizer, protocol.max_prompt_tokens),
             _opened(job.shared, job) if job.shared else None,
-            lambda request: self._texts[request](),
+            self._given,
         )
 
+    def _given(self, request: Request) -> str:
+        """Text of a pass that OpenCompass has rendered, for this pass or for an equal one."""
+        if request in self._texts:
+            return self._texts[request]()
+        first = Request(self.job.config.protocol.phases[0], request.number)
+        return self._texts[first]() if request.phase == "warm" else self._ours(request)
+
     def _made(self) -> RequestLoop:
-        job, protocol = self.job, self.job.config.protocol
-        client = ChatClient(
-            job.url,
-            key=key_of(job.config.server_of(self.one)),
-            timeout=protocol.timeout,
-            retries=protocol.retries,
-            stream=protocol.stream,
-            fields=request_fields(protocol, job.model),
-        )
+        job = self.job
         return RequestLoop(
             configuration=job.configuration,
             repeat=job.repeat,
-            protocol=protocol,
+            protocol=job.config.protocol,
             material=self._material,
-            client=client,
+            client=client_of(job.config, self.one, job.url, job.model),
             done={(job.configuration, job.repeat, *request) for request in self.records},
             write=self._write,
             fresh=job.fresh,
@@ -96,19 +93,11 @@ class OpenCompassContext:
         return answers
 
     def _ours(self, request: Request) -> str:
+        """Prompt by our own rendering."""
         if self.rows:
             return joined(self.rows.file.row(request.number).messages)
-        return self.rendered(request)
-
-    def sample(self, request: Request) -> Sample:
-        """Sample of LongBench v2."""
-        assert self.questions  # rows have no samples of it
-        return self.questions.sample(request)
-
-    def rendered(self, request: Request) -> str:
-        """Prompt of LongBench v2, by our prompt set."""
-        assert self.questions  # rows are rendered already
-        return self.questions.prompts.render(self.sample(request))
+        assert self.questions  # there are two kinds of jobs
+        return self.questions.prompts.render(self.questions.sample(request))
 
     def _write(self, record: SampleRecord) -> None:
         self.records[Request(record.phase, record.number)] = record

@@ -12,7 +12,7 @@ from kvproof.eval.benchmark.prompts import PromptSet, with_fields
 from kvproof.eval.long_context.rows import DataSetRows
 from kvproof.eval.run.config import EvalConfig
 from kvproof.eval.run.protocol import Job as Requests
-from kvproof.eval.run.protocol import Request, stages
+from kvproof.eval.run.protocol import Request
 from kvproof.eval.run.records import Phase, SampleRecord
 
 PARTS = "kvproof.eval.opencompass.components"
@@ -39,6 +39,31 @@ class CommonJob(msgspec.Struct, frozen=True, kw_only=True):
         """Name of the model in OpenCompass: its folder and its column."""
         return self.configuration.replace(" ", "_")
 
+    @property
+    def stages(self) -> list[list[Requests]]:
+        """Requests of each data set of OpenCompass, in order."""
+        return [
+            [(Request(phase, n),) for n in range(first, first + count)]
+            for phase, first, count in self.parts
+        ]
+
+    @property
+    def parts(self) -> list[tuple[Phase, int, int]]:
+        """Pass, first sample and number of samples of each data set of OpenCompass."""
+        raise NotImplementedError
+
+    def sent(self, stage: int) -> list[Requests]:
+        """Return the requests of a stage; with `samples` all passes of a sample at its first one.
+
+        OpenCompass has no order in which all passes of a sample come before the next sample.
+        """
+        found, protocol = self.stages[stage], self.config.protocol
+        if protocol.order == "passes":
+            return found
+        first = found[0][0].phase == protocol.phases[0]
+        rows = [job[0].number for job in found] if first else []
+        return [tuple(Request(phase, n) for phase in protocol.phases) for n in rows]
+
 
 class RowsJob(CommonJob, frozen=True, kw_only=True, tag="rows", tag_field="kind"):
     """RULER or MRCR: rows that OpenCompass has built."""
@@ -47,7 +72,7 @@ class RowsJob(CommonJob, frozen=True, kw_only=True, tag="rows", tag_field="kind"
     sets: tuple[DataSetRows, ...]
 
     @property
-    def _parts(self) -> list[tuple[DataSetRows, Phase]]:
+    def _sets(self) -> list[tuple[DataSetRows, Phase]]:
         """One data set of OpenCompass for each pass; with `samples` all passes of one in turn."""
         phases = self.config.protocol.phases
         if self.config.protocol.order == "samples":
@@ -57,29 +82,17 @@ class RowsJob(CommonJob, frozen=True, kw_only=True, tag="rows", tag_field="kind"
     @property
     def names(self) -> list[str]:
         """Names of the data sets of OpenCompass."""
-        return [f"{each.name}_{phase}" for each, phase in self._parts]
+        return [f"{each.name}_{phase}" for each, phase in self._sets]
 
     @property
     def evaluators(self) -> list[str]:
         """Classes of their evaluators."""
-        return [each.evaluator for each, _ in self._parts]
+        return [each.evaluator for each, _ in self._sets]
 
     @property
-    def stages(self) -> list[list[Requests]]:
-        """Requests of each data set of OpenCompass."""
-        return [
-            [(Request(phase, n),) for n in range(each.first, each.first + each.count)]
-            for each, phase in self._parts
-        ]
-
-    def sent(self, stage: int) -> list[Requests]:
-        """Return the requests of a stage; with `samples` all passes of a row at its first one."""
-        found, protocol = self.stages[stage], self.config.protocol
-        if protocol.order == "passes":
-            return found
-        first = found[0][0].phase == protocol.phases[0]
-        rows = [job[0].number for job in found] if first else []
-        return [tuple(Request(phase, n) for phase in protocol.phases) for n in rows]
+    def parts(self) -> list[tuple[Phase, int, int]]:
+        """See `CommonJob`."""
+        return [(phase, each.first, each.count) for each, phase in self._sets]
 
 
 class Job(CommonJob, frozen=True, kw_only=True, tag="letters", tag_field="kind"):
@@ -95,28 +108,14 @@ class Job(CommonJob, frozen=True, kw_only=True, tag="letters", tag_field="kind")
     """Rows of both files that are skipped."""
 
     @property
-    def stages(self) -> list[list[Requests]]:
-        """Stages, one per data set of OpenCompass, in order."""
-        return stages(self.config.protocol, self.samples)
+    def parts(self) -> list[tuple[Phase, int, int]]:
+        """See `CommonJob`."""
+        return [(phase, 0, self.samples) for phase in self.config.protocol.phases]
 
     @property
     def names(self) -> list[str]:
-        """Names of the data sets: one per pass, or one with all passes of a sample."""
-        whole = self.config.protocol.order == "samples"
-        phases = [stage[0][0].phase for stage in self.stages]
-        return [self.label if whole else f"{self.label}_{phase}" for phase in phases]
-
-    @property
-    def shipped(self) -> bool:
-        """Data set and inferencer are those of OpenCompass.
-
-        It has no order in which all passes of a sample come before the next sample.
-        """
-        return self.config.protocol.order == "passes"
-
-    def sent(self, stage: int) -> list[Requests]:
-        """Return the requests of a stage."""
-        return self.stages[stage]
+        """Names of the data sets of OpenCompass, one for each pass."""
+        return [f"{self.label}_{phase}" for phase in self.config.protocol.phases]
 
 
 AnyJob = Job | RowsJob
@@ -169,7 +168,7 @@ def _data_sets(job: AnyJob, path: Path, passes: list[Path]) -> list[str]:
         found = zip(job.names, job.evaluators, strict=True)
         sets = [_rows(name, str(path), n, evaluator) for n, (name, evaluator) in enumerate(found)]
         return [_assigned("datasets", sets)]
-    return _shipped(job, passes) if job.shipped else [_interleaved(job, path)]
+    return _shipped(job, passes)
 
 
 def _rows(name: str, job: str, stage: int, evaluator: str) -> dict[str, Any]:
@@ -218,37 +217,8 @@ def _template(prompts: PromptSet) -> dict[str, Any]:
     return {"prompt_template": {"type": kind, "template": {"round": [turn]}}}
 
 
-def _interleaved(job: Job, path: Path) -> str:
-    """All passes of a sample before the next sample: our data set and inferencer."""
-    return _assigned("datasets", [_dataset(name, str(path), n) for n, name in enumerate(job.names)])
-
-
 def _assigned(name: str, value: Any) -> str:
     return f"{name} = {pprint.pformat(value, sort_dicts=False, width=100)}"
-
-
-def _dataset(name: str, job: str, stage: int) -> dict[str, Any]:
-    retriever = {"type": "opencompass.openicl.icl_retriever.ZeroRetriever"}
-    return {
-        "type": f"{PARTS}.Samples",
-        "abbr": name,
-        "job": job,
-        "stage": stage,
-        "reader_cfg": {"input_columns": ["request"], "output_column": "answer"},
-        "infer_cfg": {
-            "prompt_template": {"type": f"{PARTS}.Template", "job": job},
-            "retriever": retriever,
-            "inferencer": {"type": f"{PARTS}.Inferencer", "stage": stage},
-        },
-        "eval_cfg": {
-            "evaluator": {"type": "opencompass.datasets.LongBenchv2Evaluator"},
-            "pred_role": "BOT",
-            "pred_postprocessor": {
-                "type": "opencompass.utils.text_postprocessors.first_option_postprocess",
-                "options": "ABCD",
-            },
-        },
-    }
 
 
 def _model(job: AnyJob, path: str) -> dict[str, Any]:

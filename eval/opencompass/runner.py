@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -91,41 +91,22 @@ class Runner:
                 follower.read()
                 time.sleep(_POLL)
         follower.read()
-        _check(at, process.code)
+        if process.code:
+            raise failed(process.code, at.log)
         for each in _scored(at, job, follower, turn):
             turn.write(each)
         return follower.warmed
 
 
-class _At(NamedTuple):
+class _At:
     """Files of one configuration."""
 
-    folder: Path
-
-    @property
-    def job(self) -> Path:
-        return self.folder / "job.json"
-
-    @property
-    def config(self) -> Path:
-        return self.folder / "config.py"
-
-    @property
-    def earlier(self) -> Path:
-        return self.folder / "earlier.jsonl"
-
-    @property
-    def answers(self) -> Path:
-        return self.folder / "answers.jsonl"
-
-    @property
-    def work(self) -> Path:
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.log = folder, folder / "log.txt"
+        self.job, self.config = folder / "job.json", folder / "config.py"
+        self.earlier, self.answers = folder / "earlier.jsonl", folder / "answers.jsonl"
+        self.work = folder / "work"
         """Working folder of OpenCompass; recreated for each run."""
-        return self.folder / "work"
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "log.txt"
 
 
 def _prepared(at: _At, turn: ConfigurationRun, earlier: Sequence[SampleRecord]) -> AnyJob:
@@ -135,8 +116,7 @@ def _prepared(at: _At, turn: ConfigurationRun, earlier: Sequence[SampleRecord]) 
     at.earlier.write_bytes(b"".join(encode(each) + b"\n" for each in earlier))
     job = _job(at, turn)
     at.job.write_bytes(redacted_bytes(msgspec.json.encode(job)))
-    shipped = isinstance(job, Job) and job.shipped
-    passes = list(_passes(at, turn)) if shipped else []
+    passes = list(_passes(at, turn)) if isinstance(job, Job) else []
     at.config.write_text(written_config(job, at.job, passes), encoding="utf-8")
     return job
 
@@ -246,12 +226,6 @@ def _lines(path: Path, offset: int) -> tuple[list[Message], int]:
         data = file.read()
     end = data.rfind(b"\n") + 1
     return [decode(line) for line in data[:end].splitlines()], offset + end
-
-
-def _check(at: _At, code: int) -> None:
-    if code == 0:
-        return
-    raise failed(code, at.log)
 
 
 def failed(code: int, log: Path) -> UsageError:

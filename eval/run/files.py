@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -33,6 +33,11 @@ class Writer:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def stored(**settings: object) -> dict[str, Any]:
+    """Return settings as a manifest keeps them, by key."""
+    return {key: msgspec.to_builtins(value) for key, value in settings.items()}
 
 
 def read_options(manifest: Manifest, key: str, kind: type[T]) -> T:

@@ -92,17 +92,6 @@ def write_generated(directory: Path, options: GeneratorOptions | None = None) ->
     return data, write_data(directory / "shared.json", made.shared)
 
 
-class _Frame(NamedTuple):
-    """Common part of both questions about a document."""
-
-    number: int
-    shape: Shape
-    length: Length
-    difficulty: Difficulty
-    base: FactBase
-    context: str
-
-
 def _pair(
     options: GeneratorOptions, number: int, first: list[Letter], second: list[Letter]
 ) -> tuple[Sample, Sample]:
@@ -112,32 +101,26 @@ def _pair(
     size = min(_THINGS[length], int(options.max_tokens * _FLOORS[length]) // _TOKENS_PER_THING)
     base = draw_facts(rng, max(size, 2 * len(LETTERS)))
     context = _document(rng, shape, base, length, options.max_tokens)
-    frame = _Frame(number, shape, length, "hard" if turn % 2 else "easy", base, context)
+    difficulty: Difficulty = "hard" if turn % 2 else "easy"
+    answers = base.answers(difficulty)
     things = rng.sample(range(len(base.things)), 2 * len(LETTERS))
-    return (
-        _asked(frame, _identity(options, number, 0), things[: len(LETTERS)], first[number]),
-        _asked(frame, _identity(options, number, 1), things[len(LETTERS) :], second[number]),
-    )
 
+    def asked(turn: int, letter: Letter) -> Sample:
+        """Ask about the thing at the letter; the choices are values of all four things."""
+        mine = things[turn * len(LETTERS) :][: len(LETTERS)]
+        return Sample(
+            id=_identity(options, number, turn),
+            domain=shape.domain,
+            sub_domain=shape.sub_domain,
+            difficulty=difficulty,
+            length=length,
+            question=question(shape, difficulty, base.things[mine[LETTERS.index(letter)]]),
+            **{f"choice_{n.lower()}": answers[t] for n, t in zip(LETTERS, mine, strict=True)},
+            answer=letter,
+            context=context,
+        )
 
-def _asked(frame: _Frame, identity: str, things: list[int], letter: Letter) -> Sample:
-    """Ask about the thing at the letter; the choices are values of all four things."""
-    answers = frame.base.answers(frame.difficulty)
-    thing = things[LETTERS.index(letter)]
-    return Sample(
-        id=identity,
-        domain=frame.shape.domain,
-        sub_domain=frame.shape.sub_domain,
-        difficulty=frame.difficulty,
-        length=frame.length,
-        question=question(frame.shape, frame.difficulty, frame.base.things[thing]),
-        choice_a=answers[things[0]],
-        choice_b=answers[things[1]],
-        choice_c=answers[things[2]],
-        choice_d=answers[things[3]],
-        answer=letter,
-        context=frame.context,
-    )
+    return asked(0, first[number]), asked(1, second[number])
 
 
 def _document(

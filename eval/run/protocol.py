@@ -11,11 +11,11 @@ import hashlib
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-from typing import Protocol as Interface
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -24,8 +24,9 @@ from kvproof.eval.benchmark.extract import extract
 from kvproof.eval.benchmark.prompts import PromptSet, rotated
 from kvproof.eval.benchmark.truncate import Prompt, Truncation
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol
-from kvproof.eval.run.records import Done, Phase, SampleRecord
-from kvproof.harness.http.chat_client import ChatClient, Reply, joined
+from kvproof.eval.run.records import Abilities, Differences, Done, Phase, SampleRecord
+from kvproof.eval.run.server import key_of
+from kvproof.harness.http.completion_client import CompletionClient, Reply, joined
 
 ROTATED = "choices rotated by one"
 """Description of pass C without other questions about the documents."""
@@ -48,32 +49,19 @@ class Stage(NamedTuple):
     at_once: int
 
 
-class Question(Interface):
-    """Facts of one sample for its record; a benchmark without groups leaves them empty."""
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts of a question that is no sample of LongBench v2, for its record."""
 
-    @property
-    def id(self) -> str:
-        """Name of the sample."""
+    id: str
+    domain: str
+    sub_domain: str = ""
+    difficulty: str = ""
+    length: str = ""
+    answer: str = ""
+    """The right answer, as `Material.extract` returns it."""
 
-    @property
-    def domain(self) -> str:
-        """Group of the reports."""
 
-    @property
-    def sub_domain(self) -> str:
-        """Part of the domain."""
-
-    @property
-    def difficulty(self) -> str:
-        """Easy or hard."""
-
-    @property
-    def length(self) -> str:
-        """Short, medium or long."""
-
-    @property
-    def answer(self) -> str:
-        """The answer that is right, as `Material.extract` returns it."""
+Question: TypeAlias = Sample | Asked
 
 
 class Exchange(NamedTuple):
@@ -86,51 +74,62 @@ class Exchange(NamedTuple):
     """The prompt has lost its middle."""
     turn: int = 0
     """Place of the question in its conversation."""
+    differences: Differences | None = None
 
 
-class Material(Interface):
-    """Samples of a benchmark, the same for every configuration."""
+class RunSink(NamedTuple):
+    """Output of a run."""
 
-    @property
-    def count(self) -> int:
-        """Number of samples of a pass."""
-
-    def order(self, config: EvalConfig) -> Sequence[Configuration]:
-        """Configurations in the order in which they are asked."""
-
-    def begin(self, configuration: str, protocol: Protocol) -> list[Stage]:
-        """Return the requests of a configuration, none of which is sent yet."""
-
-    def sample(self, request: Request) -> Question:
-        """Sample of a request."""
-
-    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Exchange:
-        """Send the request of a sample, and further turns."""
-
-    def extract(self, request: Request, text: str) -> str | None:
-        """Answer that a text gives; None if it gives none."""
+    write: Callable[[msgspec.Struct], None]
+    progress: Callable[[str, int, int], None]
+    """Activity, for example a configuration, its records so far, and their total."""
+    logs: Path
+    """Folder for the servers' output."""
 
 
-class InPasses(ABC):
-    """A material whose samples are asked in every pass of the protocol, by all in their order."""
+class Material(ABC):
+    """Samples of a benchmark, the same for every configuration.
+
+    By default all configurations are asked every sample in every pass of the protocol.
+    """
 
     @property
     @abstractmethod
     def count(self) -> int:
         """Number of samples of a pass."""
 
-    def order(self, config: EvalConfig) -> Sequence[Configuration]:
-        """Configurations in the order in which they are asked."""
+    def order(self, config: EvalConfig) -> Iterable[Configuration]:
+        """Configurations in the order in which they are asked, each after the one before."""
         return config.configuration
 
-    def begin(self, configuration: str, protocol: Protocol) -> list[Stage]:
-        """Return the requests of a configuration."""
+    def meet(self, one: Configuration, client: CompletionClient, sink: RunSink) -> Abilities | None:
+        """Prepare for a configuration on its ready server; return the options that it accepts.
+
+        Raises UsageError for a server that cannot be used.
+        """
+        del one, client, sink  # any server will do
+        return None
+
+    def begin(self, configuration: str, protocol: Protocol) -> Iterable[Stage]:
+        """Return the requests of a configuration, none of which is sent yet."""
         del configuration  # all are asked the same
         return [Stage(jobs, protocol.concurrency) for jobs in stages(protocol, self.count)]
 
+    @abstractmethod
+    def sample(self, request: Request) -> Question:
+        """Sample of a request."""
+
+    @abstractmethod
+    def ask(self, client: CompletionClient, request: Request, protocol: Protocol) -> Exchange:
+        """Send the request of a sample, and further turns."""
+
+    @abstractmethod
+    def extract(self, request: Request, text: str) -> str | None:
+        """Answer that a text gives; None if it gives none."""
+
 
 @dataclass(frozen=True)
-class Questions(InPasses):
+class Questions(Material):
     """Samples of LongBench v2 and their prompts."""
 
     data: DataSet
@@ -149,7 +148,7 @@ class Questions(InPasses):
         del request  # of the same sample in another pass nothing differs
         return self.truncation.apply(self.prompts.render(sample))
 
-    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Exchange:
+    def ask(self, client: CompletionClient, request: Request, protocol: Protocol) -> Exchange:
         """Send the prompt; for a pair also the second one, with the first answer."""
         sample = self.sample(request)
         prompt, cut = self.prompt(request, sample)
@@ -191,7 +190,7 @@ class RequestLoop:
     repeat: int
     protocol: Protocol
     material: Material
-    client: ChatClient
+    client: CompletionClient
     done: set[Done]
     """Requests that earlier parts of the run have recorded."""
     write: Callable[[SampleRecord], None]
@@ -288,37 +287,42 @@ class RequestLoop:
         sample, reply = self.material.sample(request), asked.reply
         answered = reply.outcome == "answered"
         return SampleRecord(
+            **{name: getattr(sample, name) for name in _OF_SAMPLES},
+            **{name: getattr(reply, name) for name in _OF_REPLIES},
             configuration=self.configuration,
             phase=request.phase,
             repeat=self.repeat,
             number=request.number,
-            id=sample.id,
-            domain=sample.domain,
-            sub_domain=sample.sub_domain,
-            difficulty=sample.difficulty,
-            length=sample.length,
             expected=sample.answer,
-            outcome=reply.outcome,
-            text=reply.text,
             answer=self.material.extract(request, reply.text) if answered else None,
-            finish_reason=reply.finish_reason,
-            usage=reply.usage,
             seconds=round(reply.seconds, 6),
             first_token=None if reply.first_token is None else round(reply.first_token, 6),
             started=round(at, 6),
-            tries=reply.tries,
-            faults=reply.faults,
             prompt_sha256=hashlib.sha256(asked.prompt).hexdigest(),
             cut=asked.cut,
             turn=asked.turn,
-            logprobs=reply.logprobs,
-            thought=reply.thought,
+            differences=asked.differences,
         )
 
 
-def request_fields(protocol: Protocol, model: str) -> dict[str, Any]:
-    """Return the fields of every request besides its prompt."""
-    named = {"model": model} if model else {}
+_OF_SAMPLES = ("id", "domain", "sub_domain", "difficulty", "length")
+_OF_REPLIES = (
+    "outcome", "text", "finish_reason", "usage", "tries", "faults", "logprobs", "thought",
+)  # fmt: skip
+"""Fields of a record that are copied."""
+
+
+def client_of(config: EvalConfig, one: Configuration, url: str, model: str) -> CompletionClient:
+    """Return a client of a configuration's server. Raises UsageError without its key."""
+    protocol = config.protocol
     fields = {"temperature": protocol.temperature, "max_tokens": protocol.max_tokens}
+    named = {"model": model} if model else {}
     logprobs = {"logprobs": True} if protocol.logprobs else {}
-    return {**named, **fields, **logprobs, **msgspec.to_builtins(protocol.sampling)}
+    return CompletionClient(
+        url,
+        key=key_of(config.server_of(one)),
+        timeout=protocol.timeout,
+        retries=protocol.retries,
+        stream=protocol.stream,
+        fields={**named, **fields, **logprobs, **msgspec.to_builtins(protocol.sampling)},
+    )

@@ -15,7 +15,7 @@ import msgspec
 from kvproof.eval.benchmark.data import DataFacts
 from kvproof.eval.run.files import SAMPLES
 from kvproof.harness.errors import UsageError
-from kvproof.harness.http.chat_completion import Outcome, Usage
+from kvproof.harness.http.completion import Outcome, Usage
 from kvproof.harness.records.run_directory import Manifest, read_lines, read_manifest
 
 PassName = Literal["cold", "warm", "shared"]
@@ -24,7 +24,10 @@ PassName = Literal["cold", "warm", "shared"]
 LoadName = Literal["1 at once", "8 at once", "64 at once", "eviction"]
 """Loads of conversations."""
 
-Phase = PassName | LoadName | Literal["recomputed"]
+PairName = Literal["again", "together", "inside", "border"]
+"""Passes of answers that are compared token by token, besides those of questions."""
+
+Phase = PassName | LoadName | PairName | Literal["recomputed"]
 """Part of a run that a request belongs to."""
 
 PHASES: tuple[PassName, ...] = ("cold", "warm", "shared")
@@ -55,6 +58,23 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of the first answer, if the prompts are a pair."""
     runner: str = "kvproof"
     """The client: kvproof itself, or OpenCompass with it."""
+
+
+class Differences(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer held against the recomputed one, token by token."""
+
+    control: bool
+    """Recomputed, to measure the noise."""
+    expected_cached: int | None
+    """Cached tokens of the answer that counts as recomputed; half of the prompt contradicts."""
+    places: tuple[int, ...]
+    """Compared places of the answer, from 0."""
+    largest: tuple[float, ...]
+    """Largest difference of one log-probability at each place, in nats."""
+    kl: tuple[float, ...]
+    flips: int
+    left: int
+    requests: int
 
 
 class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_field="record"):
@@ -93,6 +113,8 @@ class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_
     """The first answer of a prompt pair. Usage and first token are those of its turn."""
     turn: int = 0
     """Place of the question in its conversation."""
+    differences: Differences | None = None
+    """Only of answers that are compared token by token."""
 
     @property
     def correct(self) -> bool:
@@ -111,6 +133,18 @@ class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_
         return None if cached is None or not total else cached / total
 
 
+class Abilities(msgspec.Struct, frozen=True, kw_only=True):
+    """Options that a server accepts beyond a plain completion."""
+
+    top: int | None
+    """Likeliest tokens in each place; None without log-probabilities."""
+    token_ids: bool
+    """`return_token_ids` gives the ids of prompt and answer."""
+    ignore_eos: bool
+    salt: bool
+    """`cache_salt` is accepted: a request can be recomputed while its blocks stay cached."""
+
+
 class ServerRecord(msgspec.Struct, frozen=True, kw_only=True, tag="server", tag_field="record"):
     """A configuration's server was ready, with its models."""
 
@@ -125,6 +159,8 @@ class ServerRecord(msgspec.Struct, frozen=True, kw_only=True, tag="server", tag_
     engine: str = ""
     """Owner of its models, for example vllm; empty if not reported."""
     version: str = ""
+    abilities: Abilities | None = None
+    """Only where a benchmark needs some."""
 
 
 def asked_as(given: str, server: ServerRecord) -> str:
@@ -170,7 +206,27 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored", tag_field=
     """Prompts in which OpenCompass's template has replaced text of a document."""
 
 
-Record = SampleRecord | ServerRecord | ServerDied | Finished | Scored
+class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="lost", tag_field="record"):
+    """A request without an answer that belongs to no sample."""
+
+    configuration: str
+    message: str
+
+
+Cause = Literal["salt", "server"]
+
+
+class Unequal(msgspec.Struct, frozen=True, kw_only=True, tag="unequal", tag_field="record"):
+    """Recomputed answers to one prompt that differ before anything is judged."""
+
+    configuration: str
+    cause: Cause
+    """`salt`: an answer repeats under its own salt, and another salt changes it."""
+    largest: float
+    """Largest difference in a place, in nats."""
+
+
+Record = SampleRecord | ServerRecord | ServerDied | Finished | Scored | Lost | Unequal
 
 _decode = msgspec.json.Decoder(Record).decode
 
@@ -189,7 +245,7 @@ class EvalRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_eval(directory: Path) -> EvalRun:
-    """Read a run directory. Raises UsageError if it holds no LongBench v2 run."""
+    """Read a run directory. Raises UsageError if it holds no evaluation."""
     manifest = read_manifest(directory)
     if manifest.verb != "eval":
         raise UsageError(

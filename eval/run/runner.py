@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -22,7 +22,8 @@ from kvproof.eval.run.protocol import (
     Material,
     Questions,
     RequestLoop,
-    request_fields,
+    RunSink,
+    client_of,
 )
 from kvproof.eval.run.records import (
     Conditions,
@@ -39,14 +40,10 @@ from kvproof.eval.run.records import (
     models_of,
     samples_of,
 )
-from kvproof.eval.run.server import Serving, key_of, serving
+from kvproof.eval.run.server import Serving, serving
 from kvproof.eval.run.weights import weights_digest
 from kvproof.harness.errors import UsageError
-from kvproof.harness.http.chat_client import ChatClient
 from kvproof.harness.isolation.supervised import Died
-
-Progress = Callable[[str, int, int], None]
-"""Activity, for example a configuration, its records so far, and their total."""
 
 
 class ConfigurationRun(NamedTuple):
@@ -123,7 +120,7 @@ def conditions(
     config: EvalConfig, found: Questions, *, runner: str = "kvproof", extraction: str = RULE
 ) -> Conditions:
     """Return the conditions that a comparable run must share."""
-    made = conditions_of(
+    return conditions_of(
         config,
         found.data.facts,
         shared=found.shared.facts.sha256 if found.shared else ROTATED,
@@ -132,51 +129,18 @@ def conditions(
         truncation=found.truncation.rule,
         extraction=extraction,
         runner=runner,
+        thought_tokens=config.protocol.thought_tokens if found.prompts.second else 0,
     )
-    thought = config.protocol.thought_tokens if found.prompts.second else 0
-    return replace(made, thought_tokens=thought)
 
 
-def conditions_of(
-    config: EvalConfig,
-    data: DataFacts,
-    *,
-    shared: str,
-    prompt: str,
-    prompt_sha256: str,
-    truncation: str,
-    extraction: str,
-    runner: str,
-) -> Conditions:
-    """Return the conditions of any data."""
-    protocol = config.protocol
+def conditions_of(config: EvalConfig, data: DataFacts, **others: Any) -> Conditions:
+    """Return the conditions of any data: those of the protocol, and `others`."""
+    protocol, names = msgspec.structs.asdict(config.protocol), Conditions.__struct_fields__
+    common = {name: value for name, value in protocol.items() if name in names}
+    weights = weights_digest(config.model)
     return Conditions(
-        data=data,
-        model=config.model,
-        weights=weights_digest(config.model),
-        temperature=protocol.temperature,
-        max_tokens=protocol.max_tokens,
-        sampling=protocol.sampling,
-        phases=protocol.phases,
-        order=protocol.order,
-        concurrency=protocol.concurrency,
-        repeats=protocol.repeats,
-        shared=shared,
-        prompt=prompt,
-        prompt_sha256=prompt_sha256,
-        truncation=truncation,
-        extraction=extraction,
-        runner=runner,
+        **{**common, "thought_tokens": 0, **others}, data=data, model=config.model, weights=weights
     )
-
-
-class RunSink(NamedTuple):
-    """Output of a run."""
-
-    write: Callable[[msgspec.Struct], None]
-    progress: Progress
-    logs: Path
-    """Folder for the servers' output."""
 
 
 def evaluate(
@@ -186,13 +150,15 @@ def evaluate(
     *,
     earlier: Sequence[Record] = (),
     runner: Runner | None = None,
+    one_model: bool = True,
 ) -> None:
     """Run every configuration; requests with a record in `earlier` are skipped.
 
     The death of a started server is recorded; the next configuration follows. Raises UsageError if
-    a running server does not answer, or serves another model than the first.
+    a running server does not answer, or with `one_model` serves another model than the first.
     """
-    whole, models = finished(earlier), models_of(config.model, earlier)
+    whole = finished(earlier)
+    models = models_of(config.model, earlier) if one_model else None
     for one in found.order(config):
         try:
             for repeat in range(config.protocol.repeats):
@@ -211,28 +177,35 @@ class _Plan(NamedTuple):
     earlier: Sequence[Record]
     runner: Runner
 
+    @property
+    def requests(self) -> int:
+        """Count all requests, as far as they are known."""
+        stages = self.found.begin(self.one.name, self.config.protocol)
+        return sum(len(job) for stage in stages for job in stage.jobs)
 
-def _turn(plan: _Plan, outlet: RunSink, models: set[str]) -> None:
-    stages = plan.found.begin(plan.one.name, plan.config.protocol)
-    total = sum(len(job) for stage in stages for job in stage.jobs)
-    own = (plan.one.name, plan.repeat)
-    have = [e for e in samples_of(plan.earlier) if (e.configuration, e.repeat) == own]
+
+def _turn(plan: _Plan, outlet: RunSink, models: set[str] | None) -> None:
+    one, repeat = plan.one, plan.repeat
+    have = [
+        each for each in samples_of(plan.earlier)
+        if (each.configuration, each.repeat) == (one.name, repeat)
+    ]  # fmt: skip
     begun = time.monotonic()
-    outlet.progress(f"{plan.one.name}: waiting for the server", len(have), total)
-    log = outlet.logs / f"{plan.one.name.replace(' ', '_')}-{plan.repeat}.log"
-    with serving(plan.config, plan.one, log) as server:
-        record = server_record(plan.one.name, server, plan.repeat)
+    outlet.progress(f"{one.name}: waiting for the server", len(have), plan.requests)
+    log = outlet.logs / f"{one.name.replace(' ', '_')}-{repeat}.log"
+    with serving(plan.config, one, log) as server:
+        record = server_record(one.name, server, repeat)
         model = _model(plan, record, models)
-        outlet.write(record)
-        counted = _Counted(outlet, plan.one.name, len(have), total)
+        client = client_of(plan.config, one, server.url, model)
+        outlet.write(replace(record, abilities=plan.found.meet(one, client, outlet)))
+        counted = _Counted(outlet, one.name, len(have), plan.requests)
         turn = ConfigurationRun(
-            _company(plan), plan.one, plan.repeat, server, model, plan.found, done(have),
+            _company(plan), one, repeat, server, model, plan.found, done(have),
             have, counted.write,
         )  # fmt: skip
         warmed = plan.runner(turn)
     seconds = round(time.monotonic() - begun, 3)
-    name, repeat = plan.one.name, plan.repeat
-    outlet.write(Finished(configuration=name, repeat=repeat, seconds=seconds, warmed=warmed))
+    outlet.write(Finished(configuration=one.name, repeat=repeat, seconds=seconds, warmed=warmed))
 
 
 def _company(plan: _Plan) -> EvalConfig:
@@ -245,18 +218,11 @@ def _company(plan: _Plan) -> EvalConfig:
     )
 
 
-def server_record(configuration: str, server: Serving, repeat: int = 0) -> ServerRecord:
+def server_record(configuration: str, server: Serving, repeat: int) -> ServerRecord:
     """Describe a server that is ready."""
-    return ServerRecord(
-        configuration=configuration,
-        repeat=repeat,
-        url=server.url,
-        models=server.models,
-        command=server.command,
-        fresh=server.fresh,
-        engine=server.engine,
-        version=server.version,
-    )
+    facts = server._asdict()
+    del facts["check"]
+    return ServerRecord(configuration=configuration, repeat=repeat, **facts)
 
 
 class _Counted:
@@ -271,9 +237,11 @@ class _Counted:
         self._outlet.progress(self._name, self._have, self._total)
 
 
-def _model(plan: _Plan, server: ServerRecord, models: set[str]) -> str:
-    """Model name of requests; answers of different models are never compared."""
+def _model(plan: _Plan, server: ServerRecord, models: set[str] | None) -> str:
+    """Model name of requests; without `models` each server may have its own."""
     model = asked_as(plan.config.model, server)
+    if models is None:
+        return model
     models.add(model)
     if len(models) > 1:
         raise UsageError(
@@ -285,21 +253,12 @@ def _model(plan: _Plan, server: ServerRecord, models: set[str]) -> str:
 
 def direct(turn: ConfigurationRun) -> int:
     """Send requests with kvproof's own client."""
-    protocol = turn.config.protocol
-    client = ChatClient(
-        turn.server.url,
-        key=key_of(turn.config.server_of(turn.configuration)),
-        timeout=protocol.timeout,
-        retries=protocol.retries,
-        stream=protocol.stream,
-        fields=request_fields(protocol, turn.model),
-    )
     asking = RequestLoop(
         configuration=turn.configuration.name,
         repeat=turn.repeat,
-        protocol=protocol,
+        protocol=turn.config.protocol,
         material=turn.material,
-        client=client,
+        client=client_of(turn.config, turn.configuration, turn.server.url, turn.model),
         done=turn.done,
         write=turn.write,
         fresh=turn.server.fresh,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +10,6 @@ import msgspec
 
 from kvproof.eval.benchmark.json_stream import BrokenStream, Piece, objects
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records.run_directory import store
 
 Task = Literal["kv", "prefix_suffix", "vt", "choice_eng"]
 
@@ -102,14 +101,3 @@ _FORMAT = (
     "give a folder with files scbench_kv.jsonl and so on, of microsoft/SCBench: a row has context "
     "and multi_turns, a list of input and answer (and options); or leave --data out"
 )
-
-
-def write_sessions(folder: Path, sessions: Iterable[Session]) -> Path:
-    """Write one file for each task, as the public ones. Raises UsageError."""
-    lines: dict[Task, list[bytes]] = {}
-    for each in sessions:
-        row = {"id": each.id, "context": each.context, "multi_turns": each.turns}
-        lines.setdefault(each.task, []).append(msgspec.json.encode(row))
-    for task, rows in lines.items():
-        store(file_of(folder, task), b"\n".join([*rows, b""]))
-    return folder

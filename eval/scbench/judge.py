@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import gt
 
 import msgspec
 from msgspec.structs import replace
 
 from kvproof.eval.run.config import Configuration, Judge
-from kvproof.eval.run.records import ServerDied
-from kvproof.eval.scbench.data import Task
+from kvproof.eval.run.records import SampleRecord, ServerDied
 from kvproof.eval.scbench.protocol import LEVELS
-from kvproof.eval.scbench.records import Answer, Options
+from kvproof.eval.scbench.records import Options
 from kvproof.eval.verdict.evaluated import Verdict
 from kvproof.harness.statistics import at_least, clopper_pearson, holm, mcnemar
 from kvproof.reports.values.text import percent, plural
@@ -52,18 +52,20 @@ class TaskScore(msgspec.Struct, frozen=True, kw_only=True):
 
     configuration: str
     mode: str
-    task: Task
+    task: str
     turn: int
     answers: int
     before: float
     after: float
 
 
-Recomputed = dict[str, Answer]
+Recomputed = dict[str, SampleRecord]
 """Prompt -> its recomputed answer."""
 
 
-def judge(options: Options, answers: Sequence[Answer], lost: Sequence[ServerDied]) -> list[Row]:
+def judge(
+    options: Options, answers: Sequence[SampleRecord], lost: Sequence[ServerDied]
+) -> list[Row]:
     """Judge every load of every judged configuration."""
     config = options.config
     base = _of(answers, config.baseline.name)
@@ -83,34 +85,39 @@ def judge(options: Options, answers: Sequence[Answer], lost: Sequence[ServerDied
     ]
 
 
-def _of(answers: Sequence[Answer], name: str) -> Recomputed:
-    return {each.prompt: each for each in answers if each.configuration == name}
+def score_of(answer: SampleRecord) -> float:
+    """Score of an answer, 0 to 1; 0 without one."""
+    return float(answer.answer or 0)
 
 
-def _at(answers: Sequence[Answer], name: str, level: str) -> list[Answer]:
-    return [each for each in answers if (each.configuration, each.level) == (name, level)]
+def _of(answers: Sequence[SampleRecord], name: str) -> Recomputed:
+    return {each.prompt_sha256: each for each in answers if each.configuration == name}
+
+
+def _at(answers: Sequence[SampleRecord], name: str, level: str) -> list[SampleRecord]:
+    return [each for each in answers if (each.configuration, each.phase) == (name, level)]
 
 
 def _row(
     options: Options,
     one: Configuration,
     level: str,
-    found: Sequence[Answer],
+    found: Sequence[SampleRecord],
     base: Recomputed,
     control: Recomputed,
 ) -> Row:
-    both = [(base[e.prompt], e) for e in found if e.prompt in base]
+    both = [(base[e.prompt_sha256], e) for e in found if e.prompt_sha256 in base]
     pairs = [(a, b) for a, b in both if a.outcome == b.outcome == "answered"]
     flips = [a.text != b.text for a, b in pairs]
-    noise = [(c := control.get(a.prompt)) is not None and c.text != a.text for a, _ in pairs]
+    noise = [(c := control.get(a.prompt_sha256)) is not None and c.text != a.text for a, _ in pairs]
     here = sum(f and not n for f, n in zip(flips, noise, strict=True))
     there = sum(n and not f for f, n in zip(flips, noise, strict=True))
-    fell, rose = sum(b.score < a.score for a, b in pairs), sum(b.score > a.score for a, b in pairs)
+    before, after = ([score_of(pair[side]) for pair in pairs] for side in (0, 1))
+    fell, rose = (sum(map(gt, *sides)) for sides in ((before, after), (after, before)))
     later = [each for each in found if each.turn]
-    tokens = sum(each.prompt_tokens or 0 for each in later)
+    tokens = sum(each.usage.prompt_tokens or 0 for each in later)
     texts = options.config.judge.rule == "texts"
-    right = sum(a.score > 0 for a, _ in pairs)
-    lost, whole = (sum(flips), len(pairs)) if texts else (fell, right)
+    lost, whole = (sum(flips), len(pairs)) if texts else (fell, sum(map(bool, before)))
     return Row(
         configuration=one.name,
         level=level,
@@ -118,11 +125,11 @@ def _row(
         missing=len(found) - len(pairs),
         hits=_hits(later, options.config.judge),
         later=len(later),
-        cached=sum(each.cached_tokens or 0 for each in later) / tokens if tokens else 0.0,
+        cached=sum(each.usage.cached_tokens or 0 for each in later) / tokens if tokens else 0.0,
         texts=sum(flips),
         noise=sum(noise),
-        before=_mean([a.score for a, _ in pairs]),
-        after=_mean([b.score for _, b in pairs]),
+        before=_mean(before),
+        after=_mean(after),
         lost=fell,
         won=rose,
         p_score=mcnemar(fell, rose),
@@ -132,11 +139,9 @@ def _row(
     )
 
 
-def _hits(later: Sequence[Answer], limits: Judge) -> int:
+def _hits(later: Sequence[SampleRecord], limits: Judge) -> int:
     """Prompts of which the cache held so much that it was not a common first line."""
-    return sum(
-        (each.cached_tokens or 0) >= limits.min_cached * (each.prompt_tokens or 1) for each in later
-    )
+    return sum((each.cached_share or 0.0) >= limits.min_cached for each in later)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -147,9 +152,9 @@ def _doubts(
     limits: Judge,
     one: Configuration,
     level: str,
-    later: Sequence[Answer],
+    later: Sequence[SampleRecord],
     base: Recomputed,
-    found: Sequence[Answer],
+    found: Sequence[SampleRecord],
 ) -> Iterator[str]:
     """Why the pairs are no evidence."""
     hits = _hits(later, limits)
@@ -158,8 +163,8 @@ def _doubts(
         yield f"{one.name} gave no answer"
     elif not hits or hits < wanted * len(later):
         yield f"only {hits} of {plural(len(later), 'later prompt')} hit the cache"
-    recomputed = [base[each.prompt] for each in found if each.prompt in base]
-    if wrong := sum(bool(each.cached_tokens) for each in recomputed):
+    recomputed = [base[each.prompt_sha256] for each in found if each.prompt_sha256 in base]
+    if wrong := sum(bool(each.usage.cached_tokens) for each in recomputed):
         yield f"{plural(wrong, 'recomputed prompt')} hit a cache that is said to be off"
 
 
@@ -183,14 +188,14 @@ def _verdict(row: Row, options: Options) -> Row:
     return replace(row, reasons=(*failed, *reasons), verdict=verdict)
 
 
-def task_scores(options: Options, answers: Sequence[Answer]) -> list[TaskScore]:
+def task_scores(options: Options, answers: Sequence[SampleRecord]) -> list[TaskScore]:
     """Mean scores by mode, task and turn, from a hit and recomputed."""
     base = _of(answers, options.config.baseline.name)
-    by: dict[tuple[str, str, Task, int], list[tuple[float, float]]] = {}
+    by: dict[tuple[str, str, str, int], list[tuple[float, float]]] = {}
     for each in answers:
-        if each.level and each.prompt in base:
-            key = (each.configuration, each.mode, each.task, each.turn)
-            by.setdefault(key, []).append((base[each.prompt].score, each.score))
+        if each.phase != "recomputed" and each.prompt_sha256 in base:
+            key = (each.configuration, each.sub_domain, each.domain, each.turn)
+            by.setdefault(key, []).append((score_of(base[each.prompt_sha256]), score_of(each)))
     return [
         TaskScore(
             configuration=name,

@@ -14,12 +14,12 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol
-from kvproof.eval.run.protocol import Exchange, Job, Request, Stage
+from kvproof.eval.run.protocol import Asked, Exchange, Job, Material, Request, Stage
 from kvproof.eval.run.records import LoadName
 from kvproof.eval.scbench.data import Session
 from kvproof.eval.scbench.records import Mode
 from kvproof.eval.scbench.tasks import MOST_TOKENS, question, score, shared_part
-from kvproof.harness.http.chat_client import ChatClient
+from kvproof.harness.http.completion_client import CompletionClient
 
 
 class Level(NamedTuple):
@@ -44,20 +44,6 @@ _CONTROL = 8
 """Recomputed requests at once in the control."""
 
 Messages = tuple[dict[str, str], ...]
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """One question of a session, for its record."""
-
-    id: str
-    domain: str
-    """Task."""
-    sub_domain: str
-    """Mode."""
-    answer: str = "1.0"
-    """The full score."""
-    difficulty: str = ""
-    length: str = ""
 
 
 class _Conversation:
@@ -89,7 +75,7 @@ class _Prompt(NamedTuple):
     """Messages of a recomputed prompt."""
 
 
-class Sessions:
+class Sessions(Material):
     """Material whose prompts hold the answers before them; the judged servers come first."""
 
     def __init__(
@@ -141,11 +127,12 @@ class Sessions:
         return tuple(made)
 
     def sample(self, request: Request) -> Asked:
-        """Question of a request."""
+        """Question of a request: task and mode, and the full score as the right answer."""
         found = self._asked[request].conversation
-        return Asked(id=found.session.id, domain=found.session.task, sub_domain=found.mode)
+        task, mode = found.session.task, found.mode
+        return Asked(id=found.session.id, domain=task, sub_domain=mode, answer="1.0")
 
-    def ask(self, client: ChatClient, request: Request, protocol: Protocol) -> Exchange:
+    def ask(self, client: CompletionClient, request: Request, protocol: Protocol) -> Exchange:
         """Send the messages of a turn."""
         del protocol  # tasks have their own lengths
         prompt = self._asked[request]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from kvproof.eval.run.files import read_options
-from kvproof.eval.run.records import ServerDied, read_eval
+from kvproof.eval.run.records import EvalRun, ServerDied
 from kvproof.eval.scbench.judge import Row, TaskScore, judge, task_scores
-from kvproof.eval.scbench.records import KEY, Options, answers_of
+from kvproof.eval.scbench.records import KEY, Options
 from kvproof.eval.verdict.evaluated import Evaluated, Judged, Table, Verdict, worst_verdict
 from kvproof.eval.verdict.measured import Measured, measured
 from kvproof.eval.verdict.tables import servers
-from kvproof.harness.records.run_directory import Manifest
 from kvproof.reports.values.text import MARKS, percent, plural
 
 
@@ -33,15 +30,14 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return worst_verdict((row.verdict for row in self.rows), least=least)
 
 
-def evaluated(directory: Path, manifest: Manifest) -> Evaluated:
+def evaluated(run: EvalRun) -> Evaluated:
     """Judge the answers of a run. Raises UsageError."""
-    run, options = read_eval(directory), read_options(manifest, KEY, Options)
+    options = read_options(run.manifest, KEY, Options)
     lost = [each for each in run.records if isinstance(each, ServerDied)]
-    answers = answers_of(run.samples)
     found = Summary(
         options=options,
-        rows=judge(options, answers, lost),
-        scores=task_scores(options, answers),
+        rows=judge(options, run.samples, lost),
+        scores=task_scores(options, run.samples),
         measured=measured(options.config, run.records),
         lost=lost,
     )

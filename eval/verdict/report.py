@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from kvproof.eval.run.records import read_eval
+from kvproof.eval.run.records import EvalRun
 from kvproof.eval.verdict.evaluated import Evaluated, Judged
 from kvproof.eval.verdict.pairs import Row
 from kvproof.eval.verdict.score import Score
@@ -12,14 +10,12 @@ from kvproof.eval.verdict.summary import Summary, summarise
 from kvproof.eval.verdict.tables import tables
 from kvproof.harness.errors import Exit
 from kvproof.harness.records.eval_events import EvalMetric
-from kvproof.harness.records.run_directory import Manifest
 from kvproof.reports.values.text import percent, plural
 
 
-def evaluated(directory: Path, manifest: Manifest) -> Evaluated:
+def evaluated(run: EvalRun) -> Evaluated:
     """Judge the samples of a run. Raises UsageError."""
-    del manifest  # read with the records
-    return of_summary(summarise(read_eval(directory)))
+    return of_summary(summarise(run))
 
 
 def of_summary(summary: Summary) -> Evaluated:

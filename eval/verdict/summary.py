@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from msgspec.structs import replace
 
@@ -51,17 +49,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         """The verdict as a word."""
         rows = self.comparison.rows
         return worst_verdict((r.verdict for r in rows), least="fail" if self.deaths else "pass")
-
-
-def stored(
-    config: EvalConfig, found: Conditions, benchmark: str = "longbench_v2"
-) -> dict[str, Any]:
-    """Return the manifest's part of a run, from which it can be read again."""
-    return {
-        "benchmark": benchmark,
-        "evaluation": msgspec.to_builtins(config),
-        "conditions": msgspec.to_builtins(found),
-    }
 
 
 def restored(run: EvalRun) -> tuple[EvalConfig, Conditions]:

@@ -38,7 +38,7 @@ VERBS = {
     "baseline": "compare:baseline_app",
     "merge": "report:merge",
     "report": "report:report",
-    "history": "history:history",
+    "history": "report:history",
     "plan": "plan:plan",
     "serve": "serve:serve",
     "cache-server": "cache_server:app",

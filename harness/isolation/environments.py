@@ -23,6 +23,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, Protocol
@@ -67,6 +68,14 @@ class Place(Protocol):
     @property
     def directory(self) -> Path:
         """Where it is, or will be."""
+
+    @property
+    def lock(self) -> Path:
+        """Its lock file."""
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
 
 
 class EngineVersion(NamedTuple):
@@ -143,7 +152,7 @@ WHOLE_ENGINES = (EngineVersion("vllm-engine", "0.33.0"),)
 
 class _Marker(msgspec.Struct, frozen=True):
     lock: str
-    python: str
+    python: str = ""
     wheel: str = ""
     """File name of an engine's own build; empty: that of the index."""
 
@@ -190,7 +199,7 @@ _VERSION = re.compile(r"\d+(\.\d+)+([.+]?[0-9A-Za-z]+)*")
 """A version; nothing else becomes the name of a folder."""
 
 
-def state(wanted: EngineVersion) -> str:
+def state(wanted: Place) -> str:
     """`installed`, `outdated` (its lock has changed since), or `missing`."""
     if not wanted.directory.exists():
         return "missing"
@@ -202,7 +211,7 @@ def state(wanted: EngineVersion) -> str:
     return "installed" if current else "outdated"
 
 
-def _lock_hash(wanted: EngineVersion) -> str:
+def _lock_hash(wanted: Place) -> str:
     return hashlib.sha256(wanted.lock.read_bytes()).hexdigest()
 
 
@@ -214,12 +223,23 @@ def install(spec: str, *, progress: Callable[[str], None], wheel: Path | None = 
     half-made.
     """
     wanted = parse(spec if wheel is None else wheels.named(spec, wheel, package_of))
+    return made(wanted, partial(_build, wanted, progress, wheel), progress, anew=wheel is not None)
+
+
+def made(
+    wanted: Place,
+    build: Callable[[Path], None],
+    progress: Callable[[str], None],
+    *,
+    anew: bool = False,
+) -> Path:
+    """Build an environment in a folder next to it, unless it exists or with `anew`; return it."""
     with exclusive(wanted):
-        if wheel is None and state(wanted) == "installed":
+        if not anew and state(wanted) == "installed":
             progress(f"{wanted} is installed in {wanted.directory}")
             return wanted.directory
         with building(wanted) as scratch:
-            _build(wanted, scratch, progress, wheel)
+            build(scratch)
             put_in_place(wanted.directory, scratch)
     progress(f"{wanted} is ready in {wanted.directory}")
     return wanted.directory
@@ -268,23 +288,42 @@ def building(wanted: Place) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _space_hint() -> str:
-    return f"free {_FREE_BYTES >> 30} GiB or choose another disk with KVPROOF_HOME"
+def _space_hint(free_bytes: int = _FREE_BYTES) -> str:
+    return f"free {free_bytes >> 30} GiB or choose another disk with KVPROOF_HOME"
+
+
+def begun(
+    wanted: Place,
+    scratch: Path,
+    progress: Callable[[str], None],
+    *,
+    free_bytes: int = _FREE_BYTES,
+    python: str = sys.executable,
+) -> list[str]:
+    """Make a virtual environment without packages; return the command of its pip."""
+    free = shutil.disk_usage(wanted.directory.parent).free
+    if free < free_bytes:
+        place = str(wanted.directory.parent)
+        raise UsageError(f"{free / 2**30:.1f} GiB are free at {place!r}", _space_hint(free_bytes))
+    progress(f"building {wanted} in {wanted.directory} (1 to 5 minutes)")
+    run_quietly([python, "-m", "venv", str(scratch)], "the virtual environment", hint="")
+    own = str(scratch / "bin" / "python")
+    return [own, "-m", "pip", "--quiet", "--no-input", "--disable-pip-version-check"]
+
+
+def mark(wanted: Place, scratch: Path, wheel: str = "") -> None:
+    """Note with which lock a finished build was made."""
+    marker = _Marker(_lock_hash(wanted), platform.python_version(), wheel)
+    (scratch / _MARKER).write_bytes(msgspec.json.encode(marker))
 
 
 def _build(
-    wanted: EngineVersion, scratch: Path, progress: Callable[[str], None], wheel: Path | None
+    wanted: EngineVersion, progress: Callable[[str], None], wheel: Path | None, scratch: Path
 ) -> None:
-    free = shutil.disk_usage(wanted.directory.parent).free
-    if free < _FREE_BYTES:
-        place = str(wanted.directory.parent)
-        raise UsageError(f"{free / 2**30:.1f} GiB are free at {place!r}", _space_hint())
-    progress(f"building {wanted} in {wanted.directory} (1 to 5 minutes)")
-    run_quietly([sys.executable, "-m", "venv", str(scratch)], "the virtual environment", hint="")
+    pip = begun(wanted, scratch, progress)
     python = scratch / "bin" / "python"
-    pip = [str(python), "-m", "pip", "--quiet", "--no-input", "--disable-pip-version-check"]
     of = "locked" if wanted.locked else f"{wanted.lock.stem}'s, the nearest lock:"
-    progress(f"installing {sum(1 for _ in _requirements(wanted))} packages, {of}")
+    progress(f"installing {len(requirements(wanted))} packages, {of}")
     run_quietly([*pip, "install", *_EXACT, "-r", str(wanted.lock)], "the locked packages")
     if wheel is None:
         progress(f"fetching the wheel of {wanted.package}, for its Python files")
@@ -296,8 +335,7 @@ def _build(
     if not wanted.locked:
         _complete(wanted, python, pip, progress)
     _verify(wanted, python)
-    marker = _Marker(_lock_hash(wanted), platform.python_version(), wheel.name if wheel else "")
-    (scratch / _MARKER).write_bytes(msgspec.json.encode(marker))
+    mark(wanted, scratch, wheel.name if wheel else "")
 
 
 def _downloaded(wanted: EngineVersion, pip: Sequence[str], folder: Path) -> Path:
@@ -331,9 +369,10 @@ _EXACT = ("--no-deps", "--only-binary=:all:")
 """Exactly the packages of the lock; nothing is compiled."""
 
 
-def _requirements(wanted: EngineVersion) -> Iterator[str]:
+def requirements(wanted: Place) -> list[str]:
+    """Return the packages of a lock file, each with its version."""
     lines = wanted.lock.read_text(encoding="utf-8").splitlines()
-    return (line for line in lines if line and not line.startswith("#"))
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def _site_packages(environment: Path) -> Path:

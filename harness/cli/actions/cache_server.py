@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
+from kvproof.harness.cli.arguments.cache_server import CacheServerArguments
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.sizes import size_of
 from kvproof.harness.errors import UsageError
@@ -32,28 +33,21 @@ if TYPE_CHECKING:
 LEAST_MEMORY = 1 << 20
 
 
-def serve(
-    *,
-    memory: str,
-    address: str,
-    host: str,
-    port: int,
-    token_file: Path | None,
-    metrics_port: int,
-    patience: float,
-) -> None:
+def serve(given: CacheServerArguments) -> None:
     """Serve until a signal. Raises UsageError, and KeyboardInterrupt after Ctrl-C."""
-    where, token = _where(address, host, port), _token(token_file)
+    where, token = _where(given.address, given.host, given.port), _token(given.token_file)
     if not (where.local or token):
         raise UsageError(
             f"{where.url} can be reached from other machines, and there is no token",
             "give --token-file, or listen on ipc:// or 127.0.0.1",
         )
-    if patience <= 0:
-        raise UsageError(f"patience {patience:g} must be positive", "for example --patience 60")
+    if given.patience <= 0:
+        raise UsageError(
+            f"patience {given.patience:g} must be positive", "for example --patience 60"
+        )
     received = _listen()
-    with _server(where, _memory(memory), token, patience) as server:
-        _tell(server, metrics_port)
+    with _server(where, _memory(given.memory), token, given.patience) as server:
+        _tell(server, given.metrics_port)
         server.serve(until=lambda: bool(received))
     if signal.SIGINT in received:
         raise KeyboardInterrupt

@@ -2,56 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
-
 from msgspec.structs import replace
 
-from kvproof.eval.divergence.protocol import Plan, from_urls, run
-from kvproof.eval.divergence.records import KEY, Options, stored
+from kvproof.eval.divergence.material import Pairs, as_asked, from_urls
+from kvproof.eval.divergence.records import KEY, Options
 from kvproof.eval.divergence.report import TITLE
-from kvproof.eval.run.config import Server, check_servers, read_config
+from kvproof.eval.run.config import EvalConfig, Server, check_servers, read_config
+from kvproof.eval.run.files import stored
+from kvproof.eval.run.protocol import RunSink
+from kvproof.eval.run.runner import evaluate
+from kvproof.eval.run.weights import weights_digest
 from kvproof.harness.cli.actions.eval import recorded
+from kvproof.harness.cli.arguments.eval import DivergenceArguments
 from kvproof.harness.cli.runs import new_directory
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.eval_events import EvalStarted
 
 
-def divergence(
-    *,
-    config: Path | None,
-    url: str,
-    recompute_url: str,
-    control_url: Sequence[str],
-    reset: str,
-    api_key_env: str,
-    model: str,
-    options: Options,
-    output: Path | None,
-) -> int:
+def divergence(given: DivergenceArguments) -> int:
     """Measure and judge; returns the exit code. Raises UsageError."""
+    options = Options(
+        documents=given.documents, tokens=given.tokens, most_tokens=given.length,
+        at_once=given.at_once, seed=given.seed, alpha=given.alpha, detect=given.detect,
+        exact=given.exact,
+    )  # fmt: skip
     _check(options)
-    if (config is None) == (not url):
+    asked = as_asked(_configured(given))
+    options = replace(options, weights=weights_digest(asked.model))
+    pairs = Pairs(asked, options, salts=bool(given.url) and not given.recompute_url)
+
+    def ask(sink: RunSink) -> None:
+        evaluate(asked, pairs, sink, one_model=False)
+
+    begun = EvalStarted(benchmark=KEY, title=TITLE, lines=())
+    settings = stored(divergence=options, evaluation=asked)
+    return recorded(given.output or new_directory("eval"), begun, settings, ask)
+
+
+def _configured(given: DivergenceArguments) -> EvalConfig:
+    if (given.config is None) == (not given.url):
         raise UsageError(
             "give --url or --config, one of them",
             "for example --url http://127.0.0.1:8000/v1 --recompute-url http://127.0.0.1:8001/v1",
         )
-    if config is not None:
-        if recompute_url or control_url or reset:
-            raise UsageError(
-                "--recompute-url, --control-url and --reset belong to --url",
-                "a file of configurations has all of that",
-            )
-        read = read_config(config)
-        plan = Plan(replace(read, model=model or read.model))
-        check_servers(plan.config)
-    else:
-        server = Server(reset=reset, api_key_env=api_key_env)
-        plan = from_urls(url, recompute_url, control_url, server, model=model)
-    begun = EvalStarted(benchmark=KEY, title=TITLE, lines=())
-    directory = output or new_directory("eval")
-    return recorded(directory, begun, stored(options), partial(run, plan, options))
+    if given.config is None:
+        server = Server(reset=given.reset, api_key_env=given.api_key_env)
+        controls = given.control_url or ()
+        return from_urls(given.url, given.recompute_url, controls, server, model=given.model)
+    if given.recompute_url or given.control_url or given.reset:
+        raise UsageError(
+            "--recompute-url, --control-url and --reset belong to --url",
+            "a file of configurations has all of that",
+        )
+    read = read_config(given.config)
+    asked = replace(read, model=given.model or read.model)
+    check_servers(asked)
+    return asked
 
 
 def _check(options: Options) -> None:

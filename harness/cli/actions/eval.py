@@ -15,22 +15,27 @@ from kvproof.eval.kinds import judged
 from kvproof.eval.opencompass import environment
 from kvproof.eval.opencompass import runner as opencompass
 from kvproof.eval.run.config import QUICK, EvalConfig, check_servers, read_config, with_urls
-from kvproof.eval.run.files import Writer
+from kvproof.eval.run.files import Writer, stored
 from kvproof.eval.run.generator import GeneratorOptions, write_generated
-from kvproof.eval.run.protocol import Material, Questions
+from kvproof.eval.run.protocol import Material, Questions, RunSink
 from kvproof.eval.run.records import Conditions, read_eval
-from kvproof.eval.run.runner import Runner, RunSink, Sources, conditions, evaluate, material
+from kvproof.eval.run.runner import Runner, Sources, conditions, evaluate, material
 from kvproof.eval.run.weights import weights_digest
 from kvproof.eval.scbench import records as scbench_records
 from kvproof.eval.scbench import report as scbench_report
-from kvproof.eval.scbench.data import Task, read_sessions
+from kvproof.eval.scbench.data import TASKS, read_sessions
 from kvproof.eval.scbench.miniature import miniature
 from kvproof.eval.scbench.protocol import Sessions
-from kvproof.eval.scbench.records import Mode, Options
+from kvproof.eval.scbench.records import MODES, Options
 from kvproof.eval.verdict.evaluated import EXITS, Evaluated
 from kvproof.eval.verdict.power import power
 from kvproof.eval.verdict.report import of_summary
-from kvproof.eval.verdict.summary import across, stored
+from kvproof.eval.verdict.summary import across
+from kvproof.harness.cli.arguments.eval import (
+    EvalArguments,
+    LongBenchArguments,
+    ScbenchArguments,
+)
 from kvproof.harness.cli.output import print_text, standard_output
 from kvproof.harness.cli.runs import (
     ActiveRun,
@@ -49,40 +54,28 @@ from kvproof.reports.render.terminal import print_run
 RunnerName = Literal["kvproof", "opencompass"]
 
 
-def longbench_v2(
-    *,
-    config: Path,
-    data: Path | None,
-    shared: Path | None,
-    prompts: Path | None,
-    cot: bool,
-    runner: RunnerName,
-    model: str,
-    url: Sequence[str] | None,
-    output: Path | None,
-    quick: bool = False,
-    skip_bad_rows: bool = False,
-) -> int:
+def longbench_v2(given: LongBenchArguments) -> int:
     """Run the same questions on every configuration and compare; returns the exit code.
 
     Raises UsageError for an invalid configuration, data file or server.
     """
-    asked = configured(config, url, model)
-    if quick:
-        _check_quick(data)
+    asked = configured(given)
+    if given.quick:
+        _check_quick(given.data)
         asked = replace(asked, synthetic=QUICK)
-    directory = output or new_directory("eval")
-    client = chosen(runner, directory)
-    chosen_prompts = prompts_of(prompts, cot=cot, shipped=runner != "kvproof")
-    sources = Sources(data, shared, skip_bad_rows, chosen_prompts)
+    directory = given.output or new_directory("eval")
+    client = chosen(given.runner, directory)
+    prompts = prompts_of(given.prompts, cot=given.cot, shipped=given.runner != "kvproof")
+    sources = Sources(given.data, given.shared, given.skip_bad_rows, prompts)
     with material(asked, sources, directory / "data") as found:
-        return answered(asked, found, conditions_of(asked, found, runner), directory, client)
+        under = conditions_of(asked, found, given.runner)
+        return answered(asked, found, under, directory, client)
 
 
-def configured(config: Path, url: Sequence[str] | None, model: str) -> EvalConfig:
+def configured(given: EvalArguments) -> EvalConfig:
     """Return the configurations of a file, with running servers. Raises UsageError."""
-    asked = with_urls(read_config(config), named_urls(url))
-    asked = replace(asked, model=model or asked.model)
+    asked = with_urls(read_config(given.config), named_urls(given.url))
+    asked = replace(asked, model=given.model or asked.model)
     check_servers(asked)
     return asked
 
@@ -104,7 +97,8 @@ def answered(
     def ask(sink: RunSink) -> None:
         evaluate(asked, found, sink, earlier=earlier, runner=runner)
 
-    return recorded(directory, begun, stored(asked, under, benchmark), ask, resumes="always")
+    settings = stored(benchmark=benchmark, evaluation=asked, conditions=under)
+    return recorded(directory, begun, settings, ask, resumes="always")
 
 
 def recorded(
@@ -147,29 +141,19 @@ def _check_quick(data: Path | None) -> None:
         )
 
 
-def scbench(
-    *,
-    config: Path,
-    data: Path | None,
-    tasks: Sequence[Task],
-    modes: Sequence[Mode],
-    sessions: int,
-    margin: float,
-    model: str,
-    url: Sequence[str] | None,
-    output: Path | None,
-) -> int:
+def scbench(given: ScbenchArguments) -> int:
     """Run SCBench, or its miniature, and judge; returns the exit code. Raises UsageError."""
-    asked = configured(config, url, model)
-    if sessions < 1 or not 0 < margin < 1:
+    asked, sessions = configured(given), given.sessions
+    if sessions < 1 or not 0 < given.margin < 1:
         raise UsageError(
-            f"{sessions} sessions and a margin of {margin:g} cannot be run",
+            f"{sessions} sessions and a margin of {given.margin:g} cannot be run",
             "for example --sessions 16 --margin 0.1",
         )
+    tasks, modes, data = given.tasks or TASKS, given.modes or MODES, given.data
     found = read_sessions(data, tasks, most=sessions) if data else miniature(tasks, sessions)
     options = Options(
         tasks=tuple(tasks), modes=tuple(modes), sessions=sessions, data=str(data or ""),
-        margin=margin, config=asked, weights=weights_digest(asked.model),
+        margin=given.margin, config=asked, weights=weights_digest(asked.model),
     )  # fmt: skip
     begun = EvalStarted(
         benchmark=scbench_records.KEY, title=scbench_report.title(options), lines=()
@@ -179,7 +163,8 @@ def scbench(
         once = replace(asked, protocol=replace(asked.protocol, repeats=1))
         evaluate(once, Sessions(asked, found, options.modes), sink)
 
-    return recorded(output or new_directory("eval"), begun, scbench_records.stored(options), ask)
+    directory = given.output or new_directory("eval")
+    return recorded(directory, begun, stored(scbench=options), ask)
 
 
 def install() -> None:
@@ -208,9 +193,9 @@ def _closed(found: Evaluated) -> Ended:
     return Ended(verdict=found.verdict, exit_code=code, sentence=found.sentence, seconds=0.0)
 
 
-def generate(directory: Path, options: GeneratorOptions) -> None:
+def generate(directory: Path, **options: int) -> None:
     """Write generated samples to a directory. Raises UsageError."""
-    for path in write_generated(directory, options):
+    for path in write_generated(directory, GeneratorOptions(**options)):
         print_text(f"written: {path}")
 
 

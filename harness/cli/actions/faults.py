@@ -12,7 +12,8 @@ from typing import Literal
 
 from rich.markup import escape
 
-from kvproof.harness.cli.actions.drawn_faults import drawn
+from kvproof.harness.cli.actions.drawn_faults import Sample, drawn
+from kvproof.harness.cli.arguments.faults import FaultsArguments
 from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.output import standard_output, table_of
 from kvproof.harness.cli.runs import ActiveRun, run_directory
@@ -43,60 +44,62 @@ OTHER_GOAL = 0.8
 _INSTALL = 'pip install "kvproof[gpu]"'
 
 
-def faults(
-    *,
-    target: str,
-    budget: Budget,
-    only: str,
-    workers: int,
-    alone: bool,
-    sample: int,
-    seed: int | None,
-    limit: str,
-    reach: Path | None,
-    output: Path | None,
-) -> int:
-    """Plant the chosen faults, one after the other, and run the suites; returns the exit code.
+def faults(given: FaultsArguments) -> int:
+    """Plant the chosen or drawn faults one by one, and run the suites; returns the exit code.
 
     Raises UsageError before anything runs if the options are invalid.
     """
-    if workers < 1:
-        raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
-    histories = None if sample else seed
-    if sample:
-        _check_sample(only, alone=alone)
-    else:
-        chosen(only, target)
-    if reach:
-        _check_reach(reach, budget, histories)
-    limit = limit or ("20m" if budget == "pr" else "3h")
+    budget, target, sample, reach = given.budget, given.target, given.sample, given.reach
+    histories = None if sample else given.seed
+    limit = given.limit or ("20m" if budget == "pr" else "3h")
     most = seconds(limit)
-    config = {"budget": budget, "only": only, "limit": limit}
-    if alone:
-        config["alone"] = "yes"
-    if target != SUBJECT:
-        open_handle(target).close()
-        config["target"] = target
-    if sample:
-        config["sample"] = str(sample)
-    with run_directory("faults", config=config, output=output, seed=seed) as active:
-        wanted, source = [] if sample else chosen(only, target), ""
+    _check(given, histories)
+    with run_directory(
+        "faults", config=_config(given, limit), output=given.output, seed=given.seed
+    ) as active:
         if sample:
-            found, reach = drawn(active, target, sample, seed or 0, reach)
-            wanted, source = found.faults, found.source
+            found, reach = drawn(active, target, sample, given.seed or 0, reach)
+            share = 1 - GOALS.get(target.partition("==")[0], OTHER_GOAL)
+        else:
+            found, share = Sample("", chosen(given.only, target)), ALLOWED[budget]
+        wanted = found.faults
         reports = judge_faults(
             _left(active, wanted), budget=budget, seed=histories,
-            directory=active.writer.directory, workers=workers, limit=most, alone=alone,
-            reach=str(reach.resolve()) if reach else "",
+            directory=active.writer.directory, workers=given.workers, limit=most,
+            alone=given.alone, reach=str(reach.resolve()) if reach else "",
         )  # fmt: skip
-        share = 1 - GOALS.get(target.partition("==")[0], OTHER_GOAL) if sample else ALLOWED[budget]
         ran = [fault for fault in wanted if not (fault.equivalent or _missing(fault))]
+        allowed = math.floor(share * len(ran))
         started = FaultsStarted(
-            budget=budget, planned=len(wanted), allowed=math.floor(share * len(ran)), source=source
+            budget=budget, planned=len(wanted), allowed=allowed, source=found.source
         )
         with closing(reports):
             _run(active, started, len(ran), reports)
     return active.exit_code
+
+
+def _check(given: FaultsArguments, histories: int | None) -> None:
+    if given.workers < 1:
+        raise UsageError(f"--workers {given.workers} must be at least 1", "for example --workers 2")
+    if given.sample:
+        _check_sample(given.only, alone=given.alone)
+    else:
+        chosen(given.only, given.target)
+    if given.reach:
+        _check_reach(given.reach, given.budget, histories)
+    if given.target != SUBJECT:
+        open_handle(given.target).close()
+
+
+def _config(given: FaultsArguments, limit: str) -> dict[str, str]:
+    config = {"budget": given.budget, "only": given.only, "limit": limit}
+    if given.alone:
+        config["alone"] = "yes"
+    if given.target != SUBJECT:
+        config["target"] = given.target
+    if given.sample:
+        config["sample"] = str(given.sample)
+    return config
 
 
 def _check_sample(only: str, *, alone: bool) -> None:

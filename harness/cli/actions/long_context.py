@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,59 +20,42 @@ from kvproof.eval.run.config import EvalConfig
 from kvproof.eval.run.records import Conditions
 from kvproof.eval.run.runner import conditions_of
 from kvproof.harness.cli.actions.eval import answered, configured
+from kvproof.harness.cli.arguments.eval import EvalArguments, MrcrArguments, RulerArguments
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.progress import progress
 from kvproof.harness.cli.runs import new_directory
 from kvproof.harness.errors import UsageError
 
 
-def ruler(
-    *,
-    config: Path,
-    data: Path | None,
-    tasks: Sequence[str],
-    length: int,
-    samples: int,
-    tokenizer: str,
-    model: str,
-    url: Sequence[str] | None,
-    output: Path | None,
-) -> int:
+def ruler(given: RulerArguments) -> int:
     """Run RULER and judge; returns the exit code. Raises UsageError."""
-    asked = _asked(config, url, model)
-    counted = _tokenizer(tokenizer or asked.model, named=bool(tokenizer))
-    recipe = recipes.ruler(tasks, data=data, length=length, samples=samples, tokenizer=counted)
-    return _run(asked, recipe, output)
+    asked = _asked(given)
+    counted = _tokenizer(given.tokenizer or asked.model, named=bool(given.tokenizer))
+    recipe = recipes.ruler(
+        given.tasks or (), data=given.data, length=given.length, samples=given.samples,
+        tokenizer=counted,
+    )  # fmt: skip
+    return _run(asked, recipe, given.output)
 
 
-def mrcr(
-    *,
-    config: Path,
-    data: Path | None,
-    sets: Sequence[str],
-    samples: int,
-    model: str,
-    url: Sequence[str] | None,
-    output: Path | None,
-) -> int:
+def mrcr(given: MrcrArguments) -> int:
     """Run MRCR, or its miniature, and judge; returns the exit code. Raises UsageError."""
-    asked = _asked(config, url, model)
-    directory = output or new_directory("eval")
+    asked = _asked(given)
+    directory, data, samples = given.output or new_directory("eval"), given.data, given.samples
+    synthetic = data is None
     if data is None:
-        given = write_miniature(directory / "data" / "synthetic_mrcr.jsonl", max(samples, 1))
-    else:
-        given = data
-    recipe = recipes.mrcr(sets, data=given, samples=samples, synthetic=data is None)
+        data = write_miniature(directory / "data" / "synthetic_mrcr.jsonl", max(samples, 1))
+    recipe = recipes.mrcr(given.sets or (), data=data, samples=samples, synthetic=synthetic)
     return _run(asked, recipe, directory)
 
 
-def _asked(config: Path, url: Sequence[str] | None, model: str) -> EvalConfig:
+def _asked(given: EvalArguments) -> EvalConfig:
     """Return the configurations, without the shared pass."""
-    asked = configured(config, url, model)
+    asked = configured(given)
     phases = tuple(each for each in asked.protocol.phases if each != "shared")
     if "warm" not in phases:
         raise UsageError(
-            f"{str(config)!r} has no warm pass, so that nothing hits",
+            f"{str(given.config)!r} has no warm pass, so that nothing hits",
             'for example phases = ["cold", "warm"]',
         )
     return replace(asked, protocol=replace(asked.protocol, phases=phases))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from rich.console import Console
 
+from kvproof.harness.cli.arguments.probe import ProbeArguments
 from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.runs import ActiveRun, run_directory
+from kvproof.harness.cli.secrets import read_secret
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.client import HttpClient
 from kvproof.harness.records.events import Skipped, TargetFailed
@@ -31,40 +32,32 @@ from kvproof.suites.probe.session import Session
 from kvproof.suites.probe.survey import served, survey
 
 
-def probe(
-    url: str,
-    *,
-    model: str,
-    against: str,
-    api_key: str,
-    depths: str,
-    max_requests: int,
-    max_time: str,
-    timeout: str,
-    tolerance: float,
-    output: Path | None,
-) -> int:
+def probe(url: str, given: ProbeArguments) -> int:
     """Check a running server from outside; returns the exit code. Raises UsageError."""
-    if max_requests < 1:
-        raise UsageError(f"--max-requests {max_requests} must be at least 1", "for example 1000")
-    if tolerance < 0:
-        raise UsageError(f"--tolerance {tolerance:g} must not be negative", "for example 0.2")
-    deep = read_depths(depths)
+    if given.max_requests < 1:
+        raise UsageError(
+            f"--max-requests {given.max_requests} must be at least 1", "for example 1000"
+        )
+    if given.tolerance < 0:
+        raise UsageError(f"--tolerance {given.tolerance:g} must not be negative", "for example 0.2")
+    key = read_secret("--api-key-file", given.api_key_file) or given.api_key
+    deep, timeout = read_depths(given.depths), seconds(given.timeout)
     address, console = _address(url), standard_output()
-    budget = Budget(requests=max_requests, seconds=seconds(max_time))
+    budget = Budget(requests=given.max_requests, seconds=seconds(given.max_time))
 
     def line_to(where: str) -> ServerConnection:
-        return ServerConnection(HttpClient(where, key=api_key), budget, timeout=seconds(timeout))
+        return ServerConnection(HttpClient(where, key=key), budget, timeout=timeout)
 
-    asked = _Settings(address, line_to(address), model, tolerance, console, deep)
-    if against:
-        asked = asked._replace(against=_address(against), reference=line_to(_address(against)))
+    asked = _Settings(address, line_to(address), given.model, given.tolerance, console, deep)
+    if given.against:
+        other = _address(given.against)
+        asked = asked._replace(against=other, reference=line_to(other))
     config = {
-        "url": address, "model": model, "against": asked.against, "depths": list(deep),
-        "max_requests": max_requests,
-        "max_time": budget.seconds, "timeout": seconds(timeout), "tolerance": tolerance,
+        "url": address, "model": given.model, "against": asked.against, "depths": list(deep),
+        "max_requests": given.max_requests, "max_time": budget.seconds, "timeout": timeout,
+        "tolerance": given.tolerance,
     }  # fmt: skip
-    with run_directory("probe", config=config, output=output, console=console) as active:
+    with run_directory("probe", config=config, output=given.output, console=console) as active:
         _run(active, asked)
     return active.exit_code
 

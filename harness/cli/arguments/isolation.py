@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvproof.harness.cli.sizes import size_of
-
 if TYPE_CHECKING:
     from kvproof.harness.isolation.registry import OwnTargets
 
@@ -27,6 +25,7 @@ class IsolationArguments:
 
     def own_targets(self) -> OwnTargets:
         """Return the options as `open_handle` takes them. Raises UsageError."""
+        from kvproof.harness.cli.sizes import size_of
         from kvproof.harness.isolation.registry import OwnTargets
 
         return OwnTargets(self.in_process, size_of(self.worker_memory), self.python)

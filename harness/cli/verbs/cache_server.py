@@ -3,54 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
+
+from kvproof.harness.cli.arguments.cache_server import CacheServerArguments
 
 app = App(name="cache-server", help="Share KV objects between engine processes.")
 
 
 @app.default
-def serve(
-    *,
-    memory: str,
-    address: str = "",
-    host: str = "",
-    port: int = 7070,
-    token_file: Path | None = None,
-    metrics_port: int = 0,
-    patience: float = 60.0,
-) -> None:
-    """Serve until Ctrl-C or SIGTERM.
-
-    Parameters
-    ----------
-    memory
-        Size of the arena, for example 4GiB; allocated at the start.
-    address
-        ipc:///path/of/a.sock or tcp://127.0.0.1:7070; a socket of this user by default.
-    host
-        Address of a network interface to listen on instead; needs a token.
-    port
-        Port for host.
-    token_file
-        File with the token of the clients in its first line; readable for its owner only.
-    metrics_port
-        Port for Prometheus on 127.0.0.1; none by default.
-    patience
-        Seconds of silence after which other clients may write a silent client's keys.
-
-    """
+def serve(arguments: Annotated[CacheServerArguments, Parameter(name="*")]) -> None:
+    """Serve until Ctrl-C or SIGTERM."""
     from kvproof.harness.cli.actions import cache_server
 
-    cache_server.serve(
-        memory=memory,
-        address=address,
-        host=host,
-        port=port,
-        token_file=token_file,
-        metrics_port=metrics_port,
-        patience=patience,
-    )
+    cache_server.serve(arguments)
 
 
 @app.command

@@ -9,7 +9,6 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from kvproof.harness.cli.arguments.isolation import IsolationArguments
-from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.options import Output, Targets
 from kvproof.harness.settings import Drawing, LevelName, load_settings
 
@@ -69,6 +68,7 @@ def fuzz(
 
     """
     from kvproof.harness.cli.actions.targets import chosen_targets
+    from kvproof.harness.cli.duration import seconds
     from kvproof.harness.cli.secrets import read_secret
 
     settings = load_settings(config)

@@ -1,4 +1,4 @@
-"""`kvproof report` and `kvproof merge`: the reports of one run, or of several runs as one."""
+"""`kvproof report`, `merge` and `history`: one run, several runs as one, or over time."""
 
 from __future__ import annotations
 
@@ -48,3 +48,35 @@ def merge(directories: list[Path], /, *, output: Path) -> int:
     from kvproof.harness.cli.actions import reports
 
     return reports.merge(directories, output=output)
+
+
+def history(
+    directory: Path,
+    /,
+    *,
+    output: Path = Path("history.html"),
+    sql: str = "",
+    config: Path | None = None,
+) -> None:
+    """Show the trends of many runs on one page.
+
+    The page has change points, the age of expected failures, and the faults that survived.
+
+    Parameters
+    ----------
+    directory
+        Folder of runs, searched with all folders below it.
+    output
+        File of the page.
+    sql
+        Ask DuckDB instead (extra duckdb): a query over the tables runs and events.
+    config
+        Settings file; thresholds of [compare.threshold] hold for changes of level too.
+
+    """
+    from kvproof.harness.cli.actions import compare as action
+
+    if sql:
+        action.print_answer(directory, sql)
+    else:
+        action.history(directory, output=output, config=config)

@@ -11,8 +11,8 @@ from kvproof.eval.benchmark.truncate import BYTES, Truncation
 from kvproof.eval.run.config import Configuration
 from kvproof.eval.run.records import SampleRecord
 from kvproof.eval.verdict.pairs import Flip, Row, Sides, make_row, one_each
-from kvproof.harness.http.chat_client import ChatClient
-from kvproof.harness.http.chat_completion import Usage
+from kvproof.harness.http.completion import Usage
+from kvproof.harness.http.completion_client import CompletionClient
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.evaluation import properties as seen
@@ -52,7 +52,9 @@ class EvaluationMachine:
         server, details = running(), {"cached_tokens": cached}
         counts = {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": details}
         server.prepared = PreparedAnswer(status, text, "stop", counts)
-        reply = ChatClient(server.url, retries=0, stream=stream, fields=common).ask(prompt, **own)
+        reply = CompletionClient(server.url, retries=0, stream=stream, fields=common).ask(
+            prompt, **own
+        )
         self._cover_request(common, own, stream=stream, status=status)
         wanted: dict[str, object] = {**common, **own}
         wanted["messages"] = [{"role": "user", "content": prompt}]

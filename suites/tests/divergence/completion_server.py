@@ -43,6 +43,8 @@ class Script:
     refuses: tuple[str, ...] = ()
     most_prompt: int = 100_000
     fails_after: int = 1 << 30
+    fails_at: int = 0
+    """Number of a request that fails, from 1."""
     seen: list[dict[str, Any]] = field(default_factory=list)
     hits: int = 0
 
@@ -83,7 +85,7 @@ class Handler(server.Handler):
         refused |= set() if script.ids else {"return_token_ids", "ignore_eos"}
         if found := refused & body.keys():
             return f"unknown field {found}"
-        if len(script.seen) > script.fails_after:
+        if len(script.seen) > script.fails_after or len(script.seen) == script.fails_at:
             return "no more"
         if (body.get("logprobs") or 0) > script.tops:
             return "logprobs is too large"

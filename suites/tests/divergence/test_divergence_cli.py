@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvproof.eval.run.records import read_eval
 from kvproof.harness.cli.app import main
 from kvproof.harness.errors import Exit
 from kvproof.suites.reference.evaluation.server import serving
@@ -59,6 +61,14 @@ def test_one_server_recomputes_under_salts_and_passes(tmp_path: Path) -> None:
     assert f"| not on this machine | the 5 likeliest tokens, token ids | {url} |" in text
     salts = {each.get("cache_salt") for each in script.seen}
     assert len(salts) > 100  # none is used twice
+
+
+def test_a_second_run_recomputes_on_a_server_that_the_first_has_filled(tmp_path: Path) -> None:
+    with servers(Script(noise=1e-3)) as (url,):
+        codes = [run(tmp_path / seed, "--url", url, "--seed", seed)[0] for seed in ("0", "1")]
+        found = run(tmp_path / "again", "--url", url)[1]
+    assert codes == [Exit.PASS, Exit.PASS]
+    assert found["judgement"]["doubts"] == [], "what it recomputes again is no hit"
 
 
 @pytest.mark.parametrize("every", [1, 8])
@@ -174,6 +184,33 @@ def test_a_server_that_stops_answering_is_inconclusive(tmp_path: Path) -> None:
         code, found = run(tmp_path, "--url", url)
     assert code == Exit.INCONCLUSIVE
     assert found["lost"]
+
+
+def test_answers_are_samples_as_those_of_every_evaluation(tmp_path: Path) -> None:
+    with servers(Script(noise=1e-3)) as (url,):
+        run(tmp_path, "--url", url)
+    found = read_eval(tmp_path / "run").samples
+    counts = Counter((each.configuration, each.phase) for each in found)
+    assert counts["recomputed", "recomputed"] == counts["recomputed", "again"] == 56
+    assert counts["hit", "warm"] == counts["hit", "together"] == 14
+    assert {(e.differences is None, e.phase == "recomputed", e.tries) for e in found} == {
+        (True, True, 1), (False, False, 1),
+    }  # fmt: skip
+
+
+def test_a_prompt_that_the_base_did_not_answer_is_compared_with_nothing(tmp_path: Path) -> None:
+    learned = 6 + 28  # requests of one token: the server's options, and the ids of 28 texts
+    with servers(Script(noise=1e-3, fails_at=learned + 6)) as (url,):
+        code, found = run(tmp_path, "--url", url)
+    assert code == Exit.INCONCLUSIVE
+    assert [each["message"] for each in found["lost"]] == [
+        'refused: 400 {"error": {"message": "no more"}}'
+    ]
+    missing = read_eval(tmp_path / "run").samples
+    lost = next(each for each in missing if each.outcome != "answered")
+    assert [each.phase for each in missing if (each.id, each.domain) == (lost.id, lost.domain)] == [
+        "recomputed"
+    ]
 
 
 def test_a_recorded_run_is_rendered_again_and_not_overwritten(

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from kvproof.eval.divergence.client import Abilities
 from kvproof.eval.divergence.judge import ALLOWED, Judgement, judge, reach
-from kvproof.eval.divergence.records import Lost, Measured, Options, Record, Served
+from kvproof.eval.divergence.records import Evidence, Options, Pair, Served
+from kvproof.eval.run.records import Abilities, Lost
 
 DOCUMENTS, TOKENS = 24, 8
 ABLE = Abilities(top=5, token_ids=True, ignore_eos=True, salt=True)
@@ -19,12 +19,15 @@ Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 
 def served(name: str, role: Any, **changed: Any) -> Served:
-    base = Served(configuration=name, role=role, url="http://a/v1", model="m", abilities=ABLE)
+    base = Served(
+        configuration=name, role=role, url="http://a/v1", model="m", abilities=ABLE, engine="",
+        version="", prefix_cache=role == "judged", settings={}, command=(),
+    )  # fmt: skip
     return msgspec.structs.replace(base, **changed)
 
 
-def measured(name: str, number: int, values: np.ndarray, **changed: Any) -> Measured:
-    base = Measured(
+def measured(name: str, number: int, values: np.ndarray, **changed: Any) -> Pair:
+    base = Pair(
         configuration=name, control=False, phase="warm", text="whole", number=number,
         prompt_tokens=200, cached_tokens=192, expected_cached=0,
         places=tuple(range(len(values))), largest=tuple(map(float, values)),
@@ -46,8 +49,10 @@ def skewed(scale: float) -> Draw:
     return lambda rng, size: rng.lognormal(0, 1.0, size) * scale
 
 
-def records(noise: Draw, hit: Draw | None = None, *, seed: int = 0, **changed: Any) -> list[Record]:
-    rng, found = np.random.default_rng(seed), list[Record]()
+def records(
+    noise: Draw, hit: Draw | None = None, *, seed: int = 0, **changed: Any
+) -> list[Evidence]:
+    rng, found = np.random.default_rng(seed), list[Evidence]()
     found += [served("off", "base"), served("off again", "control"), served("on", "judged")]
     for number in range(DOCUMENTS):
         for name, phase in (("off", "again"), ("off", "together"), ("off again", "again")):
@@ -62,7 +67,7 @@ def records(noise: Draw, hit: Draw | None = None, *, seed: int = 0, **changed: A
     return found
 
 
-def verdict(found: list[Record], **options: Any) -> Judgement:
+def verdict(found: list[Evidence], **options: Any) -> Judgement:
     return judge(Options(documents=DOCUMENTS, tokens=TOKENS, **options), found)
 
 
@@ -90,7 +95,7 @@ def test_an_exact_cache_passes_and_one_changed_bit_fails() -> None:
 
 def test_one_wrong_hit_among_many_fails() -> None:
     found = records(normal(1e-2))
-    at = next(i for i, e in enumerate(found) if isinstance(e, Measured) and e.phase == "warm")
+    at = next(i for i, e in enumerate(found) if isinstance(e, Pair) and e.phase == "warm")
     found[at] = measured("on", 0, np.array([0.01, 1.5]))
     (row,) = verdict(found).rows
     assert (row.verdict, row.whole.beyond, len(row.worst)) == ("fail", 1, 1)
@@ -108,7 +113,7 @@ def test_hits_that_differ_little_more_than_the_noise_pass() -> None:
     assert verdict(records(normal(1e-3), normal(2e-3))).verdict == "pass"
 
 
-def doubts(found: list[Record], **options: Any) -> str:
+def doubts(found: list[Evidence], **options: Any) -> str:
     result = verdict(found, **options)
     assert result.verdict == "inconclusive"
     return " ".join([*result.doubts, *(r for row in result.rows for r in row.reasons)])
@@ -120,7 +125,7 @@ def test_without_evidence_it_is_inconclusive() -> None:
     assert "does not report" in doubts(records(noise, cached_tokens=None))
     assert "0.01 takes 299 hits" in doubts(records(noise), detect=0.01)
     assert "the noise hides" in doubts(records(normal(0.5)))
-    silent = [each for each in records(noise) if not (isinstance(each, Measured) and each.control)]
+    silent = [each for each in records(noise) if not (isinstance(each, Pair) and each.control)]
     assert "there is no floor" in doubts(silent)
     zero = records(lambda _, size: np.zeros(size), normal(1e-3))
     assert "repeat bit for bit" in doubts(zero)

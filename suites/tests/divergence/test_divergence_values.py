@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from kvproof.eval.divergence.client import Answer, Prompt
-from kvproof.eval.divergence.distributions import Chance, difference
+from kvproof.eval.divergence.distributions import difference
 from kvproof.eval.divergence.forced import MOST_RESTARTS, forced
-from kvproof.harness.http.chat_completion import Usage
+from kvproof.harness.http.completion import Chance, Usage
+from kvproof.harness.http.completion_client import Prompt, Reply
 
 
 def chance(values: np.ndarray, top: int) -> Chance:
@@ -57,10 +57,11 @@ def test_numbers_that_are_none_do_not_spread() -> None:
     assert math.isfinite(difference(odd, Chance("a", -1.0, (("c", -2.0),))).largest)
 
 
-def answer(tokens: str, prompt: int) -> Answer:
+def answer(tokens: str, prompt: int) -> Reply:
     ids = tuple(map(ord, tokens))
     chances = tuple(Chance(each, -0.5, ((each, -0.5), ("z", -1.0))) for each in tokens)
-    return Answer(chances, tokens, ids, (), Usage(prompt_tokens=prompt, cached_tokens=0))
+    usage = Usage(prompt_tokens=prompt, cached_tokens=0)
+    return Reply("answered", tokens, usage=usage, tokens=chances, ids=ids)
 
 
 class Model:
@@ -70,7 +71,7 @@ class Model:
         self.right, self.wrong, self.start, self.cuts = right, wrong, start, cuts
         self.asked: list[Prompt] = []
 
-    def __call__(self, prompt: Prompt, tokens: int) -> Answer:
+    def __call__(self, prompt: Prompt, tokens: int) -> Reply:
         self.asked.append(prompt)
         at = len(prompt) - self.start
         rest = list(self.right[at : at + tokens])
@@ -85,6 +86,11 @@ def test_an_answer_that_agrees_costs_one_request() -> None:
     found = forced(model, (1, 2, 3), answer("hello", 3))
     assert (found.requests, found.flips, found.left) == (1, 0, 0)
     assert [at for at, _ in found.places] == [0, 1, 2, 3, 4]
+
+
+def test_an_answer_that_ends_at_once_is_asked_and_has_nothing_to_compare() -> None:
+    found = forced(Model("", set(), 3), (1, 2, 3), answer("", 3))
+    assert (found.requests, found.places, found.left) == (1, (), 0)
 
 
 @pytest.mark.parametrize("prompt", [(1, 2, 3), "abc"], ids=["ids", "text"])

@@ -15,9 +15,9 @@ from kvproof.eval.benchmark.prompts import own_prompts
 from kvproof.eval.benchmark.truncate import Truncation
 from kvproof.eval.run.config import Configuration, EvalConfig, Judge, Protocol, Server
 from kvproof.eval.run.generator import GeneratorOptions, write_generated
-from kvproof.eval.run.protocol import Questions
+from kvproof.eval.run.protocol import Questions, RunSink
 from kvproof.eval.run.records import PHASES, Phase, Record, SampleRecord, Usage
-from kvproof.eval.run.runner import RunSink, evaluate
+from kvproof.eval.run.runner import evaluate
 from kvproof.eval.verdict.compare import Comparison, compare
 from kvproof.suites.tests.patience import LONG
 

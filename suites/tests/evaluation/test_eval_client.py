@@ -13,9 +13,9 @@ from kvproof.eval.run.generator import GeneratorOptions, generate
 from kvproof.eval.run.server import free_port
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http import response
-from kvproof.harness.http.chat_client import ChatClient
-from kvproof.harness.http.chat_completion import Usage, parse_completion
 from kvproof.harness.http.client import Aborted, HttpClient
+from kvproof.harness.http.completion import Chance, Malformed, Usage, parse_completion
+from kvproof.harness.http.completion_client import CompletionClient
 from kvproof.suites.tests.evaluation.eval_server import Server, scripted
 from kvproof.suites.tests.patience import LONG, until
 
@@ -24,8 +24,8 @@ PROMPT = own_prompts().render(SAMPLE)
 RIGHT = f"The correct answer is ({SAMPLE.answer})."
 
 
-def client(server: Server, **settings: Any) -> ChatClient:
-    return ChatClient(server.url, **{"timeout": 20.0, "retries": 0, **settings})
+def client(server: Server, **settings: Any) -> CompletionClient:
+    return CompletionClient(server.url, **{"timeout": 20.0, "retries": 0, **settings})
 
 
 @pytest.mark.parametrize("streams", [True, False])
@@ -67,6 +67,31 @@ def test_a_log_probability_that_is_none_is_not_told(reported: str) -> None:
     choice = f'{{"message": {{"content": "x"}}, "logprobs": {{"content": {content}}}}}'
     found = parse_completion(f'{{"choices": [{choice}]}}'.encode())
     assert (found.text, found.logprobs) == ("x", ())
+
+
+def test_a_completion_of_a_text_has_tokens_with_the_likeliest_ones() -> None:
+    text = b"""{"choices": [{"text": "ab", "token_ids": [5, 6], "logprobs": {"tokens": ["a", "b"],
+      "token_logprobs": [null, -0.5], "top_logprobs": [null, {"b": -0.5, "c": null}]}}],
+      "prompt_token_ids": [1, 2]}"""
+    found = parse_completion(text, "text")
+    assert found.tokens == (Chance("a"), Chance("b", -0.5, (("b", -0.5),)))
+    assert (found.text, found.ids, found.prompt_ids) == ("ab", (5, 6), (1, 2))
+    plain = parse_completion(b'{"choices": [{"text": "ab"}]}', "text")
+    assert plain.tokens == (Chance("a"), Chance("b")), "characters where there are no tokens"
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        '{"message": {"content": "a"}}',
+        '{"text": 7}',
+        '{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": []}}',
+        '{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": ["x"]}}',
+    ],
+)
+def test_no_completion_of_a_text_is_malformed(choice: str) -> None:
+    with pytest.raises(Malformed, match=r"completion"):
+        parse_completion(f'{{"choices": [{choice}]}}'.encode(), "text")
 
 
 def test_a_request_has_what_it_should_and_nothing_else() -> None:
@@ -131,7 +156,7 @@ def test_a_slow_server_costs_no_more_than_the_timeout(fault: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_a_dropped_connection() -> None:
-    reply = ChatClient(f"http://127.0.0.1:{free_port()}/v1", retries=0).ask("?")
+    reply = CompletionClient(f"http://127.0.0.1:{free_port()}/v1", retries=0).ask("?")
     assert reply.outcome == "dropped"
     assert "ConnectionRefusedError" in reply.faults[0]
 
@@ -188,7 +213,9 @@ def test_bytes_that_are_no_http_are_a_dropped_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=_babble, args=(listener,))
         thread.start()
-        reply = ChatClient(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", retries=0).ask("?")
+        reply = CompletionClient(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", retries=0).ask(
+            "?"
+        )
         thread.join()
     assert (reply.outcome, "BadStatusLine" in reply.faults[0]) == ("dropped", True)
 
@@ -203,7 +230,7 @@ def _babble(listener: socket.socket) -> None:
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x/v1", "http://", "http://x:y/v1", ""])
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="is no address of a server"):
-        ChatClient(url)
+        CompletionClient(url)
 
 
 def test_an_ipv6_address_without_a_port_is_asked_at_the_usual_one(

@@ -409,36 +409,6 @@ def test_other_data_is_not_compared(tmp_path: Path) -> None:
         check_comparable(one, msgspec.structs.replace(one, data=other))
 
 
-def test_figures_of_a_pass() -> None:
-    found = score(
-        [
-            record(0, first_token=0.2, usage=Usage(prompt_tokens=100, cached_tokens=50)),
-            record(1, **wrong()),
-            record(2, text="Hm.", answer=None, finish_reason="length", cut=True),
-            record(3, outcome="timeout", text="", answer=None, tries=3),
-            record(4, first_token=None, usage=Usage(prompt_tokens=100, problem="odd")),
-        ],
-        min_cached=0.5,
-        concurrency=2,
-    )
-    assert (found.overall.right, found.overall.total) == (2, 5)
-    assert (found.invalid, found.errors, found.retried, found.cut) == (1, {"timeout": 1}, 1, 1)
-    assert (found.hits, found.reported, found.problems) == (1, 4, 1)
-    assert found.cached == pytest.approx(0.125)
-    assert found.first_token == pytest.approx(0.1)
-    assert found.prompt_rate == pytest.approx(400 / (4 * 0.5 / 2))
-    assert found.reasons == {"stop": 3, "length": 1}
-    groups = {name: (each.right, each.total) for name, each in found.groups.items()}
-    assert groups == {
-        "short": (1, 2),
-        "medium": (1, 2),
-        "long": (0, 1),
-        "easy": (2, 3),
-        "hard": (0, 2),
-        "Multi-Document QA": (2, 5),
-    }
-
-
 @pytest.mark.parametrize("fault", ["none", "stale", "noise"])
 def test_a_server_that_serves_wrong_blocks_is_found(tmp_path: Path, fault: str) -> None:
     """The whole way: own documents, a server that reads them, three configurations, a verdict."""

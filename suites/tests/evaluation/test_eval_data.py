@@ -121,14 +121,13 @@ def test_samples_keep_all_their_fields(tmp_path: Path, *, lines: bool) -> None:
     rows = [row(i) for i in range(5)]
     path = written(tmp_path / "data.json", rows, lines=lines, ascii_only=lines)
     with DataSet(path) as data:
-        assert [card.id for card in data.cards] == [each["_id"] for each in rows]
+        assert [data.sample(n).id for n in range(5)] == [each["_id"] for each in rows]
         for number, each in enumerate(rows):
             sample = data.sample(number)
             assert sample.context == each["context"]
             assert sample.choices == ("one", "two", "three", "four")
-            card = data.cards[number]
-            assert (card.domain, card.sub_domain) == (each["domain"], each["sub_domain"])
-            assert (card.difficulty, card.length, card.answer) == (
+            assert (sample.domain, sample.sub_domain) == (each["domain"], each["sub_domain"])
+            assert (sample.difficulty, sample.length, sample.answer) == (
                 each["difficulty"],
                 each["length"],
                 each["answer"],

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from kvproof.eval.opencompass import environment
-from kvproof.eval.opencompass.environment import OpenCompass, install, require, state
+from kvproof.eval.opencompass.environment import OpenCompass, install, require
 from kvproof.eval.opencompass.runner import OFFLINE
 from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation import environments
+from kvproof.harness.isolation.environments import requirements, state
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +24,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pins() -> dict[str, str]:
-    lines = list(environment._requirements())
+    lines = requirements(OpenCompass())
     found = dict(line.split("==") for line in lines)
     assert len(found) == len(lines)
     return found
@@ -41,26 +43,28 @@ def test_the_lock_pins_every_package_once_and_what_excludes_each_other_fits() ->
 def test_missing_outdated_and_installed_are_told_apart(tmp_path: Path) -> None:
     place = OpenCompass()
     assert place.directory == tmp_path / "home" / "eval" / f"opencompass-{environment.VERSION}"
-    assert state() == "missing"
+    assert state(OpenCompass()) == "missing"
     with pytest.raises(UsageError, match="is missing in") as caught:
         require()
     assert caught.value.hint == "kvproof eval install"
     place.python.parent.mkdir(parents=True)
     place.python.write_text("")
-    assert state() == "outdated"
+    assert state(OpenCompass()) == "outdated"
     marker = place.directory / "kvproof.json"
-    marker.write_text(f'{{"lock": "{environment._lock_hash()}"}}')
-    assert state() == "installed"
+    marker.write_text(f'{{"lock": "{environments._lock_hash(OpenCompass())}"}}')
+    assert state(OpenCompass()) == "installed"
     assert require() == place
     marker.write_text('{"lock": "another one"}')
-    assert state() == "outdated"
+    assert state(OpenCompass()) == "outdated"
 
 
 def test_an_installed_one_is_left_alone() -> None:
     place = OpenCompass()
     place.python.parent.mkdir(parents=True)
     place.python.write_text("")
-    (place.directory / "kvproof.json").write_text(f'{{"lock": "{environment._lock_hash()}"}}')
+    (place.directory / "kvproof.json").write_text(
+        f'{{"lock": "{environments._lock_hash(OpenCompass())}"}}'
+    )
     said: list[str] = []
     assert install(progress=said.append) == place.directory
     assert said == [f"OpenCompass 0.5.4 is installed in {place.directory}"]

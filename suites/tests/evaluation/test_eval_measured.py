@@ -1,4 +1,4 @@
-"""What was measured: weights, engines, requests, in every format; other weights are refused."""
+"""What was measured: figures, weights, engines, requests; other weights are refused."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kvproof.eval.run.records import read_eval
+from kvproof.eval.run.records import Usage, read_eval
 from kvproof.eval.run.weights import weights_digest, weights_files
 from kvproof.eval.verdict.compare import check_comparable
+from kvproof.eval.verdict.score import score
 from kvproof.eval.verdict.summary import restored
 from kvproof.harness.cli.progress import progress
 from kvproof.harness.errors import UsageError
 from kvproof.suites.tests.cli.cli_kit import here, refused
+from kvproof.suites.tests.evaluation.eval_kit import record, wrong
 from kvproof.suites.tests.evaluation.eval_server import scripted
 from kvproof.suites.tests.evaluation.test_eval_cli import arguments, prepared, servers
 from kvproof.suites.tests.patience import until
@@ -112,3 +114,33 @@ def test_off_a_terminal_the_state_is_printed_again_and_again() -> None:
     assert len(between) >= 2
     assert all(line.startswith("off (4 of 10, after ") for line in between)
     assert all(" left)" in line for line in between)
+
+
+def test_figures_of_a_pass() -> None:
+    found = score(
+        [
+            record(0, first_token=0.2, usage=Usage(prompt_tokens=100, cached_tokens=50)),
+            record(1, **wrong()),
+            record(2, text="Hm.", answer=None, finish_reason="length", cut=True),
+            record(3, outcome="timeout", text="", answer=None, tries=3),
+            record(4, first_token=None, usage=Usage(prompt_tokens=100, problem="odd")),
+        ],
+        min_cached=0.5,
+        concurrency=2,
+    )
+    assert (found.overall.right, found.overall.total) == (2, 5)
+    assert (found.invalid, found.errors, found.retried, found.cut) == (1, {"timeout": 1}, 1, 1)
+    assert (found.hits, found.reported, found.problems) == (1, 4, 1)
+    assert found.cached == pytest.approx(0.125)
+    assert found.first_token == pytest.approx(0.1)
+    assert found.prompt_rate == pytest.approx(400 / (4 * 0.5 / 2))
+    assert found.reasons == {"stop": 3, "length": 1}
+    groups = {name: (each.right, each.total) for name, each in found.groups.items()}
+    assert groups == {
+        "short": (1, 2),
+        "medium": (1, 2),
+        "long": (0, 1),
+        "easy": (2, 3),
+        "hard": (0, 2),
+        "Multi-Document QA": (2, 5),
+    }

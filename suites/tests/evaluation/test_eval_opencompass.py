@@ -14,8 +14,8 @@ import pytest
 
 from kvproof.eval.benchmark.data import DataSet
 from kvproof.eval.benchmark.prompts import opencompass_prompts
-from kvproof.eval.opencompass.environment import OpenCompass, state
-from kvproof.eval.opencompass.job import encode, written_config
+from kvproof.eval.opencompass.environment import OpenCompass
+from kvproof.eval.opencompass.job import encode
 from kvproof.eval.opencompass.runner import Runner
 from kvproof.eval.run.config import Protocol
 from kvproof.eval.run.protocol import Questions
@@ -23,6 +23,7 @@ from kvproof.eval.run.records import PHASES, SampleRecord, Scored, done
 from kvproof.eval.run.runner import ConfigurationRun, direct
 from kvproof.eval.run.server import Serving
 from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.environments import state
 from kvproof.harness.isolation.supervised import Died
 from kvproof.suites.tests.cli.cli_kit import here, refused
 from kvproof.suites.tests.evaluation.eval_kit import SMALL, configured, record, small_material
@@ -31,7 +32,7 @@ from kvproof.suites.tests.evaluation.eval_server import Server, scripted
 COUNT = SMALL.samples
 
 installed = pytest.mark.skipif(
-    state() != "installed", reason="OpenCompass is not installed: kvproof eval install"
+    state(OpenCompass()) != "installed", reason="OpenCompass is not installed: kvproof eval install"
 )
 
 
@@ -105,9 +106,6 @@ def test_every_fault_is_one_sample_of_its_class_and_opencompass_scores_the_rest(
     assert list((tmp_path / "opencompass" / "on-0" / "work").glob("*/summary/*.csv"))
 
 
-ORDERS = {"passes": {f"custom_{name}" for name in PHASES}, "samples": {"custom"}}
-
-
 @installed
 @pytest.mark.parametrize(
     ("order", "stop", "killed"), [("passes", COUNT + 4, direct), ("samples", 7, None)]
@@ -133,7 +131,7 @@ def test_a_killed_run_goes_on_and_loses_nothing(
     assert again <= 3 * COUNT - stop + warmed
     warm = [e.cached_share or 0 for e in through.samples[stop:] if e.phase == "warm"]
     assert min(warm) > 0.9
-    assert {each.data for each in through.scored} == ORDERS[order]
+    assert {each.data for each in through.scored} == {f"custom_{name}" for name in PHASES}
     assert {each.metrics["accuracy"] for each in through.scored} == {100.0}
 
 
@@ -250,18 +248,20 @@ def test_what_was_answered_and_not_read_is_taken_over(tmp_path: Path) -> None:
     assert not (tmp_path / "answers.jsonl").exists()
 
 
-def test_the_configuration_of_mixed_passes_is_data_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", ["passes", "samples"])
+def test_with_the_order_samples_the_first_data_set_asks_all_passes(
+    tmp_path: Path, order: str
+) -> None:
     from kvproof.eval.opencompass.runner import _At, _prepared
 
-    with session(tmp_path, order="samples") as through:
+    with session(tmp_path, order=order) as through:
         job = _prepared(_At(tmp_path / "on-0"), through.turn(), [])
-    found: dict[str, Any] = {}
-    exec(written_config(job, tmp_path / "job.json", []), found)
-    assert [each["abbr"] for each in found["datasets"]] == job.names
-    assert found["models"][0]["abbr"] == "on"
-    assert found["infer"]["partitioner"]["n"] == 1
-    evaluator = found["datasets"][0]["eval_cfg"]["evaluator"]["type"]
-    assert evaluator == "opencompass.datasets.LongBenchv2Evaluator"
+    assert job.names == [f"custom_{name}" for name in PHASES]
+    sent = [[(each.phase, each.number) for each in sum(job.sent(n), ())] for n in range(3)]
+    if order == "passes":
+        assert sent == [[(phase, n) for n in range(COUNT)] for phase in PHASES]
+    else:
+        assert sent == [[(phase, n) for n in range(COUNT) for phase in PHASES], [], []]
 
 
 def test_without_its_environment_the_command_that_builds_it_is_named(

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kvproof.eval.run.files import Writer
+from kvproof.eval.run.files import Writer, stored
 from kvproof.eval.run.records import Finished, done, read_eval
 from kvproof.eval.run.runner import conditions
-from kvproof.eval.verdict.summary import stored, summarise
+from kvproof.eval.verdict.summary import summarise
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.run_directory import Manifest
 from kvproof.suites.tests.evaluation.eval_kit import configured, record, small_material
@@ -70,7 +70,7 @@ def test_records_of_newer_versions_are_read(tmp_path: Path) -> None:
 def test_an_evaluation_without_a_control_is_refused(tmp_path: Path) -> None:
     config = configured(*["http://127.0.0.1:9/v1"] * 3)
     with small_material(tmp_path) as found:
-        kept = stored(config, conditions(config, found))
+        kept = stored(evaluation=config, conditions=conditions(config, found))
     kept["evaluation"]["configuration"][1]["control"] = False
     Writer(tmp_path / "run", msgspec.structs.replace(manifest(), config=kept)).close()
     with pytest.raises(UsageError, match="0 control configurations"):

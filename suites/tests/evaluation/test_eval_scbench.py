@@ -7,33 +7,37 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from kvproof.eval.run.config import Protocol, read_config
 from kvproof.eval.run.protocol import Exchange, Stage
-from kvproof.eval.run.records import read_eval
+from kvproof.eval.run.records import SampleRecord, Usage, read_eval
 from kvproof.eval.scbench.data import (
     TASKS,
     Task,
     Turn,
     file_of,
     read_sessions,
-    write_sessions,
 )
 from kvproof.eval.scbench.judge import judge
 from kvproof.eval.scbench.miniature import TURNS, miniature
 from kvproof.eval.scbench.protocol import Sessions
-from kvproof.eval.scbench.records import Answer, Options, answers_of
+from kvproof.eval.scbench.records import Options
 from kvproof.eval.scbench.tasks import question, score, shared_part
 from kvproof.harness.errors import UsageError
 from kvproof.suites.tests.cli.cli_kit import here, refused
+from kvproof.suites.tests.evaluation.eval_kit import record
 
 CONFIG = Path(__file__).parents[3] / "eval" / "configs" / "scbench.toml"
 
 
 def test_the_miniature_has_the_public_format(tmp_path: Path) -> None:
     made = miniature(TASKS, 2, seed=1)
-    write_sessions(tmp_path, made)
+    for each in made:
+        row = {"id": each.id, "context": each.context, "multi_turns": each.turns}
+        with file_of(tmp_path, each.task).open("ab") as file:
+            file.write(msgspec.json.encode(row) + b"\n")
     row = json.loads(file_of(tmp_path, "vt").read_text().splitlines()[0])
     assert sorted(row) == ["context", "id", "multi_turns"]
     assert read_sessions(tmp_path, TASKS, most=9) == made == miniature(TASKS, 2, seed=1)
@@ -96,19 +100,20 @@ def test_wrong_rows_are_named(tmp_path: Path, row: dict[str, Any], message: str)
     assert "microsoft/SCBench" in caught.value.hint
 
 
-def answers(name: str, level: str, count: int, **other: Any) -> list[Answer]:
+def cached(tokens: int) -> Usage:
+    return Usage(prompt_tokens=100, cached_tokens=tokens)
+
+
+def answers(name: str, level: str, count: int, **other: Any) -> list[SampleRecord]:
     fields: dict[str, Any] = {
-        "mode": "turns", "task": "kv", "outcome": "answered", "text": "t", "score": 1.0,
-        "prompt_tokens": 100, "cached_tokens": 90 if level else 0,
+        "configuration": name, "phase": level or "recomputed", "domain": "kv", "text": "t",
+        "sub_domain": "turns", "turn": 1, "answer": "1.0",
+        "usage": cached(90 if level else 0),
     }  # fmt: skip
-    made = fields | other
-    return [
-        Answer(configuration=name, level=level, session=str(n), turn=1, prompt=str(n), **made)
-        for n in range(count)
-    ]
+    return [record(n, **(fields | other), prompt_sha256=str(n)) for n in range(count)]
 
 
-def rows_of(found: list[Answer], rule: str = "answers") -> dict[str, Any]:
+def rows_of(found: list[SampleRecord], rule: str = "answers") -> dict[str, Any]:
     config = read_config(CONFIG)
     config = type(
         config
@@ -135,22 +140,22 @@ def test_changed_answers_fail_unless_recomputing_changes_as_many() -> None:
     assert rows_of([*BOTH, *changed])[LEVEL].verdict == "fail"
     noisy = [*BOTH[:40], *answers("off again", "", 40, text="third")]
     assert rows_of([*noisy, *changed])[LEVEL].verdict == "pass"
-    lost = answers("on", LEVEL, 40, score=0.0)
+    lost = answers("on", LEVEL, 40, answer="0.0")
     assert rows_of([*noisy, *lost], "accuracy")[LEVEL].verdict == "fail"
 
 
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        ([*BOTH, *answers("on", LEVEL, 40, cached_tokens=0)], "only 0 of 40 later prompts"),
+        ([*BOTH, *answers("on", LEVEL, 40, usage=cached(0))], "only 0 of 40 later prompts"),
         ([*BOTH, *answers("on", LEVEL, 40, outcome="timeout")], "40 pairs without an answer"),
         (
-            [*answers("off", "", 40, cached_tokens=9), *BOTH[40:], *answers("on", LEVEL, 40)],
+            [*answers("off", "", 40, usage=cached(9)), *BOTH[40:], *answers("on", LEVEL, 40)],
             "40 recomputed prompts hit a cache that is said to be off",
         ),
     ],
 )
-def test_no_evidence_is_inconclusive(found: list[Answer], reason: str) -> None:
+def test_no_evidence_is_inconclusive(found: list[SampleRecord], reason: str) -> None:
     row = rows_of(found)[LEVEL]
     assert row.verdict == "inconclusive"
     assert any(each.startswith(reason) for each in row.reasons)
@@ -178,9 +183,9 @@ def test_an_exact_cache_passes_every_load_and_wrong_blocks_fail(tmp_path: Path) 
     assert {verdict for (name, _), verdict in verdicts.items() if name == "on"} == {"pass"}
     assert "fail" in {verdict for (name, _), verdict in verdicts.items() if name != "on"}
     assert {each["mode"] for each in found["scores"]} == {"turns", "requests"}
-    answered = answers_of(read_eval(tmp_path / "run").samples)
-    last = [each for each in answered if each.mode == "turns" and each.turn]
-    assert all(each.cached_tokens for each in last if each.configuration == "on")
+    answered = read_eval(tmp_path / "run").samples
+    last = [each for each in answered if each.sub_domain == "turns" and each.turn]
+    assert all(each.usage.cached_tokens for each in last if each.configuration == "on")
     refused(here(*command, "2", "--output", "run", cwd=tmp_path), "holds a run", "another --output")
     refused(here(*command, "0", "--output", "new", cwd=tmp_path), "0 sessions", "--sessions 16")
 

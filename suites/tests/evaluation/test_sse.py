@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvproof.harness.http.chat_client import ChatClient
+from kvproof.harness.http.completion_client import CompletionClient
 from kvproof.harness.http.sse import EventDecoder, ServerEvent, events
 from kvproof.suites.tests.evaluation.eval_server import scripted
 
@@ -67,5 +67,5 @@ def test_an_event_is_there_as_soon_as_its_empty_line_is() -> None:
 
 def test_a_chat_is_read_from_any_legal_stream() -> None:
     with scripted(always="unusual events") as server:
-        reply = ChatClient(server.url, retries=0).ask("?")
+        reply = CompletionClient(server.url, retries=0).ask("?")
     assert (reply.outcome, reply.text, reply.faults) == ("answered", "The answer", ())

@@ -13,7 +13,7 @@ from kvproof.eval.long_context.grade import Copy
 from kvproof.eval.long_context.miniature import write_miniature
 from kvproof.eval.long_context.recipe import Recipe, mrcr, ruler
 from kvproof.eval.long_context.rows import RowFile, Rows
-from kvproof.eval.opencompass.environment import OpenCompass, state
+from kvproof.eval.opencompass.environment import OpenCompass
 from kvproof.eval.opencompass.row_process import built_rows
 from kvproof.eval.opencompass.runner import Runner
 from kvproof.eval.run.config import Protocol
@@ -21,13 +21,15 @@ from kvproof.eval.run.records import SampleRecord, Scored
 from kvproof.eval.run.runner import ConfigurationRun
 from kvproof.eval.run.server import Serving
 from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.environments import state
 from kvproof.suites.reference.evaluation.server import Handler, Server, serving
 from kvproof.suites.tests.evaluation.eval_kit import configured
 
 pytestmark = [
     pytest.mark.slow(reason="OpenCompass starts: 15 s of CPU each time"),
     pytest.mark.skipif(
-        state() != "installed", reason="OpenCompass is not installed: kvproof eval install"
+        state(OpenCompass()) != "installed",
+        reason="OpenCompass is not installed: kvproof eval install",
     ),
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -17,6 +17,7 @@ from kvproof.eval.long_context.rows import Row, RowFile, Rows, encode
 from kvproof.eval.opencompass.job import RowsJob, written_config
 from kvproof.eval.run.config import EvalConfig, Protocol, read_config
 from kvproof.eval.run.protocol import Request
+from kvproof.harness.cli.arguments.eval import RulerTask
 from kvproof.harness.errors import UsageError
 from kvproof.suites.tests.cli.cli_kit import here, refused
 from kvproof.suites.tests.evaluation.eval_kit import configured
@@ -155,7 +156,7 @@ def test_without_files_six_tasks_are_left_and_others_name_theirs(tmp_path: Path)
     for name in ("PaulGrahamEssays.jsonl", "dev-v2.0.json", "hotpotqa.json"):
         (tmp_path / name).touch()
     made = ruler((), data=tmp_path, length=4096, samples=10, tokenizer="words")
-    assert made.sets == RULER_TASKS
+    assert made.sets == RULER_TASKS == get_args(RulerTask), "written twice: a start imports no eval"
 
 
 def test_rows_without_a_reference_are_refused(tmp_path: Path) -> None:

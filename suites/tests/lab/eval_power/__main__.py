@@ -24,21 +24,19 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from kvproof.eval.benchmark.data import LETTERS
-from kvproof.eval.divergence.client import Abilities
 from kvproof.eval.divergence.judge import judge
 from kvproof.eval.divergence.records import (
-    Measured,
+    Evidence,
     Options,
-    Pass,
-    Record,
+    Pair,
     Role,
     Served,
-    read_divergence,
+    evidence,
 )
 from kvproof.eval.run.config import Configuration, EvalConfig, Judge, Server
-from kvproof.eval.run.records import PHASES, Phase, SampleRecord
+from kvproof.eval.run.records import PHASES, Abilities, Phase, SampleRecord, read_eval
 from kvproof.eval.verdict.compare import compare
-from kvproof.harness.http.chat_completion import Usage
+from kvproof.harness.http.completion import Usage
 from kvproof.suites.tests.lab.eval_power.faults import FAULTS, Effect, Fault
 
 SIZES = (24, 48, 503)
@@ -100,7 +98,7 @@ def _drawn(noise: Noise, rng: np.random.Generator) -> float:
 
 def by_divergence(found: Sequence[Struck], noise: Noise, rng: np.random.Generator) -> str:
     """Judge the differences of all hits against three floors."""
-    records: list[Record] = [_served("off", "base"), _served("on", "judged")]
+    records: list[Evidence] = [_served("off", "base"), _served("on", "judged")]
     for at, hit in enumerate(found):
         records.append(_measured("on", at, hit.nats, "warm" if at % 2 == 0 else "shared"))
         for name, phase in _FLOORS:
@@ -111,18 +109,22 @@ def by_divergence(found: Sequence[Struck], noise: Noise, rng: np.random.Generato
     return judge(Options(exact=noise.nats == 0), records).verdict
 
 
-_FLOORS: tuple[tuple[str, Pass], ...] = (("off", "again"), ("off", "together"), ("chunks", "again"))
+_FLOORS: tuple[tuple[str, Phase], ...] = (
+    ("off", "again"),
+    ("off", "together"),
+    ("chunks", "again"),
+)
 
 
 def _served(name: str, role: Role) -> Served:
     return Served(
-        configuration=name, role=role, url="", model="m",
-        abilities=ABLE,
+        configuration=name, role=role, url="", model="m", abilities=ABLE, engine="", version="",
+        prefix_cache=role == "judged", settings={}, command=(),
     )  # fmt: skip
 
 
-def _measured(name: str, at: int, nats: float, phase: Pass) -> Measured:
-    return Measured(
+def _measured(name: str, at: int, nats: float, phase: Phase) -> Pair:
+    return Pair(
         configuration=name, control=False, phase=phase, text="whole", number=at // 2,
         prompt_tokens=1000, cached_tokens=960, expected_cached=0, places=(0,), largest=(nats,),
         kl=(nats * nats,), flips=0, left=0, requests=1, seconds=0.0,
@@ -261,12 +263,12 @@ def say(line: str) -> None:
 
 def check(directory: Path) -> None:
     """Compare a real run with the simulation: differences of struck hits, and verdicts."""
-    run = read_divergence(directory)
-    rows = judge(run.options, run.records).rows
+    options, records = evidence(read_eval(directory))
+    rows = judge(options, records).rows
     say("| fault | hits | beyond | median of those | simulated median | verdict |")
     say("| --- | --: | --: | --: | --: | --- |")
     for row in rows:
-        of = [e for e in run.records if isinstance(e, Measured) and e.hit]
+        of = [e for e in records if isinstance(e, Pair) and e.hit]
         mine = [max(e.largest) for e in of if e.configuration == row.configuration]
         beyond = [value for value in mine if value > row.limit]
         fault = next((each for each in FAULTS if each.name == row.configuration), None)

@@ -1,4 +1,4 @@
-"""An answer of a chat completion, whether it came as events or as one JSON object."""
+"""An answer of a completion, of a chat or of a text, as events or as one JSON object."""
 
 from __future__ import annotations
 
@@ -23,8 +23,20 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Why a count was not believed."""
 
 
+class Chance(NamedTuple):
+    """The token at one place of an answer, and the likeliest ones there.
+
+    Names of tokens are the server's; log-probabilities are natural ones. `logprob` is None where
+    the server gives none.
+    """
+
+    token: str
+    logprob: float | None = None
+    top: tuple[tuple[str, float], ...] = ()
+
+
 class Malformed(ValueError):
-    """The body is no chat completion."""
+    """The body is no completion."""
 
     outcome: Outcome = "malformed"
 
@@ -43,16 +55,23 @@ class Chunk(NamedTuple):
     usage: Usage | None = None
     logprobs: tuple[float, ...] = ()
     last: bool = False
+    tokens: tuple[Chance, ...] = ()
+    """Tokens of a text's completion; without log-probabilities its ids, else its characters."""
+    ids: tuple[int, ...] = ()
+    prompt_ids: tuple[int, ...] = ()
 
 
-def parse_event(data: bytes) -> Chunk:
+def parse_event(data: bytes, part: str = "delta") -> Chunk:
     """Read the data of one event of a stream. Raises Malformed."""
     data = data.strip()
-    return Chunk(last=True) if data == b"[DONE]" else parse_completion(data, "delta")
+    return Chunk(last=True) if data == b"[DONE]" else parse_completion(data, part)
 
 
 def parse_completion(data: bytes, part: str = "message") -> Chunk:
-    """Read a completion, or with `delta` one chunk of it. Raises Malformed."""
+    """Read a completion of a chat, or with `delta` one chunk of it; with `text`, of a text.
+
+    Raises Malformed.
+    """
     try:
         return _parsed(data, part)
     except RecursionError as error:
@@ -69,10 +88,14 @@ def _parsed(data: bytes, part: str) -> Chunk:
     if body.get("error"):
         raise ErrorInstead(f"an error instead of an answer: {_message(body['error'])}")
     choices = body.get("choices")
-    if not isinstance(choices, list) or not (choices or part == "delta"):
+    if not isinstance(choices, list) or not (choices or part != "message"):
         raise Malformed(f"there is no list of choices: {_shown(data)}")
     usage = read_usage(body.get("usage"))
-    return _with_choice(choices[0], part, usage) if choices else Chunk(usage=usage)
+    if not choices:
+        return Chunk(usage=usage)
+    if part == "text":
+        return _with_text(choices[0], body, usage)
+    return _with_choice(choices[0], part, usage)
 
 
 def _with_choice(choice: Any, part: str, usage: Usage | None) -> Chunk:
@@ -84,6 +107,42 @@ def _with_choice(choice: Any, part: str, usage: Usage | None) -> Chunk:
         raise Malformed(f"the content is no text: {_shown(str(text).encode())}")
     reason = str(choice.get("finish_reason") or "")
     return Chunk(text, reason, usage, _logprobs(choice.get("logprobs")))
+
+
+def _with_text(choice: Any, body: dict[str, Any], usage: Usage | None) -> Chunk:
+    try:
+        text, ids = choice["text"], _ids(choice.get("token_ids"))
+        tokens = _chances(choice.get("logprobs"))
+        prompt_ids = _ids(choice.get("prompt_token_ids") or body.get("prompt_token_ids"))
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        shown = _shown(msgspec.json.encode(body))
+        raise Malformed(f"no completion ({type(error).__name__}: {error}): {shown}") from error
+    if not isinstance(text, str):
+        raise Malformed(f"the text of a completion is {_shown(str(text).encode())}")
+    logprobs = tuple(each.logprob for each in tokens if each.logprob is not None)
+    tokens = tokens or tuple(Chance(str(each)) for each in ids) or tuple(map(Chance, text))
+    reason = str(choice.get("finish_reason") or "")
+    return Chunk(text, reason, usage, logprobs, tokens=tokens, ids=ids, prompt_ids=prompt_ids)
+
+
+def _ids(value: Any) -> tuple[int, ...]:
+    found = value if isinstance(value, list) else ()
+    return tuple(each for each in found if isinstance(each, int))
+
+
+def _chances(value: Any) -> tuple[Chance, ...]:
+    if not isinstance(value, dict) or not value.get("tokens"):
+        return ()
+    tops = value.get("top_logprobs") or [None] * len(value["tokens"])
+    return tuple(
+        Chance(str(token), None if logprob is None else float(logprob), _top(top))
+        for token, logprob, top in zip(value["tokens"], value["token_logprobs"], tops, strict=True)
+    )
+
+
+def _top(value: Any) -> tuple[tuple[str, float], ...]:
+    listed = value.items() if isinstance(value, dict) else ()
+    return tuple((str(token), float(logprob)) for token, logprob in listed if logprob is not None)
 
 
 def _logprobs(value: Any) -> tuple[float, ...]:

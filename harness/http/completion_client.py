@@ -1,15 +1,17 @@
-"""A client of chat completions: every request ends in one `Reply`, for any server behaviour."""
+"""A client of completions: every request ends in one `Reply`, for any server behaviour."""
 
 from __future__ import annotations
 
 import http.client
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from kvproof.harness.http.chat_completion import (
+from kvproof.harness.http.client import Aborted, HttpClient, in_words
+from kvproof.harness.http.completion import (
+    Chance,
     Chunk,
     Malformed,
     Outcome,
@@ -17,8 +19,10 @@ from kvproof.harness.http.chat_completion import (
     parse_completion,
     parse_event,
 )
-from kvproof.harness.http.client import Aborted, HttpClient, in_words
 from kvproof.harness.http.response import Response, TooLong
+
+Prompt: TypeAlias = "str | tuple[int, ...]"
+"""A text to continue, or token ids."""
 
 _MOST_WAIT = 8.0
 """Seconds between two tries at most; they begin at a half and double."""
@@ -42,6 +46,11 @@ class Reply(NamedTuple):
     """Log-probabilities of the answer's tokens, if requested and reported."""
     thought: str = ""
     """The answer of the turn before."""
+    tokens: tuple[Chance, ...] = ()
+    """Tokens of the continuation of a text."""
+    ids: tuple[int, ...] = ()
+    """Ids of these tokens; empty where the server gives none."""
+    prompt_ids: tuple[int, ...] = ()
 
 
 def joined(first: Reply, second: Reply) -> Reply:
@@ -64,7 +73,19 @@ class _Failed(Exception):
         self.outcome, self.again = outcome, again
 
 
-class ChatClient:
+class _Endpoint(NamedTuple):
+    path: str
+    whole: str
+    """Part of a choice with the answer."""
+    piece: str
+    """The same in an event of a stream."""
+
+
+_CHAT = _Endpoint("/chat/completions", "message", "delta")
+_TEXT = _Endpoint("/completions", "text", "text")
+
+
+class CompletionClient:
     """Asks one server, from any number of threads. `url` ends before `/chat/completions`.
 
     `timeout` bounds a whole try in seconds, however slowly bytes arrive; `retries` are made after
@@ -81,7 +102,7 @@ class ChatClient:
         stream: bool = True,
         fields: Mapping[str, Any] | None = None,
     ) -> None:
-        self._http = HttpClient(url, key=key, timeout=timeout)
+        self._http, self.url = HttpClient(url, key=key, timeout=timeout), url
         self._retries, self._stream = retries, stream
         self._fields = dict(fields or {})
 
@@ -95,12 +116,23 @@ class ChatClient:
 
     def chat(self, messages: Sequence[Mapping[str, str]], **fields: Any) -> Reply:
         """Send a whole conversation, as `ask`."""
-        body = self._body(messages, fields)
+        return self._send(_CHAT, {**fields, "messages": messages})
+
+    def complete(self, prompt: Prompt, **fields: Any) -> Reply:
+        """Have a text or token ids continued, as `ask`."""
+        return self._send(_TEXT, {**fields, "prompt": prompt})
+
+    def post(self, path: str) -> None:
+        """Send an order to the server, such as to empty its cache. Raises OSError."""
+        self._http.post(path)
+
+    def _send(self, to: _Endpoint, fields: Mapping[str, Any]) -> Reply:
+        body = self._body(fields)
         faults: list[str] = []
         for attempt in range(1, self._retries + 2):
             begun = time.monotonic()
             try:
-                reply = self._try(body, begun)
+                reply = self._try(to, body, begun)
             except _Failed as failed:
                 faults.append(f"{failed.outcome}: {failed}")
                 if failed.again and attempt <= self._retries:
@@ -111,8 +143,8 @@ class ChatClient:
             return reply._replace(tries=attempt, faults=(*faults,))
         raise AssertionError("the last try returns")
 
-    def _body(self, messages: Sequence[Mapping[str, str]], fields: Mapping[str, Any]) -> bytes:
-        body = {**self._fields, **fields, "messages": messages}
+    def _body(self, fields: Mapping[str, Any]) -> bytes:
+        body = {**self._fields, **fields}
         if self._stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return msgspec.json.encode(body)
@@ -121,11 +153,11 @@ class ChatClient:
         if self._http.closed.wait(min(_MOST_WAIT, 2.0 ** (attempt - 2))):
             raise Aborted
 
-    def _try(self, body: bytes, begun: float) -> Reply:
+    def _try(self, to: _Endpoint, body: bytes, begun: float) -> Reply:
         try:
-            with self._http.exchange("POST", "/chat/completions", body) as response:
+            with self._http.exchange("POST", to.path, body) as response:
                 _check_status(response)
-                return _read(response, begun)
+                return _read(response, to, begun)
         except (OSError, http.client.HTTPException) as error:
             if self._http.closed.is_set():
                 raise Aborted from error
@@ -138,19 +170,19 @@ class ChatClient:
             raise _Failed(error.outcome, str(error)) from error
 
 
-def _read(response: Response, begun: float) -> Reply:
+def _read(response: Response, to: _Endpoint, begun: float) -> Reply:
     if "text/event-stream" in response.kind:
-        return _gathered(response, begun)
-    chunk = parse_completion(b"".join(response.pieces()))
+        return _gathered(response, to.piece, begun)
+    chunk = parse_completion(b"".join(response.pieces()), to.whole)
     return _reply([chunk], time.monotonic() - begun, None)
 
 
-def _gathered(response: Response, begun: float) -> Reply:
+def _gathered(response: Response, part: str, begun: float) -> Reply:
     """Join a stream. Without its last event the connection was lost."""
     chunks: list[Chunk] = []
     first: float | None = None
     for event in response.events():
-        chunk = parse_event(event.data)
+        chunk = parse_event(event.data, part)
         if chunk.last:
             break
         if chunk.text and first is None:
@@ -166,11 +198,16 @@ def _reply(chunks: list[Chunk], seconds: float, first: float | None) -> Reply:
     """Join chunks. A complete answer may be empty; one that was cut off is an error."""
     text = "".join(chunk.text for chunk in chunks)
     reason = next((c.finish_reason for c in reversed(chunks) if c.finish_reason), "")
-    if not text.strip() and reason != "stop":
+    tokens = tuple(each for chunk in chunks for each in chunk.tokens)
+    if not text.strip() and not tokens and reason != "stop":
         raise _Failed("empty", f"an answer without text, finish reason {reason or 'none'}")
     usage = next((c.usage for c in reversed(chunks) if c.usage), Usage())
     logprobs = tuple(value for chunk in chunks for value in chunk.logprobs)
-    return Reply("answered", text, reason, usage, seconds, first, logprobs=logprobs)
+    return Reply(
+        "answered", text, reason, usage, seconds, first, logprobs=logprobs, tokens=tokens,
+        ids=tuple(each for chunk in chunks for each in chunk.ids),
+        prompt_ids=next((chunk.prompt_ids for chunk in chunks if chunk.prompt_ids), ()),
+    )  # fmt: skip
 
 
 def _check_status(response: Response) -> None:
