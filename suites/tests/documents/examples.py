@@ -1,8 +1,8 @@
 """An example failure of each property, by a planted fault: `examples.jsonl`, a line a property.
 
 `python -m kvproof.suites.tests.documents.examples RUN...` takes the shortest one of each property
-over from runs of `kvproof faults`. Without a run it prints a fault for each property that lacks one,
-for `kvproof faults --alone --only`.
+over from runs of `kvproof faults`. Without a run it prints a fault for each property that lacks
+one, for `kvproof faults --alone --only`.
 """
 
 from __future__ import annotations
@@ -53,13 +53,15 @@ def load_examples() -> Mapping[str, Example]:
 
 
 def take_over(runs: Iterable[Path]) -> None:
-    """Write the file again, with the examples of the runs in place of earlier ones.
+    """Add the examples of runs; see `write`."""
+    write(each for run in runs for each in read_run(run).events if isinstance(each, FaultJudged))
+
+
+def write(events: Iterable[FaultJudged]) -> None:
+    """Write the file again, with the examples of the events in place of earlier ones.
 
     Those of properties and faults that are gone are dropped.
     """
-    events = [
-        each for run in runs for each in read_run(run).events if isinstance(each, FaultJudged)
-    ]
     shortest = sorted(_examples(events), key=_rank, reverse=True)
     names, faults = property_names(), everything()
     found = {**load_examples(), **{each.property: each for each in shortest}}
