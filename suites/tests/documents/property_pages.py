@@ -129,8 +129,8 @@ def _failure(example: Example) -> Iterator[str]:
     yield from ("", "## Example failure", "")
     yield f"A fault planted in `{fault.module}`{where}: {fault.story}. The shortest history"
     yield from ("that shows it fails with", "", f"> {_code(example.sentence)}", "")
-    yield "| | operation | arguments | answer |"
-    yield "| ---: | --- | --- | --- |"
+    yield "| | operation | answer |"
+    yield "| ---: | --- | --- |"
     for number, operation in enumerate(example.history, start=1):
         yield f"| {number} | {_cells(operation)} |"
     yield ""
@@ -140,7 +140,7 @@ def _failure(example: Example) -> Iterator[str]:
 
 
 def _cells(operation: Operation) -> str:
-    return " | ".join((operation.verb, _code(operation.arguments), _code(operation.answer)))
+    return f"{operation.verb} {_code(operation.arguments)} | {_code(operation.answer)}"
 
 
 def _code(text: str) -> str:

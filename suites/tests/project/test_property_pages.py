@@ -71,7 +71,7 @@ def test_a_page_shows_what_a_fault_does(monkeypatch) -> None:
     section = page.partition("## Example failure\n")[2].partition("## ")[0]
     assert find("namespace_ignored").story in section
     assert "> `'1' <b>`" in section
-    assert "| 1 | admit | `r1: [0|1]` |  |" in section
+    assert "| 1 | admit `r1: [0|1]` |  |" in section
     assert "`kvproof faults --only namespace_ignored` repeats it." in section
 
 
