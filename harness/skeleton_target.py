@@ -1,4 +1,4 @@
-"""A target to start from: your cache manager behind the verbs that kvproof calls.
+"""A target to start from: the verbs that kvproof calls, around your cache manager.
 
 It allocates blocks and reuses none, so `hits_are_maximal` fails until `admit` finds cached blocks
 and `complete` registers full ones. Replace each part marked ENGINE by calls into your engine. Then
@@ -71,7 +71,7 @@ class MyTarget:
     def extend(
         self, request_id: str, tokens: tuple[int, ...] = (), compute: int | None = None
     ) -> Scheduled | Refused:
-        """Append `tokens` (an answer, or none for the next chunk), and schedule what is left."""
+        """Append `tokens` (an answer, or none for the next chunk), and schedule the rest."""
         live = self.live[request_id]
         longer = Live(live.tokens + tokens, live.computed, live.blocks)
         if refused := self._room(longer):
@@ -102,7 +102,7 @@ class MyTarget:
         return Inspection(Usage(self.total, free=len(self.free), held=len(held), cached=0))
 
     def evict(self, count: int) -> Evicted:
-        """Evict up to `count` blocks that are cached and held by nobody."""
+        """Evict up to `count` cached blocks that no request holds."""
         return Evicted()  # ENGINE
 
     def reset(self) -> Released:
