@@ -43,6 +43,7 @@ VERBS = {
     "serve": "serve:serve",
     "cache-server": "cache_server:app",
     "targets": "targets:app",
+    "new-target": "new_target:new_target",
     "doctor": "doctor:doctor",
 }
 """Verb -> module in `kvproof.harness.cli.verbs`, and the function or App in it."""

@@ -12,6 +12,7 @@ import msgspec
 
 from kvproof.harness.errors import Exit, FailureKind
 from kvproof.harness.records.base import Event
+from kvproof.harness.records.base import Step as Step
 from kvproof.harness.records.bench_events import (
     BenchGiven,
     BenchPair,
@@ -68,18 +69,6 @@ class PropertyVerdict(Event, tag="property", frozen=True, kw_only=True):
     """Situations the property needs -> how often they occurred."""
     fingerprint: str = ""
     """Fingerprint of the failure, if any."""
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation of a shrunk history."""
-
-    op: str
-    arguments: str
-    answer: str
-    note: str = ""
-    """Expected value, on the step that failed."""
-    implied: bool = False
-    """It follows from the operation before it, and is not in the op log."""
 
 
 class BlockView(msgspec.Struct, frozen=True, kw_only=True):

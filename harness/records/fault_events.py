@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from kvproof.harness.records.base import Event
+from kvproof.harness.records.base import Event, Step
 
 FaultOutcome: TypeAlias = Literal["killed", "survived", "equivalent"]
 
@@ -28,6 +28,8 @@ class Kill(msgspec.Struct, frozen=True, kw_only=True):
     op_log: str = ""
     """Path relative to the run directory."""
     script_path: str = ""
+    history: list[Step] = []
+    """The shrunk history."""
 
 
 class FaultsStarted(Event, tag="faults_started", frozen=True, kw_only=True):

@@ -185,15 +185,13 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
-def store(path: Path, data: bytes) -> Path:
+def store(path: Path, data: bytes, *, hint: str = "choose another place with --output") -> Path:
     """Write a file and the directories above it. Raises UsageError if that cannot be done."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)
     except OSError as error:
-        raise UsageError(
-            f"cannot write {str(path)!r}: {error.strerror}", "choose another place with --output"
-        ) from error
+        raise UsageError(f"cannot write {str(path)!r}: {error.strerror}", hint) from error
     return path
 
 

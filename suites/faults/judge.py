@@ -166,6 +166,7 @@ class Judge:
                 fingerprint=failure.fingerprint,
                 op_log=self._folder + failure.op_log,
                 script_path=self._folder + failure.script_path,
+                history=failure.history,
             )
         if seen.died:
             return Kill(

@@ -134,6 +134,7 @@ BASES = {
     "serve": typed("--model symbolic --port 0 --num-blocks 65 --block-size 4"),
     "cache-server": typed("--memory 1MiB --address ipc://{tmp}/s.sock"),
     "cache-server status": typed("--address ipc://{tmp}/none.sock --timeout 0.2"),
+    "new-target": typed("", "record"),
     "targets install": typed("", "vllm==0.0.1"),
     "targets remove": typed("", "vllm==0.33.0"),
     "targets show": typed("", "reference"),

@@ -23,6 +23,7 @@ _GUIDES = {
     "gate": "test/ci",
     "history": "guides/compare",
     "merge": "guides/compare",
+    "new-target": "test/write-a-target",
     "plan": "engine/planning",
     "replay": "guides/record",
     "serve": "engine/serve",

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from kvproof.suites.faults import recorded
-from kvproof.suites.faults.catalogue import PlantedFault, everything, in_engine
+from kvproof.suites.faults.catalogue import SUBJECT, PlantedFault, everything, in_engine
 from kvproof.suites.faults.recorded import Verdict
 from kvproof.suites.framework.property import Property
 from kvproof.suites.runner.levels import catalogue
+from kvproof.suites.tests.documents.examples import Example, Operation, load_examples
 from kvproof.suites.tests.documents.rules import RULES
 
 FOLDER = "reference/properties"
@@ -46,13 +47,13 @@ def _by_name(suites: Mapping[str, Sequence[Property]]) -> dict[str, Judged]:
     return dict(found)
 
 
-Example: TypeAlias = tuple[PlantedFault, Verdict | None]
+Found: TypeAlias = tuple[PlantedFault, Verdict | None]
 """A planted fault that breaks a property, and how it was found."""
 
 
-def _planted() -> Mapping[str, Sequence[Example]]:
+def _planted() -> Mapping[str, Sequence[Found]]:
     """Return property -> the faults that it finds: as recorded, else as the catalogue says."""
-    found: defaultdict[str, list[Example]] = defaultdict(list)
+    found: defaultdict[str, list[Found]] = defaultdict(list)
     verdicts = recorded.load()
     for fault in everything().values():
         verdict = verdicts.get(fault.name)
@@ -76,12 +77,14 @@ def _suite(name: str, properties: Sequence[Property]) -> str:
     return f"## Suite `{name}`\n\n{_TABLE}{rows}"
 
 
-def _page(judged: Judged, faults: Sequence[Example]) -> str:
+def _page(judged: Judged, faults: Sequence[Found]) -> str:
     first, *more = judged.values()
+    example = load_examples().get(first.name)
     parts = (
         [f"# {first.name}"],
         *(_judgement(suite, prop, heading=bool(more)) for suite, prop in judged.items()),
-        ["", "## Example failures", "", *_examples(faults)],
+        _failure(example) if example else (),
+        ["", "## Planted faults", "", *_faults(faults)],
     )
     return "\n".join(line for part in parts for line in part) + "\n"
 
@@ -120,17 +123,43 @@ def _situations(prop: Property) -> Iterator[str]:
     yield from (f"- {each}" for each in prop.situations)
 
 
-def _examples(faults: Sequence[Example]) -> Iterator[str]:
+def _failure(example: Example) -> Iterator[str]:
+    fault = everything()[example.fault]
+    where = "" if fault.target == SUBJECT else f" of {fault.target}"
+    yield from ("", "## Example failure", "")
+    yield f"A fault planted in `{fault.module}`{where}: {fault.story}. The shortest history"
+    yield from ("that shows it fails with", "", f"> {_code(example.sentence)}", "")
+    yield "| | operation | answer |"
+    yield "| ---: | --- | --- |"
+    for number, operation in enumerate(example.history, start=1):
+        yield f"| {number} | {_cells(operation)} |"
+    yield ""
+    target = "" if fault.target == SUBJECT else f" --target {fault.target}"
+    alone = " --alone" if fault.property == example.property else ""
+    yield f"`kvproof faults{target} --only {fault.name}{alone}` repeats it."
+
+
+def _cells(operation: Operation) -> str:
+    return f"{operation.verb} {_code(operation.arguments)} | {_code(operation.answer)}"
+
+
+def _code(text: str) -> str:
+    """Quote a text, which may hold anything, so that Markdown leaves it as it is."""
+    plain = " ".join(text.split()).replace("`", "'")
+    return f"`{plain}`" if plain else ""
+
+
+def _faults(faults: Sequence[Found]) -> Iterator[str]:
     if not faults:
-        yield "No planted fault is known to break it."
+        yield "No planted fault is known to break it alone."
         return
     yield "Planted faults that break it; `kvproof faults --only NAME` shows the shortest history."
     yield ""
-    yield from map(_example, faults)
+    yield from map(_fault, faults)
 
 
-def _example(example: Example) -> str:
-    fault, verdict = example
+def _fault(found: Found) -> str:
+    fault, verdict = found
     text = f"- `{fault.name}`: {fault.story} (`{fault.module}`)"
     if verdict is None:
         return text
