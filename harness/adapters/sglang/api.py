@@ -322,7 +322,7 @@ def grid(page: int) -> None:
 
 
 @cache
-def drift() -> tuple[Difference, ...]:
+def differences() -> tuple[Difference, ...]:
     """Differences between the installed SGLang and the expected interface."""
     return found_drift(version(), VERSIONS, engine, _compared)
 
@@ -364,4 +364,4 @@ def _pools() -> Any:
 
 def check_drift() -> None:
     """Raise RuntimeError with the differences if the engine has drifted."""
-    refuse("SGLang", drift())
+    refuse("SGLang", differences())

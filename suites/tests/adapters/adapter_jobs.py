@@ -47,6 +47,6 @@ def _drift(module: str, arguments: dict[str, Any], *, table: str = "_SIGNATURES"
     kept = dict(signatures)
     signatures.update(arguments)
     try:
-        return {"differences": [str(each) for each in api.drift.__wrapped__()]}
+        return {"differences": [str(each) for each in api.differences.__wrapped__()]}
     finally:
         signatures.update(kept)
