@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import zip_longest
 
 from kvproof.harness.contract.target import Completed, Scheduled, Table
-from kvproof.harness.oracle.cache_model import Entry
+from kvproof.harness.oracle.contents import Entry
 from kvproof.harness.oracle.longest_hit import inside
 from kvproof.harness.oracle.state import NULL_BLOCK, OracleState, RequestState, Step
 from kvproof.harness.oracle.violation import INVARIANT, fail
