@@ -40,7 +40,7 @@ def _describe(manager: Any) -> Cache | str:
         )
     spec, single = groups[0].kv_cache_spec, manager.coordinator.single_type_managers[0]
     if getattr(spec, "sliding_window", None) or getattr(spec, "attention_chunk_size", None):
-        return "its layers forget what is behind a window"
+        return "its layers forget tokens outside a window"
     if single.block_size != spec.block_size:
         return f"blocks of {spec.block_size} tokens are spread over several ranks"
     return Cache(

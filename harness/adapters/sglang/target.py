@@ -177,8 +177,8 @@ class SglangTarget(EngineTarget):
 
     def _no_space(self, start: int, stop: int, hit: int = 0, windows: int = 0) -> Refused | None:
         needed = self._pages(stop) - self._pages(start)
-        beside = self._pages(stop) - self._pages(max(hit, start)) + self._pages(windows)
-        each = zip((needed, beside), self._view.room(), strict=False)
+        of_windows = self._pages(stop) - self._pages(max(hit, start)) + self._pages(windows)
+        each = zip((needed, of_windows), self._view.room(), strict=False)
         needed, room = max(each, key=lambda pair: pair[0] - pair[1])
         if needed <= room and (start or self._rows.free_slots):
             return None
@@ -318,4 +318,4 @@ def _check_host(config: TargetConfig) -> None:
         raise ValueError(f"host_blocks {config.host_blocks}: each group needs one")
     if bool(config.host_rows) != bool(config.state_rows):
         rows = f"{config.host_rows} rows on the host below {config.state_rows}"
-        raise ValueError(f"host_rows: {rows}: states need them, nobody else has any")
+        raise ValueError(f"host_rows: {rows}: only states need them, and all of them do")

@@ -54,7 +54,7 @@ _UNSUPPORTED = {
     "no_read": "sharing is one setting for all requests",
     "no_store": "sharing is one setting for all requests",
     "pins": "no verb holds a cached prefix without a request",
-    "evict": "evict_cached_blocks evicts everything that nobody holds",
+    "evict": "evict_cached_blocks evicts every block without a holder",
     "batch": "rows of the table are written into the step's own tensors",
     "statistics": "hits are not counted",
     "events": "no events",
@@ -63,8 +63,8 @@ _UNSUPPORTED = {
     "experts": "experts are not returned",
     "in_flight_steps": "the processor fences, not the cache",
     "validates": "token ids have no identity to check",
-    "eviction_order": "there is none: everything that nobody holds is evicted",
-    "scratch_first": "room is made by evicting everything that nobody holds",
+    "eviction_order": "there is none: every block without a holder is evicted",
+    "scratch_first": "room is made by evicting every block without a holder",
     "index": "one flat hash map: an entry may outlive the block before it",
 }
 

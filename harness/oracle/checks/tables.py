@@ -108,14 +108,14 @@ class TableChecks:
                 )
             if self._state.profile.behind_windows == "freed":
                 continue
-            behind = table[: layout.released(group, position)]
+            passed = table[: layout.released(group, position)]
             self._counts[_RETURNED] += 1
-            if any(behind):
+            if any(passed):
                 fail(
                     self._state,
                     _RETURNED,
                     INVARIANT,
-                    f"request {name} goes on from token {position} and holds {behind} of group "
+                    f"request {name} goes on from token {position} and holds {passed} of group "
                     f"{group}, in which nothing is visible any more",
                 )
 

@@ -42,8 +42,8 @@ class Chain:
 
     def multiples(self, start: int, stop: int) -> list[int]:
         """Return the multiples of the interval in (start, stop] after the prompt."""
-        behind = range(max(start, self.prompt) + 1, stop + 1)
-        return [p for p in behind if self.interval and p % self.interval == 0]
+        decoded = range(max(start, self.prompt) + 1, stop + 1)
+        return [p for p in decoded if self.interval and p % self.interval == 0]
 
 
 def check_chain(coverage: Coverage, spans: list[list[int]], **sizes: int) -> object:
