@@ -25,7 +25,6 @@ from kvproof.harness.contract.target import (
     TargetConfig,
 )
 from kvproof.harness.errors import ANSWERS, TargetDied
-from kvproof.harness.oracle.cache_model import Entry
 from kvproof.harness.oracle.checks.answers import AnswerChecks
 from kvproof.harness.oracle.checks.content import ContentChecks, malformed
 from kvproof.harness.oracle.checks.eviction_order import EvictionOrderChecks
@@ -37,6 +36,7 @@ from kvproof.harness.oracle.checks.recurrent_states import StateChecks
 from kvproof.harness.oracle.checks.retained import RetainedChecks
 from kvproof.harness.oracle.checks.routed_experts import ExpertChecks
 from kvproof.harness.oracle.checks.tables import TableChecks
+from kvproof.harness.oracle.contents import Entry
 from kvproof.harness.oracle.coverage import Coverage
 from kvproof.harness.oracle.indexing import Indexing
 from kvproof.harness.oracle.state import Changes, Fenced, OracleState, RequestState, Step

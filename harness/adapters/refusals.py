@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Collection
+from typing import Any, NoReturn, Protocol
 
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Inspection, Refused, Request, TargetConfig, Usage
 from kvproof.harness.errors import UnsupportedVerb
 
 
-def off(verb: str, reason: str) -> Callable[..., NoReturn]:
-    """Return a verb that raises UnsupportedVerb with the profile's reason."""
+class Profiled(Protocol):
+    """A target, as its profile describes it."""
 
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise UnsupportedVerb(verb, reason)
+    profile: Profile
+
+
+def off(verb: str, capability: str = "") -> Callable[..., Any]:
+    """Return a verb that raises UnsupportedVerb with the profile's reason; its name is the default.
+
+    `capability` names the reason in `Profile.unsupported`.
+    """
+
+    def refuse(self: Profiled, *_: object, **__: object) -> NoReturn:
+        raise UnsupportedVerb(verb, self.profile.unsupported[capability or verb])
 
     return refuse
-
-
-def running(
-    requests: Mapping[str, Any], request_id: str, drafts: Sequence[int], profile: Profile
-) -> Any:
-    """Return the running request of an `extend`; Refused for an unknown id.
-
-    Raises UnsupportedVerb for drafts.
-    """
-    if drafts:
-        raise UnsupportedVerb("extend with drafts", profile.unsupported["drafts"])
-    native = requests.get(request_id)
-    if native is None:
-        return Refused("invalid", detail=f"no running request {request_id!r}")
-    return native
-
-
-def plain_completion(profile: Profile, *, drafts: bool) -> None:
-    """Raise UnsupportedVerb for a completion of drafts, or with rows that are not kept."""
-    if drafts:
-        raise UnsupportedVerb("complete with drafts", profile.unsupported["drafts"])
 
 
 def problem(request: Request, admitted: Collection[str]) -> str:
@@ -68,13 +56,6 @@ def check_kernel_size(config: TargetConfig, reason: str) -> None:
         raise ValueError(f"kernel_block_size {config.kernel_size}: {reason}")
 
 
-def _refused(verb: str) -> Callable[..., NoReturn]:
-    def refuse(self: WithoutBlocks, *_: object, **__: object) -> NoReturn:
-        raise UnsupportedVerb(verb, self.profile.unsupported["blocks"])
-
-    return refuse
-
-
 class WithoutBlocks:
     """A target that manages no blocks: all verbs are off, only component suites run."""
 
@@ -82,19 +63,19 @@ class WithoutBlocks:
         """Take a profile with `blocks` off, and why."""
         self.profile = profile
 
-    admit = _refused("admit")
-    extend = _refused("extend")
-    complete = _refused("complete")
-    experts = _refused("experts")
-    finish = _refused("finish")
-    cancel = _refused("cancel")
-    preempt = _refused("preempt")
-    pin = _refused("pin")
-    unpin = _refused("unpin")
-    evict = _refused("evict")
-    reset = _refused("reset")
-    lookup = _refused("lookup")
-    batch = _refused("batch")
+    admit = off("admit", "blocks")
+    extend = off("extend", "blocks")
+    complete = off("complete", "blocks")
+    experts = off("experts", "blocks")
+    finish = off("finish", "blocks")
+    cancel = off("cancel", "blocks")
+    preempt = off("preempt", "blocks")
+    pin = off("pin", "blocks")
+    unpin = off("unpin", "blocks")
+    evict = off("evict", "blocks")
+    reset = off("reset", "blocks")
+    lookup = off("lookup", "blocks")
+    batch = off("batch", "blocks")
 
     def inspect(self) -> Inspection:
         """No block is there."""

@@ -153,7 +153,7 @@ class _Reader:
 
 
 def _place(depth: int, before: int) -> str:
-    return "first" if before == _ROOT else f"behind id {before} at depth {depth}"
+    return "first" if before == _ROOT else f"after id {before} at depth {depth}"
 
 
 def _parse(line: bytes) -> _Row:

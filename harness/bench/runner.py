@@ -323,8 +323,8 @@ class _Bench:
         """Ratios of `python-lists` are against `no_eviction` of the others: their native type."""
         sides = list(dict.fromkeys(sample.target for sample in samples))
         of_others = "no_eviction" if case.name == "python-lists" else case.name
-        beside = {name: _of(samples, name, of_others) for name in sides}
-        peers = beside.get(self.peer, [])
+        measured = {name: _of(samples, name, of_others) for name in sides}
+        peers = measured.get(self.peer, [])
         for name in sides:
             if not (own := _of(samples, name, case.name)):
                 continue
@@ -340,7 +340,7 @@ class _Bench:
             )
             self.write(summary)
             if name == self.reference:
-                others = [found for side, found in beside.items() if found and side != name]
+                others = [found for side, found in measured.items() if found and side != name]
                 for pair in pairs(own, others):
                     self.write(pair)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from kvproof.harness.records.bench_events import BenchPair
+from kvproof.harness.records.bench_events import BenchPair, TierSample
 from kvproof.harness.records.events import BenchSample, BenchSummary
 from kvproof.harness.statistics import Ratio, median_of_ratios
+
+S = TypeVar("S", BenchSample, TierSample)
 
 
 def tokens_per_second(samples: Sequence[BenchSample]) -> list[float]:
@@ -58,16 +61,15 @@ def summarize(
 
 def _ratio(samples: Sequence[BenchSample], peers: Sequence[BenchSample]) -> Ratio | None:
     """Of the repetitions that both sides have: one of them may have died in some."""
-    both = _shared(samples, peers)
+    both = shared(samples, peers)
     sides = [tokens_per_second(side) for side in zip(*both, strict=True)]
     return median_of_ratios(*sides) if sides else None
 
 
-def _shared(
-    samples: Sequence[BenchSample], peers: Sequence[BenchSample]
-) -> list[tuple[BenchSample, BenchSample]]:
-    beside = {each.repetition: each for each in peers}
-    return [(each, beside[each.repetition]) for each in samples if each.repetition in beside]
+def shared(samples: Sequence[S], peers: Sequence[S]) -> list[tuple[S, S]]:
+    """Return the samples of both sides, for each repetition that both have."""
+    other = {each.repetition: each for each in peers}
+    return [(each, other[each.repetition]) for each in samples if each.repetition in other]
 
 
 def _median(values: list[float]) -> float:
@@ -90,7 +92,7 @@ def pairs(
             num_blocks=first.num_blocks,
             case=first.case,
             groups=first.groups,
-            repetitions=len(_shared(samples, peers)),
+            repetitions=len(shared(samples, peers)),
             ratio=found.middle,
             low=found.low,
             high=found.high,

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kvproof.harness.bench.sides import JobRunner
+from kvproof.harness.bench.summaries import shared
 from kvproof.harness.bench.tier_job import OPERATIONS
 from kvproof.harness.contract.tier import in_shared_memory
 from kvproof.harness.errors import TargetDied
@@ -146,7 +147,7 @@ class _Tiers:
         copies = sum(_COPIES_HELD + in_shared_memory(side.copies) for side in self.running)
         needed = copies * cell.clients * cell.objects * cell.size
         if self._held + _available() < needed + _RESERVE:
-            words = f"it takes {needed / 1e9:.1f} GB beside {_RESERVE / 1e9:.1f} GB for the rest"
+            words = f"it takes {needed / 1e9:.1f} GB besides {_RESERVE / 1e9:.1f} GB for the rest"
             why = f"{words}; {_available() / 1e9:.1f} GB are available"
             part = f"bench tiers of {cell.size >> 10} KiB with {cell.clients} engines"
             self._write(Skipped(part=part, reason=why))
@@ -215,7 +216,7 @@ def summaries(
                 continue
             rates = [each.objects / each.cpu_seconds for each in own]
             low, median, high = np.percentile(rates, [10, 50, 90]).tolist()
-            beside = _of(samples, cell, peer, operation) if name != peer else []
+            others = _of(samples, cell, peer, operation) if name != peer else []
             shared = _SHARED_COPY.get(operation, "")
             of_copy = _of(samples, cell, name, _COPY) if shared else []
             of_shared = _of(samples, cell, name, shared)
@@ -230,11 +231,11 @@ def summaries(
                 high=high,
                 wall_objects_per_second=float(np.median([e.objects / e.wall_seconds for e in own])),
                 copies=copies.get(operation),
-                peer=peer if beside else "",
+                peer=peer if others else "",
             )
             yield replace(
                 summary,
-                **_ratio("ratio", beside, own),
+                **_ratio("ratio", others, own),
                 **_ratio("of_memcpy", of_copy, own),
                 **_ratio("of_shared_memcpy", of_shared, own),
             )
@@ -243,8 +244,7 @@ def summaries(
 def _ratio(
     name: str, slow: Sequence[TierSample], fast: Sequence[TierSample]
 ) -> dict[str, float | None]:
-    beside = {each.repetition: each for each in slow}
-    both = [(beside[e.repetition], e) for e in fast if e.repetition in beside]
+    both = shared(slow, fast)
     if not both:
         return {}
     found = median_of_ratios(

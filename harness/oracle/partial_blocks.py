@@ -10,7 +10,8 @@ from typing import NamedTuple, Protocol
 
 from kvproof.harness.contract.target import Table
 from kvproof.harness.model.fingerprints import Fingerprints, digest
-from kvproof.harness.oracle.cache_model import CacheModel, Entry
+from kvproof.harness.oracle.cache_model import CacheModel
+from kvproof.harness.oracle.contents import Entry
 from kvproof.harness.oracle.group_layout import Layout
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from kvproof.harness.model.fingerprints import Fingerprints
-from kvproof.harness.oracle.cache_model import CacheModel, Entry
+from kvproof.harness.oracle.cache_model import CacheModel
+from kvproof.harness.oracle.contents import Entry
 from kvproof.harness.oracle.group_layout import Layout
 
 Place = tuple[int, int]

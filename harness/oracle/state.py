@@ -14,7 +14,8 @@ from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Inspection, Request, Scheduled, Table, TargetConfig
 from kvproof.harness.model.fingerprints import Fingerprints, fingerprints
-from kvproof.harness.oracle.cache_model import CacheModel, Entry
+from kvproof.harness.oracle.cache_model import CacheModel
+from kvproof.harness.oracle.contents import Entry
 from kvproof.harness.oracle.group_layout import Layout
 from kvproof.harness.oracle.longest_hit import HitOracle, Resident
 from kvproof.harness.oracle.partial_blocks import PartialBlocks

@@ -21,6 +21,42 @@ def writer_of(cache: Any) -> LogWriter | None:
     return getattr(cache, ATTRIBUTE, None)
 
 
+Make = Callable[[Any], Callable[..., Any]]
+"""Returns the replacement of a function."""
+
+
+def after(react: Callable[..., Any], cache_of: Callable[..., Any] = lambda owner: owner) -> Make:
+    """Call a function, then `react` with the writer, its answer and its arguments.
+
+    `cache_of` returns the recorded cache for these arguments.
+    """
+
+    def make(original: Any) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            answer = original(*args, **kwargs)
+            writer = writer_of(cache_of(*args, **kwargs))
+            if writer is not None:
+                writer.guard(react, answer, *args, **kwargs)
+            return answer
+
+        return called
+
+    return make
+
+
+def recorded(describe: Callable[[Any], Cache | str], settings: Settings, tokens: Tokens) -> Make:
+    """Make a cache, then start to record it."""
+
+    def make(original: Any) -> Callable[..., None]:
+        def made(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            begin(self, describe, settings, tokens)
+
+        return made
+
+    return make
+
+
 def begin(
     owner: Any, describe: Callable[[Any], Cache | str], settings: Settings, tokens: Tokens
 ) -> None:
@@ -36,7 +72,7 @@ def begin(
         log.warning("kvproof record: not recording: %s: %s", type(error).__name__, error)
 
 
-def wrap(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
+def wrap(owner: Any, name: str, make: Make) -> None:
     """Replace `owner.name` by `make` of it, once."""
     original = getattr(owner, name)
     if not hasattr(original, ATTRIBUTE):

@@ -117,12 +117,12 @@ class LogWriter:
     def __contains__(self, name: str) -> bool:
         return name in self._live
 
-    def guard(self, react: Callable[..., Any], *arguments: Any) -> Any:
+    def guard(self, react: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Call a hook; any error ends the recording and nothing else."""
         if not self.active:
             return None
         try:
-            return react(self, *arguments)
+            return react(self, *arguments, **named)
         except BaseException as error:  # noqa: BLE001 - the engine must not notice
             self.fail(error)
             return None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from kvproof.harness.recorder.hooks import begin, version, wrap, writer_of
+from kvproof.harness.recorder.hooks import after, recorded, version, wrap, writer_of
 from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
 
 _MOST_WAITING = 1024
@@ -24,13 +24,13 @@ def hook(module: ModuleType, settings: Settings) -> None:
     """Hook a module that was just loaded, before others take its functions by name."""
     names: Any = module
     if module.__name__.endswith("unified_radix_cache"):
-        wrap(names.UnifiedRadixCache, "__init__", _made(settings))
-        wrap(names.UnifiedRadixCache, "reset", _reset)
+        wrap(names.UnifiedRadixCache, "__init__", recorded(_describe, settings, _tokens))
+        wrap(names.UnifiedRadixCache, "reset", after(_forgot))
     elif module.__name__.endswith("allocation"):
-        wrap(names, "alloc_for_extend", _extend)
-        wrap(names, "alloc_for_decode", _decode)
+        wrap(names, "alloc_for_extend", after(_extended, _tree_of_batch))
+        wrap(names, "alloc_for_decode", after(_decoded, _tree_of_batch))
     else:
-        wrap(names, "checkpoint_kv_cache", _checkpoint)
+        wrap(names, "checkpoint_kv_cache", after(_checkpointed, _tree_of_request))
         wrap(names, "release_kv_cache", _release)
 
 
@@ -72,17 +72,18 @@ class Later:
             react([] if numbers is None else numbers.tolist())
 
 
-def _made(settings: Settings) -> Callable[[Any], Callable[..., None]]:
-    def make(original: Any) -> Callable[..., None]:
-        def made(self: Any, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
-            begin(self, _describe, settings, _tokens)
-            if writer_of(self) is not None:
-                setattr(self, _LATER, Later())
+def _later(cache: Any) -> Later:
+    found: Later = cache.__dict__.setdefault(_LATER, Later())
+    return found
 
-        return made
 
-    return make
+def _tree_of_batch(batch: Any, *_: Any, **__: Any) -> Any:
+    return batch.tree_cache
+
+
+def _tree_of_request(req: Any, tree_cache: Any) -> Any:
+    del req
+    return tree_cache
 
 
 def _describe(cache: Any) -> Cache | str:
@@ -128,18 +129,7 @@ def _pages(cache: Any, request: Any, start: int, stop: int) -> Any:
 # --- steps ---
 
 
-def _extend(original: Any) -> Callable[..., Any]:
-    def alloc_for_extend(batch: Any) -> Any:
-        answer = original(batch)
-        writer = writer_of(batch.tree_cache)
-        if writer is not None:
-            writer.guard(_extended, batch)
-        return answer
-
-    return alloc_for_extend
-
-
-def _extended(writer: LogWriter, batch: Any) -> None:
+def _extended(writer: LogWriter, _: Any, batch: Any) -> None:
     if batch.is_dllm():
         raise ValueError("diffusion models compute a block again and again")
     for request, hit in zip(batch.reqs, batch.prefix_lens):  # noqa: B905 - as long as each other
@@ -150,29 +140,18 @@ def _extended(writer: LogWriter, batch: Any) -> None:
 
 def _extended_one(writer: LogWriter, cache: Any, request: Any, hit: int) -> None:
     page, stop, known = cache.page_size, request.kv.kv_allocated_len, _count(request)
-    later: Later = getattr(cache, _LATER)
     arrival = _arrival(request)
     first = -(-hit // page) * page
 
     def admitted(pages: list[int]) -> None:
         if arrival.name in writer:
             fresh = pages[first // page :]
-            writer.guard(_step, arrival.name, known, stop, fresh)
+            writer.guard(LogWriter.step, arrival.name, known, stop, fresh)
         else:
-            writer.guard(_admit, request, arrival, known, hit, stop, pages)
+            said = {"known": known, "hit": hit, "stop": stop, "blocks": pages}
+            writer.guard(LogWriter.admit, request, arrival, **said)
 
-    later.add(_pages(cache, request, 0, stop), admitted)
-
-
-def _admit(
-    writer: LogWriter, request: Any, arrival: Arrival, known: int, hit: int, stop: int,
-    blocks: list[int],
-) -> None:  # fmt: skip
-    writer.admit(request, arrival, known=known, hit=hit, stop=stop, blocks=blocks)
-
-
-def _step(writer: LogWriter, name: str, known: int, stop: int, fresh: list[int]) -> None:
-    writer.step(name, known, stop, fresh)
+    _later(cache).add(_pages(cache, request, 0, stop), admitted)
 
 
 def _arrival(request: Any) -> Arrival:
@@ -185,19 +164,8 @@ def _arrival(request: Any) -> Arrival:
     )
 
 
-def _decode(original: Any) -> Callable[..., Any]:
-    def alloc_for_decode(batch: Any, token_per_req: int) -> Any:
-        slots = original(batch, token_per_req)
-        writer = writer_of(batch.tree_cache)
-        if writer is not None:
-            writer.guard(_decoded, batch, slots, token_per_req)
-        return slots
-
-    return alloc_for_decode
-
-
-def _decoded(writer: LogWriter, batch: Any, slots: Any, each: int) -> None:
-    if each != 1 or len(slots) != len(batch.reqs):
+def _decoded(writer: LogWriter, slots: Any, batch: Any, token_per_req: int) -> None:
+    if token_per_req != 1 or len(slots) != len(batch.reqs):
         raise ValueError(f"a step of {len(batch.reqs)} requests brings {len(slots)} slots")
     page = batch.tree_cache.page_size
     steps = [(req.rid, req.kv.kv_allocated_len, _count(req)) for req in batch.reqs]
@@ -205,34 +173,24 @@ def _decoded(writer: LogWriter, batch: Any, slots: Any, each: int) -> None:
     def decoded(found: list[int]) -> None:
         for (name, stop, known), slot in zip(steps, found):  # noqa: B905 - checked above
             fresh = [slot // page] if (stop - 1) % page == 0 else []
-            writer.guard(_step, name, known, stop, fresh)
+            writer.guard(LogWriter.step, name, known, stop, fresh)
 
-    getattr(batch.tree_cache, _LATER).add(slots, decoded)
+    _later(batch.tree_cache).add(slots, decoded)
 
 
 # --- after a step ---
 
 
-def _checkpoint(original: Any) -> Callable[..., None]:
-    def checkpoint_kv_cache(req: Any, tree_cache: Any) -> None:
-        original(req, tree_cache)
-        writer = writer_of(tree_cache)
-        if writer is not None:
-            writer.guard(_checkpointed, tree_cache, req)
-
-    return checkpoint_kv_cache
-
-
-def _checkpointed(writer: LogWriter, cache: Any, request: Any) -> None:
+def _checkpointed(writer: LogWriter, _: None, req: Any, tree_cache: Any) -> None:
     """The tree may have replaced pages by its own equal ones."""
-    name = request.rid
+    name = req.rid
 
     def shown(pages: list[int]) -> None:
         if name in writer:
             writer.guard(LogWriter.table, name, pages)
 
-    pages = _pages(cache, request, 0, request.kv.cache_protected_len)
-    getattr(cache, _LATER).add(pages, shown)
+    pages = _pages(tree_cache, req, 0, req.kv.cache_protected_len)
+    _later(tree_cache).add(pages, shown)
 
 
 def _release(original: Any) -> Callable[..., None]:
@@ -253,20 +211,8 @@ def _released(writer: LogWriter, cache: Any, request: Any) -> None:
         aborted = type(request.finished_reason).__name__ == "FINISH_ABORT"
         verb = "cancel" if aborted else "finish"
     pages = _pages(cache, request, 0, request.kv.kv_allocated_len)
-    getattr(cache, _LATER).add(
-        pages, lambda held: writer.guard(LogWriter.release, name, verb, held)
-    )
+    _later(cache).add(pages, lambda held: writer.guard(LogWriter.release, name, verb, held))
 
 
-def _reset(original: Any) -> Callable[..., None]:
-    def reset(self: Any) -> None:
-        original(self)
-        writer = writer_of(self)
-        if writer is not None:
-            writer.guard(_forgot, self)
-
-    return reset
-
-
-def _forgot(writer: LogWriter, cache: Any) -> None:
-    getattr(cache, _LATER).add(None, lambda _: writer.guard(lambda to: to.reset(done=True)))
+def _forgot(writer: LogWriter, _: None, cache: Any) -> None:
+    _later(cache).add(None, lambda _: writer.guard(LogWriter.reset, done=True))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from kvproof.harness.recorder.hooks import begin, version, wrap, writer_of
+from kvproof.harness.recorder.hooks import Make, after, recorded, version, wrap, writer_of
 from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
 from kvproof.harness.recorder.vllm_loop import settings_of_the_scheduler
 
@@ -22,24 +22,13 @@ _FULL = ("FullAttentionSpec", "MLAAttentionSpec")
 def hook(module: ModuleType, settings: Settings) -> None:
     """Hook the class of a module that was just loaded."""
     manager: Any = getattr(module, "KVCacheManager")  # noqa: B009 - a module has no such attribute
-    wrap(manager, "__init__", _made(settings))
+    wrap(manager, "__init__", recorded(_describe, settings, _tokens))
     wrap(manager, "allocate_slots", _allocate)
     wrap(manager, "get_computed_blocks", _match)
-    wrap(manager, "free", _free)
-    wrap(manager, "pop_blocks_for_free", _fence)
-    wrap(manager, "reset_prefix_cache", _reset)
-    wrap(manager, "evict_blocks", _evict)
-
-
-def _made(settings: Settings) -> Callable[[Any], Callable[..., None]]:
-    def make(original: Any) -> Callable[..., None]:
-        def made(self: Any, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
-            begin(self, _describe, settings, _tokens)
-
-        return made
-
-    return make
+    wrap(manager, "free", _releasing(fenced=False))
+    wrap(manager, "pop_blocks_for_free", _releasing(fenced=True))
+    wrap(manager, "reset_prefix_cache", after(_reset))
+    wrap(manager, "evict_blocks", after(_evict))
 
 
 def _describe(manager: Any) -> Cache | str:
@@ -51,7 +40,7 @@ def _describe(manager: Any) -> Cache | str:
         )
     spec, single = groups[0].kv_cache_spec, manager.coordinator.single_type_managers[0]
     if getattr(spec, "sliding_window", None) or getattr(spec, "attention_chunk_size", None):
-        return "its layers forget what is behind a window"
+        return "its layers forget tokens outside a window"
     if single.block_size != spec.block_size:
         return f"blocks of {spec.block_size} tokens are spread over several ranks"
     return Cache(
@@ -144,18 +133,11 @@ def _arrival(request: Any) -> Arrival:
     )
 
 
-def _free(original: Any) -> Callable[..., Any]:
-    def free(self: Any, request: Any) -> Any:
-        return _release(self, original, request, fenced=False)
+def _releasing(*, fenced: bool) -> Make:
+    def make(original: Any) -> Callable[..., Any]:
+        return lambda self, request: _release(self, original, request, fenced=fenced)
 
-    return free
-
-
-def _fence(original: Any) -> Callable[..., Any]:
-    def pop_blocks_for_free(self: Any, request: Any) -> Any:
-        return _release(self, original, request, fenced=True)
-
-    return pop_blocks_for_free
+    return make
 
 
 def _release(manager: Any, original: Any, request: Any, *, fenced: bool) -> Any:
@@ -182,22 +164,9 @@ def _freed(writer: LogWriter, request: Any, held: list[int], *fenced: bool) -> N
     writer.release(request.request_id, verb, held, fenced=any(fenced))
 
 
-def _reset(original: Any) -> Callable[..., bool]:
-    def reset_prefix_cache(self: Any) -> bool:
-        done: bool = original(self)
-        writer = writer_of(self)
-        if writer is not None:
-            writer.guard(lambda to: to.reset(done=done))
-        return done
-
-    return reset_prefix_cache
+def _reset(writer: LogWriter, done: bool, _: Any) -> None:  # noqa: FBT001 - the engine's answer
+    writer.reset(done=done)
 
 
-def _evict(original: Any) -> Callable[..., None]:
-    def evict_blocks(self: Any, block_ids: set[int]) -> None:
-        original(self, block_ids)
-        writer = writer_of(self)
-        if writer is not None:
-            writer.guard(LogWriter.evict, sorted(block_ids))
-
-    return evict_blocks
+def _evict(writer: LogWriter, _: None, __: Any, block_ids: set[int]) -> None:
+    writer.evict(sorted(block_ids))

@@ -56,7 +56,7 @@ REFUSED = {
     "mllama": _CROSS,
     "paligemma": _PREFIX_LM,
     "recurrent_gemma": _IN_MODULES,
-    "rwkv": "keeps its state beside the cache of transformers, in an argument of its own",
+    "rwkv": "keeps its state outside the cache of transformers, in an argument of its own",
     "xlstm": _OWN_CACHE,
     "zamba": _MAMBA_1,
 }

@@ -102,6 +102,6 @@ def _experts(model: ModelSpec) -> tuple[str, ...]:
         return ()
     experts = model.experts
     return (
-        f"expert rows, if kept, take {experts.row_bytes:,} bytes per token beside the blocks "
+        f"expert rows, if kept, take {experts.row_bytes:,} bytes per token besides the blocks "
         f"({experts.layers} layers, {experts.per_token} of {experts.count} experts)",
     )

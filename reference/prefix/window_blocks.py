@@ -245,10 +245,10 @@ class WindowBlocks:
         del old.ids[:ids]
         new.lo, old.lo = min(old.lo, units), max(0, old.lo - units)
         new.starts = {start: n for start, n in old.starts.items() if start < units}
-        behind: dict[int, int] = {}
+        later: dict[int, int] = {}
         for start, n in old.starts.items():
-            behind[max(0, start - units)] = behind.get(max(0, start - units), 0) + n
-        old.starts = behind
+            later[max(0, start - units)] = later.get(max(0, start - units), 0) + n
+        old.starts = later
         new.held, old.held = min(old.held, units), max(0, old.held - units)
         new.stamp = old.stamp
         if new.lo < new.held:

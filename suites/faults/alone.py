@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 from hypothesis.errors import HypothesisException
@@ -35,11 +36,10 @@ def shadow_alone() -> Iterator[None]:
     apply, guarded = Session._apply, History._guarded
 
     def noted(
-        self: Coverage, prop: str, ok: object, sentence: Callable[[], str], *, oracle: str = ""
-    ) -> None:
-        oracle = oracle or self._oracles[prop]
-        if oracle == SHADOW:
-            note(self, prop, ok, sentence, oracle=oracle)
+        self: Coverage, prop: str, ok: object, sentence: Callable[[], str], **options: Any
+    ) -> bool:
+        judge = options.get("oracle") or self._oracles[prop]
+        return note(self, prop, ok, sentence, **options) if judge == SHADOW else bool(ok)
 
     def drawn(self: DrawnOperations, draw: Draw) -> tuple[str, Arguments]:
         try:

@@ -100,7 +100,7 @@ FAULTS = {
         ),
     ),
     "position": Fault(
-        "a hit ends one block too late, behind the position where two texts part",
+        "a hit ends one block too late, after the position where two texts part",
         (
             Edit(
                 "reference.core.identity",

@@ -51,3 +51,25 @@ class Coverage:
             if not self.excuse(violation):
                 raise violation
         return bool(ok)
+
+    def equal(
+        self,
+        prop: str,
+        found: object,
+        expected: object,
+        what: str,
+        *,
+        oracle: str = "",
+        facts: Mapping[str, object] = _NO_FACTS,
+    ) -> bool:
+        """Check that two values are equal; the sentence is `<what> <found>, expected <expected>`.
+
+        Returns and raises as `check`.
+        """
+        return self.check(
+            prop,
+            found == expected,
+            lambda: f"{what} {found}, expected {expected}",
+            oracle=oracle,
+            facts=facts,
+        )

@@ -126,7 +126,7 @@ def version() -> str:
 
 
 @cache
-def drift() -> tuple[Difference, ...]:
+def differences() -> tuple[Difference, ...]:
     """Differences between the installed LMCache and the expected interface."""
     return found_drift(version(), VERSIONS, engine, _compared)
 
@@ -138,4 +138,4 @@ def _compared(found: Any) -> tuple[Difference, ...]:
 
 def check_drift() -> None:
     """Raise RuntimeError with the differences if the engine has drifted."""
-    refuse("LMCache", drift())
+    refuse("LMCache", differences())

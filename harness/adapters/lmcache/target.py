@@ -18,10 +18,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from kvproof.harness.adapters.lmcache.api import check_drift, drift, version
+from kvproof.harness.adapters.lmcache.api import check_drift, differences, version
 from kvproof.harness.adapters.lmcache.cycle import make_cycle
 from kvproof.harness.adapters.refusals import WithoutBlocks
-from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Target, TargetConfig
 
@@ -49,11 +48,6 @@ def profile() -> Profile:
         },
         unsupported={"blocks": _NO_BLOCKS},
     )
-
-
-def differences() -> tuple[Difference, ...]:
-    """Compare the installed release with the interface that this adapter was written for."""
-    return drift()
 
 
 def make_target(config: TargetConfig) -> Target:

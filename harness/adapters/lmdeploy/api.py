@@ -214,7 +214,7 @@ def _folder() -> Path:
 
 
 @cache
-def drift() -> tuple[Difference, ...]:
+def differences() -> tuple[Difference, ...]:
     """Differences between the installed LMDeploy and the expected interface."""
     return found_drift(version(), VERSIONS, engine, _compared)
 
@@ -241,7 +241,7 @@ def _objects() -> SimpleNamespace:
 
 def check_drift() -> None:
     """Raise RuntimeError with the differences if the engine has drifted."""
-    refuse("LMDeploy", drift())
+    refuse("LMDeploy", differences())
 
 
 def new_scheduler(config: TargetConfig, checkpoints: int = 1) -> Any:

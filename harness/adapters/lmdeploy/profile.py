@@ -51,14 +51,14 @@ _BEFORE_PACKAGE = {
 }
 
 _FROM_PACKAGE = {
-    "one checkpoint behind a block": (
+    "one checkpoint after a block": (
         "the next one, also inside the block that follows, takes its place by design"
     ),
     "second turns with states": (
         "they may hit inside a block of their own, for which the contract has no word; see "
         "suites/engines/lmdeploy/findings/second_turn_shifts_its_table"
     ),
-    "blocks behind a hit inside a block": (
+    "blocks after a hit inside a block": (
         "they are cached when the request next grows by a block, else not at all "
         "(suites/engines/lmdeploy/findings/hit_inside_a_block_ends_caching)"
     ),
@@ -76,7 +76,7 @@ _BEFORE_STATES = {
 }
 
 _BEFORE_CHUNKS = {
-    "span_chunks": "nobody runs between the chunks of a prompt (until 0.15): they are one step",
+    "span_chunks": "the chunks of a prompt run without a break (until 0.15): they are one step",
     "decode_intervals": "tokens that are decoded together are one step, as chunks are (until 0.15)",
 }
 
@@ -110,7 +110,7 @@ def profile() -> Profile:
         ),
         narrowed={
             "least_blocks": "a pool of one block was not tried",
-            "layouts": "layers of a model share one table, beside them only states",
+            "layouts": "layers of a model share one table, only states have another",
             "most_state_blocks": "a state is one row",
         },
         inspection=InspectionProfile(holders=True, state=True),

@@ -23,19 +23,20 @@ Engine environment only; the engine is imported when a target is made.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
+from kvproof.harness.adapters.engine_target import EngineTarget, Live, Step, Tables
 from kvproof.harness.adapters.lmdeploy.api import (
     UNLIMITED,
     check_drift,
-    drift,
+    differences,
     engine,
     expander,
     new_scheduler,
     tick,
 )
 from kvproof.harness.adapters.lmdeploy.cycle import make_cycle
-from kvproof.harness.adapters.lmdeploy.profile import UNSUPPORTED, profile
+from kvproof.harness.adapters.lmdeploy.profile import profile
 from kvproof.harness.adapters.lmdeploy.releases import (
     Checkpoints,
     chunk,
@@ -46,11 +47,9 @@ from kvproof.harness.adapters.lmdeploy.releases import (
 from kvproof.harness.adapters.lmdeploy.requests import add_sequence, record, recorded
 from kvproof.harness.adapters.lmdeploy.states import States
 from kvproof.harness.adapters.lmdeploy.view import View
-from kvproof.harness.adapters.refusals import off, plain_completion, refused_at_arrival, running
-from kvproof.harness.contract.differences import Difference
+from kvproof.harness.adapters.refusals import refused_at_arrival
 from kvproof.harness.contract.target import (
     Batch,
-    Completed,
     Evicted,
     Inspection,
     Refused,
@@ -65,29 +64,21 @@ from kvproof.harness.contract.target import (
 __all__ = ["LmdeployTarget", "differences", "make_cycle", "make_target"]
 
 
-class _Step(NamedTuple):
-    name: str
-    native: Any
-    stop: int
-
-
-class LmdeployTarget:
+class LmdeployTarget(EngineTarget):
     """One scheduler and the sequences that run."""
 
     def __init__(self, config: TargetConfig) -> None:
-        self.profile = profile()
+        super().__init__(profile())
         self._size, self._experts = config.block_size, not config.partial_blocks
         self._expand = expander(config)
         self._scheduler = new_scheduler(config)
         self._manager = self._scheduler.block_manager
-        self._running: dict[str, Any] = {}
         self._prompts: dict[str, int] = {}
         self._private: dict[str, set[int]] = {}
         """Blocks of running requests that copy a block of the trie."""
         self._inside: set[str] = set()
         """Running requests with a hit inside a block: the trie may lack their later blocks."""
-        self._steps: dict[int, _Step] = {}
-        self._last_step = self._last_session = 0
+        self._last_session = 0
         checkpoints = Checkpoints(self._scheduler) if config.state_rows else None
         self._view = View(self._scheduler, self._running, checkpoints)
         self._states = States(checkpoints, self._view, config)
@@ -126,14 +117,13 @@ class LmdeployTarget:
 
     def _scheduled(self, name: str, native: Any, hit: int) -> Scheduled:
         start, stop = int(native.num_history_ids), stop_of(native)
-        self._last_step += 1
-        self._steps[self._last_step] = _Step(name, native, stop)
+        step = self._numbered(name, native, stop)
         blocks, tables = self._tables(native)
         self._private[name] = self._private_blocks(name, native, blocks[0])
         if hit % self._size:
             self._inside.add(name)
         moves = self._states.moves(native, start, stop, self._prompts[name])
-        return Scheduled(self._last_step, hit, start, stop, blocks, tables, *moves)
+        return Scheduled(step, hit, start, stop, blocks, tables, *moves)
 
     def _private_blocks(self, name: str, native: Any, table: Table) -> set[int]:
         """Blocks without a place in the trie; a step may give some up for equal blocks of it."""
@@ -141,7 +131,7 @@ class LmdeployTarget:
         self._view.ended(private.difference(table))
         return private.intersection(table) | self._view.copies(table, path(native))
 
-    def _tables(self, native: Any) -> tuple[tuple[Table, ...], tuple[Table, ...]]:
+    def _tables(self, native: Any) -> tuple[Tables, Tables]:
         rows = self._states.rows(native)
         return (self._view.table(native), *rows), (tuple(self._padded([native])[0]), *rows)
 
@@ -149,28 +139,22 @@ class LmdeployTarget:
         padded = engine().pad_tables(self._scheduler.get_block_tables(rows))
         return [list(row) for row in self._expand(padded).tolist()]
 
-    def extend(
-        self,
-        request_id: str,
-        tokens: tuple[int, ...] = (),
-        compute: int | None = None,
-        drafts: tuple[int, ...] = (),
+    def _extend(
+        self, live: Live, tokens: tuple[int, ...], compute: int | None
     ) -> Scheduled | Refused:
-        """The next chunk, decoded tokens, or the next turn; a refusal takes new tokens back."""
+        """The next chunk, decoded tokens, or the next turn."""
         tick()
-        native = running(self._running, request_id, drafts, self.profile)
-        if isinstance(native, Refused):
-            return native
+        name, native = live
         start, known = int(native.num_history_ids), int(native.num_all_ids)
         if known + len(tokens) == start:
             return Refused("invalid", detail="no token is left to compute")
         stopped = known == start and len(tokens) > 1 and start % self._size
         if stopped and not self._states:
-            return self._next_turn(request_id, native, tokens, compute)
+            return self._next_turn(name, native, tokens, compute)
         self._append(native, tokens)
-        size, last = chunk(native, self._bounded(request_id, start, known + len(tokens), compute))
+        size, last = chunk(native, self._bounded(name, start, known + len(tokens), compute))
         if reserve(self._scheduler, native, size, last=last):
-            return self._scheduled(request_id, native, 0)
+            return self._scheduled(name, native, 0)
         self._take_back(native, known - start, known)
         return self._no_space(start + size)
 
@@ -209,19 +193,13 @@ class LmdeployTarget:
         self._scheduler.activate_seqs([native])
         return self._no_space(known + len(tokens))
 
-    def complete(
-        self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
-    ) -> Completed:
+    def _complete(self, done: Step) -> tuple[Tables, Tables]:
         """Advance the sequence to the end of its step."""
-        plain_completion(self.profile, drafts=accepted is not None)
-        name, native, stop = self._steps.pop(step)
-        if name not in self._running or self._running[name] is not native:
-            return Completed(step)
-        self._states.ran(native)
-        native.set_step(stop)
-        if experts:
-            record(self._scheduler.block_trie, native, experts)
-        return Completed(step, *self._tables(native))
+        self._states.ran(done.native)
+        done.native.set_step(done.details)
+        if done.experts:
+            record(self._scheduler.block_trie, done.native, done.experts)
+        return self._tables(done.native)
 
     def experts(self, request_id: str) -> tuple[int | None, ...]:
         """Rows of the running sequence, those of blocks that it hit included."""
@@ -229,28 +207,16 @@ class LmdeployTarget:
 
     # --- the end of a request ---
 
-    def finish(self, request_id: str) -> Released:
-        """End the session; the trie keeps its blocks."""
+    def _finish(self, live: Live) -> Tables:
+        """End the session; the trie keeps its blocks. A victim of an eviction starts again."""
         tick()
-        native = self._running.pop(request_id, None)
-        if native is None:
-            return Released()
+        name, native = live
         blocks, _ = self._tables(native)
-        private = self._private.pop(request_id)
-        self._view.ended(blocks[0] if request_id in self._inside else private)
-        self._inside.discard(request_id)
+        private = self._private.pop(name)
+        self._view.ended(blocks[0] if name in self._inside else private)
+        self._inside.discard(name)
         self._scheduler.end_session(native.session_id)
-        return Released(blocks)
-
-    cancel = finish
-    """A cancelled session ends in the same way."""
-
-    preempt = finish
-    """A victim of an eviction gives its blocks back and starts again from its first token."""
-
-    pin = off("pin", UNSUPPORTED["pins"])
-    unpin = off("unpin", UNSUPPORTED["pins"])
-    lookup = off("lookup", UNSUPPORTED["lookup"])
+        return blocks
 
     def batch(self, request_ids: tuple[str, ...]) -> Batch:
         """Padded and expanded as for a forward pass."""
@@ -278,14 +244,6 @@ class LmdeployTarget:
     def inspect(self) -> Inspection:
         """See `View`."""
         return self._view.inspect()
-
-    def close(self) -> None:
-        """Nothing is held outside the process's memory."""
-
-
-def differences() -> tuple[Difference, ...]:
-    """Compare the installed release with the interface that this adapter was written for."""
-    return drift()
 
 
 def make_target(config: TargetConfig) -> Target:

@@ -222,23 +222,14 @@ class ReferenceTarget:
 
     def finish(self, request_id: str) -> Released:
         """See `Target.finish`."""
-        return self._release(request_id)
-
-    def cancel(self, request_id: str) -> Released:
-        """See `Target.cancel`."""
-        return self._release(request_id)
-
-    def preempt(self, request_id: str) -> Released:
-        """See `Target.preempt`."""
-        return self._release(request_id)
-
-    def _release(self, request_id: str) -> Released:
         if request_id not in self._manager.live:
             self._manager.release(request_id)
             return Released()
         held = self._held(request_id)
         self._manager.release(request_id)
         return Released(held)
+
+    cancel = preempt = finish
 
     def _held(self, request_id: str) -> tuple[Table, ...]:
         return tuple(tuple(filter(None, table)) for table in self._blocks(request_id))

@@ -322,7 +322,7 @@ def grid(page: int) -> None:
 
 
 @cache
-def drift() -> tuple[Difference, ...]:
+def differences() -> tuple[Difference, ...]:
     """Differences between the installed SGLang and the expected interface."""
     return found_drift(version(), VERSIONS, engine, _compared)
 
@@ -341,19 +341,19 @@ def _compared(found: Any) -> tuple[Difference, ...]:
 
 def _objects() -> SimpleNamespace:
     groups = (Group("full", 2), Group("window", 2, 4))
-    beside = (Group("full", 1), Group("state", 1))
+    hybrid = (Group("full", 1), Group("state", 1))
     new = _pools().new_cache
     return SimpleNamespace(
         cache=new(TargetConfig(num_blocks=7, block_size=2, groups=groups)),
-        states=new(TargetConfig(num_blocks=7, block_size=1, groups=beside, state_rows=9)),
+        states=new(TargetConfig(num_blocks=7, block_size=1, groups=hybrid, state_rows=9)),
         request=engine().Req("", "", array("q", [0]), engine().SamplingParams()),
-        **(_hosted(new, beside) if unified() else {}),
+        **(_hosted(new, hybrid) if unified() else {}),
     )
 
 
-def _hosted(new: Callable[[TargetConfig], Any], beside: tuple[Group, ...]) -> dict[str, Any]:
+def _hosted(new: Callable[[TargetConfig], Any], hybrid: tuple[Group, ...]) -> dict[str, Any]:
     plain = TargetConfig(num_blocks=7, block_size=1, host_blocks=3, host_policy="write_through")
-    states = replace(plain, groups=beside, state_rows=9, host_rows=3)
+    states = replace(plain, groups=hybrid, state_rows=9, host_rows=3)
     return {"hosted": new(plain), "hosted_states": new(states)}
 
 
@@ -364,4 +364,4 @@ def _pools() -> Any:
 
 def check_drift() -> None:
     """Raise RuntimeError with the differences if the engine has drifted."""
-    refuse("SGLang", drift())
+    refuse("SGLang", differences())

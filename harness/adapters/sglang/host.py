@@ -234,8 +234,8 @@ class Host:
         by_name = {pool.name: pool for pool in self._pools.values()}
         for queued in self._cache.cache_controller.write_queue:
             filled.append((next(iter(by_name.values())), queued.host_indices.tolist()))
-            beside = queued.pool_transfers or ()
-            filled += [(by_name[each.name], each.host_indices.tolist()) for each in beside]
+            others = queued.pool_transfers or ()
+            filled += [(by_name[each.name], each.host_indices.tolist()) for each in others]
         return {place for pool, slots in filled for place in _below(pool, slots)}
 
     def forget(self) -> None:

@@ -36,17 +36,11 @@ Engine environment only; the engine is imported when a target is made.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from typing import Any
 
-from kvproof.harness.adapters.refusals import (
-    check_kernel_size,
-    off,
-    plain_completion,
-    refused_at_arrival,
-    running,
-)
-from kvproof.harness.adapters.sglang.api import check_drift, drift, engine
+from kvproof.harness.adapters.engine_target import EngineTarget, Live, Step, Tables
+from kvproof.harness.adapters.refusals import check_kernel_size, refused_at_arrival
+from kvproof.harness.adapters.sglang.api import check_drift, differences, engine
 from kvproof.harness.adapters.sglang.calls import batch, calls
 from kvproof.harness.adapters.sglang.cycle import make_cycle
 from kvproof.harness.adapters.sglang.host import Host
@@ -54,9 +48,7 @@ from kvproof.harness.adapters.sglang.pools import new_cache, shares
 from kvproof.harness.adapters.sglang.profile import UNSUPPORTED, profile
 from kvproof.harness.adapters.sglang.states import States
 from kvproof.harness.adapters.sglang.view import View
-from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.target import (
-    Completed,
     Inspection,
     Refused,
     Released,
@@ -70,11 +62,11 @@ from kvproof.harness.contract.target import (
 __all__ = ["SglangTarget", "differences", "make_cycle", "make_target"]
 
 
-class SglangTarget:
+class SglangTarget(EngineTarget):
     """One radix cache with its pools, and the requests that a scheduler would hold."""
 
     def __init__(self, config: TargetConfig) -> None:
-        self.profile = profile()
+        super().__init__(profile())
         self._page = config.block_size
         self._shares = [share for share in shares(config) if share]
         self._cache = new_cache(config)
@@ -84,12 +76,9 @@ class SglangTarget:
         self._states = States(self._cache, config)
         self._host = Host(self._cache, config)
         self._view = View(self._cache, config, self._states, self._host)
-        self._running: dict[str, Any] = {}
         self._retracted: dict[str, Any] = {}
         self._prompts: dict[str, int] = {}
         """Tokens at admission: up to there a request is prefilled."""
-        self._steps: dict[int, Any] = {}
-        self._last_step = 0
         self._adapters: dict[tuple[str, str | None], str] = {}
 
     # --- steps ---
@@ -188,8 +177,8 @@ class SglangTarget:
 
     def _no_space(self, start: int, stop: int, hit: int = 0, windows: int = 0) -> Refused | None:
         needed = self._pages(stop) - self._pages(start)
-        beside = self._pages(stop) - self._pages(max(hit, start)) + self._pages(windows)
-        each = zip((needed, beside), self._view.room(), strict=False)
+        of_windows = self._pages(stop) - self._pages(max(hit, start)) + self._pages(windows)
+        each = zip((needed, of_windows), self._view.room(), strict=False)
         needed, room = max(each, key=lambda pair: pair[0] - pair[1])
         if needed <= room and (start or self._rows.free_slots):
             return None
@@ -207,31 +196,23 @@ class SglangTarget:
         else:
             self._calls.extend(native, made, stop)
         passed = self._states.prepare(native, made, start, stop)
-        self._last_step += 1
-        self._steps[self._last_step] = native
+        step = self._numbered(native.rid, native)
         tables, reported = self._view.tables(native), passed._asdict()
         self._host.attend()
         moves = self._host.moves()
-        return Scheduled(self._last_step, hit, start, stop, tables, tables, moves=moves, **reported)
+        return Scheduled(step, hit, start, stop, tables, tables, moves=moves, **reported)
 
-    def extend(
-        self,
-        request_id: str,
-        tokens: tuple[int, ...] = (),
-        compute: int | None = None,
-        drafts: tuple[int, ...] = (),
+    def _extend(
+        self, live: Live, tokens: tuple[int, ...], compute: int | None
     ) -> Scheduled | Refused:
-        """The next chunk, or decoded tokens; a refusal takes the new tokens back."""
-        native = running(self._running, request_id, drafts, self.profile)
-        if isinstance(native, Refused):
-            return native
+        native = live.native
         self._look(admitting=False)
         start, known = self._start(native), len(native.output_ids)
         native.output_ids.extend(tokens)
         self._calls.refresh(native)
         total = len(native.full_untruncated_fill_ids)
         stop = start + _limited(total - start, compute)
-        stop = self._states.end(start, stop, self._prompts[request_id], total, first=False)
+        stop = self._states.end(start, stop, self._prompts[live.id], total, first=False)
         refused = self._no_space(start, stop)
         if refused is not None and self._host.settle():
             refused = self._no_space(start, stop)
@@ -249,59 +230,37 @@ class SglangTarget:
         prefilling = computed < self._prompts[native.rid]
         return self._calls.next_chunk(native) if prefilling else computed
 
-    def complete(
-        self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
-    ) -> Completed:
+    def _complete(self, done: Step) -> tuple[Tables, Tables]:
         """Publish the tokens of a completed step."""
-        plain_completion(self.profile, drafts=accepted is not None or bool(experts))
-        native = self._steps.pop(step)
-        if self._running.get(native.rid) is not native:
-            return Completed(step)
-        self._states.ran(native)
-        self._calls.publish(native, self._cache)
+        self._states.ran(done.native)
+        self._calls.publish(done.native, self._cache)
         self._host.submit()
-        tables = self._view.tables(native)
-        return Completed(step, tables, tables)
+        tables = self._view.tables(done.native)
+        return tables, tables
 
     # --- the end of a request ---
 
-    def finish(self, request_id: str) -> Released:
-        """The request has all its tokens."""
-        names = engine()
-        return self._release(request_id, lambda req: names.FINISH_LENGTH(len(req.output_ids)))
+    def _finish(self, live: Live) -> Tables:
+        return self._published(live.native, engine().FINISH_LENGTH(len(live.native.output_ids)))
 
-    def cancel(self, request_id: str) -> Released:
+    def _cancel(self, live: Live) -> Tables:
         """An aborted request also leaves its computed tokens in the cache."""
-        return self._release(request_id, lambda _: engine().FINISH_ABORT())
+        return self._published(live.native, engine().FINISH_ABORT())
 
-    def _release(self, request_id: str, reason: Callable[[Any], Any]) -> Released:
-        native = self._running.pop(request_id, None)
-        if native is None:
-            return Released()
+    def _published(self, native: Any, reason: Any) -> Tables:
         tables = self._view.tables(native)
-        native.finished_reason = reason(native)
+        native.finished_reason = reason
         self._calls.release(native, self._cache, publish=True)
         self._host.submit()
-        return Released(tables)
+        return tables
 
-    def preempt(self, request_id: str) -> Released:
+    def _preempt(self, live: Live) -> Tables:
         """As `release_req` of a retracted request, which publishes nothing."""
-        native = self._running.pop(request_id, None)
-        if native is None:
-            return Released()
-        tables = self._view.tables(native)
-        self._calls.release(native, self._cache, publish=False)
-        native.reset_for_retract()
-        self._retracted[request_id] = native
-        return Released(tables)
-
-    pin = off("pin", UNSUPPORTED["pins"])
-    unpin = off("unpin", UNSUPPORTED["pins"])
-    batch = off("batch", UNSUPPORTED["batch"])
-    experts = off("experts", UNSUPPORTED["experts"])
-    lookup = off("lookup", UNSUPPORTED["lookup"])
-
-    evict = off("evict", UNSUPPORTED["evict"])
+        tables = self._view.tables(live.native)
+        self._calls.release(live.native, self._cache, publish=False)
+        live.native.reset_for_retract()
+        self._retracted[live.id] = live.native
+        return tables
 
     def reset(self) -> Released | Refused:
         """As `flush_cache`, which waits for an idle scheduler."""
@@ -320,9 +279,6 @@ class SglangTarget:
         """Counts by the engine's own counters, each from another place."""
         return self._view.inspect(self._running)
 
-    def close(self) -> None:
-        """Nothing is held outside the process's memory."""
-
 
 def _limited(left: int, compute: int | None) -> int:
     return left if compute is None else min(left, compute)
@@ -336,11 +292,6 @@ def _item(span: Span) -> Any:
     )
     calls().identify(item, span.content.encode())
     return item
-
-
-def differences() -> tuple[Difference, ...]:
-    """Compare the installed release with the interface that this adapter was written for."""
-    return drift()
 
 
 def make_target(config: TargetConfig) -> Target:
@@ -367,4 +318,4 @@ def _check_host(config: TargetConfig) -> None:
         raise ValueError(f"host_blocks {config.host_blocks}: each group needs one")
     if bool(config.host_rows) != bool(config.state_rows):
         rows = f"{config.host_rows} rows on the host below {config.state_rows}"
-        raise ValueError(f"host_rows: {rows}: states need them, nobody else has any")
+        raise ValueError(f"host_rows: {rows}: only states need them, and all of them do")

@@ -102,7 +102,7 @@ def version() -> str:
 
 
 @cache
-def drift() -> tuple[Difference, ...]:
+def differences() -> tuple[Difference, ...]:
     """Differences between the installed transformers and the expected interface."""
     return found_drift(version(), VERSIONS, engine, _compared)
 
@@ -121,4 +121,4 @@ def _compared(found: Any) -> Iterator[Difference]:
 
 def check_drift() -> None:
     """Raise RuntimeError with the differences if the engine has drifted."""
-    refuse("transformers", drift())
+    refuse("transformers", differences())

@@ -12,28 +12,21 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from kvproof.harness.adapters.refusals import (
-    check_kernel_size,
-    off,
-    plain_completion,
-    problem,
-    running,
-)
+from kvproof.harness.adapters.engine_target import EngineTarget, Live, Step, Tables
+from kvproof.harness.adapters.refusals import check_kernel_size, problem
 from kvproof.harness.adapters.transformers.api import (
     check_drift,
-    drift,
+    differences,
     new_cache,
     new_state,
     version,
 )
 from kvproof.harness.adapters.transformers.cycle import make_cycle
-from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.profile import InspectionProfile, PolicyProfile, Profile
 from kvproof.harness.contract.provenance import declared
 from kvproof.harness.contract.target import (
-    Completed,
     Inspection,
     Refused,
     Released,
@@ -61,7 +54,7 @@ _UNSUPPORTED = {
     "no_read": "sharing is one setting for all requests",
     "no_store": "sharing is one setting for all requests",
     "pins": "no verb holds a cached prefix without a request",
-    "evict": "evict_cached_blocks evicts everything that nobody holds",
+    "evict": "evict_cached_blocks evicts every block without a holder",
     "batch": "rows of the table are written into the step's own tensors",
     "statistics": "hits are not counted",
     "events": "no events",
@@ -70,8 +63,8 @@ _UNSUPPORTED = {
     "experts": "experts are not returned",
     "in_flight_steps": "the processor fences, not the cache",
     "validates": "token ids have no identity to check",
-    "eviction_order": "there is none: everything that nobody holds is evicted",
-    "scratch_first": "room is made by evicting everything that nobody holds",
+    "eviction_order": "there is none: every block without a holder is evicted",
+    "scratch_first": "room is made by evicting every block without a holder",
     "index": "one flat hash map: an entry may outlive the block before it",
 }
 
@@ -102,25 +95,16 @@ def profile() -> Profile:
     )
 
 
-class _Step(NamedTuple):
-    state: Any
-    complete: dict[str, int]
-    """Allocator -> blocks that the step fills."""
-
-
-class TransformersTarget:
+class TransformersTarget(EngineTarget):
     """One `PagedAttentionCache` of one layer of full attention."""
 
     def __init__(self, config: TargetConfig) -> None:
-        self.profile = profile()
+        super().__init__(profile())
         self._cache = new_cache(config)
         (self._allocator,) = self._cache.cache_allocators.values()
         self._pool, self._ledger = self._cache.pool, self._allocator.ledger
         self._total = config.num_blocks - 1
         self._size, self._sharing = config.block_size, config.prefix_caching
-        self._running: dict[str, Any] = {}
-        self._steps: dict[int, _Step] = {}
-        self._last_step = 0
         self._dropped: list[int] = []
         """Blocks that lost their hash since the last inspection."""
 
@@ -175,75 +159,48 @@ class TransformersTarget:
         start = state.current_len()
         complete = self._cache.count_new_complete_blocks(state, count)
         state.position_offset += count
-        self._last_step += 1
-        self._steps[self._last_step] = _Step(state, complete)
+        step = self._numbered(state.request_id, state, complete)
         table = (self._table(state.request_id),)
-        return Scheduled(self._last_step, hit, start, start + count, table, table)
+        return Scheduled(step, hit, start, start + count, table, table)
 
     def _table(self, request_id: str) -> Table:
         return tuple(block - TRASH for block in self._allocator.block_table.get(request_id, ()))
 
-    def extend(
-        self,
-        request_id: str,
-        tokens: tuple[int, ...] = (),
-        compute: int | None = None,
-        drafts: tuple[int, ...] = (),
+    def _extend(
+        self, live: Live, tokens: tuple[int, ...], compute: int | None
     ) -> Scheduled | Refused:
         """As for an active request."""
-        state = running(self._running, request_id, drafts, self.profile)
-        if isinstance(state, Refused):
-            return state
-        known = len(state.initial_tokens) + len(state.generated_tokens) + len(tokens)
-        left = known - state.current_len()
+        native = live.native
+        known = len(native.initial_tokens) + len(native.generated_tokens) + len(tokens)
+        left = known - native.current_len()
         count = left if compute is None else min(left, compute)
         if count < 1:
             return Refused("invalid", detail="no token is left to compute")
-        held = len(self._allocator.block_table[request_id])
-        needed = -(-(state.current_len() + count) // self._size) - held
+        held = len(self._allocator.block_table[live.id])
+        needed = -(-(native.current_len() + count) // self._size) - held
         if refused := self._make_room(max(0, needed), keep=[]):
             return refused
-        state.generated_tokens.extend(tokens)
-        return self._scheduled(state, count, 0)
+        native.generated_tokens.extend(tokens)
+        return self._scheduled(native, count, 0)
 
-    def complete(
-        self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
-    ) -> Completed:
+    def _complete(self, done: Step) -> tuple[Tables, Tables]:
         """As after a forward: full blocks are indexed, equal ones are given up for those known."""
-        plain_completion(self.profile, drafts=accepted is not None or bool(experts))
-        done = self._steps.pop(step)
-        name = done.state.request_id
-        if self._running.get(name) is not done.state:
-            return Completed(step)
-        self._cache.mark_complete_blocks(done.state, done.complete)
-        table = (self._table(name),)
-        return Completed(step, table, table)
+        self._cache.mark_complete_blocks(done.native, done.details)
+        table = (self._table(done.id),)
+        return table, table
 
-    def finish(self, request_id: str) -> Released:
-        """As `Scheduler.finish_request`."""
-        if self._running.pop(request_id, None) is None:
-            return Released()
-        table = self._table(request_id)
-        self._cache.free_blocks(request_id)
-        return Released((table,))
+    def _finish(self, live: Live) -> Tables:
+        """As `Scheduler.finish_request`, and `clear_cancelled_requests`."""
+        table = self._table(live.id)
+        self._cache.free_blocks(live.id)
+        return (table,)
 
-    cancel = finish
-    """The end of a request, as in `clear_cancelled_requests`."""
-
-    def preempt(self, request_id: str) -> Released:
+    def _preempt(self, live: Live) -> Tables:
         """As a soft reset: blocks that only this request holds are not cached."""
-        if self._running.pop(request_id, None) is None:
-            return Released()
-        table, hashed = self._table(request_id), set(self._ledger.block_to_hash)
-        self._cache.free_blocks(request_id, no_cache=True)
+        table, hashed = self._table(live.id), set(self._ledger.block_to_hash)
+        self._cache.free_blocks(live.id, no_cache=True)
         self._dropped += sorted(hashed - self._ledger.block_to_hash.keys())
-        return Released((table,))
-
-    pin = off("pin", _UNSUPPORTED["pins"])
-    unpin = off("unpin", _UNSUPPORTED["pins"])
-    batch = off("batch", _UNSUPPORTED["batch"])
-    experts = off("experts", _UNSUPPORTED["experts"])
-    evict = off("evict", _UNSUPPORTED["evict"])
+        return (table,)
 
     # --- the whole cache ---
 
@@ -283,14 +240,6 @@ class TransformersTarget:
             sorted(self._steps),
         )
         return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
-
-    def close(self) -> None:
-        """Nothing is held outside the process's memory."""
-
-
-def differences() -> tuple[Difference, ...]:
-    """Compare the installed release with the interface that this adapter was written for."""
-    return drift()
 
 
 def make_target(config: TargetConfig) -> TransformersTarget:

@@ -120,7 +120,7 @@ def has(name: str) -> bool:
 
 
 @cache
-def drift() -> tuple[Difference, ...]:
+def differences() -> tuple[Difference, ...]:
     """Differences between the installed vLLM and the expected interface."""
     compare = _compared if version() in RELEASES else _compared_with_all
     return found_drift(version(), RELEASES, engine, compare)
@@ -175,7 +175,7 @@ def request_needs() -> dict[str, Any]:
 
 def check_drift() -> None:
     """Raise RuntimeError with the differences if the engine has drifted."""
-    refuse("vLLM", drift())
+    refuse("vLLM", differences())
 
 
 def new_manager(config: TargetConfig, *, hash_block_size: int = 0) -> Any:

@@ -34,7 +34,7 @@ UNSUPPORTED = {
     "index": "one flat hash map: an entry may outlive the block before it",
     "span_clamp": "hits and steps may end inside a span: its encoder's output is kept apart",
     "encode": "encoder inputs are scheduled and cached apart from the cache manager",
-    "partial_blocks": "only beside recurrent groups with larger blocks does a hit end inside one",
+    "partial_blocks": "hits end inside one only where recurrent groups have larger blocks",
     "state_copies": "a state is kept where it was computed, and the next step goes on elsewhere",
     "decode_intervals": "a state is kept at every block border, also while decoding",
 }

@@ -21,18 +21,13 @@ import hashlib
 from collections.abc import Iterable
 from functools import cache
 from math import gcd
-from typing import Any, NamedTuple
+from typing import Any
 
-from kvproof.harness.adapters.refusals import (
-    check_kernel_size,
-    off,
-    plain_completion,
-    problem,
-    running,
-)
+from kvproof.harness.adapters.engine_target import EngineTarget, Live, Step, Tables
+from kvproof.harness.adapters.refusals import check_kernel_size, problem
 from kvproof.harness.adapters.vllm.api import (
     check_drift,
-    drift,
+    differences,
     engine,
     hasher,
     media_identifier,
@@ -41,9 +36,8 @@ from kvproof.harness.adapters.vllm.api import (
 )
 from kvproof.harness.adapters.vllm.cycle import make_cycle
 from kvproof.harness.adapters.vllm.manager import Manager, group_of
-from kvproof.harness.adapters.vllm.profile import NO_KERNEL_BLOCKS, UNSUPPORTED, profile
+from kvproof.harness.adapters.vllm.profile import NO_KERNEL_BLOCKS, profile
 from kvproof.harness.adapters.vllm.states import States
-from kvproof.harness.contract.differences import Difference
 from kvproof.harness.contract.target import (
     Completed,
     Evicted,
@@ -65,27 +59,17 @@ __all__ = ["VllmTarget", "differences", "make_cycle", "make_target"]
 LOOP = "kvproof.harness.adapters.vllm.loop"
 
 
-class _Step(NamedTuple):
-    request: Any
-    tokens: int
-    endpoints: list[Any]
-    """Blocks held until the copies of the step are done."""
-
-
-class VllmTarget:
+class VllmTarget(EngineTarget):
     """One `KVCacheManager` and the requests that its scheduler would hold."""
 
     def __init__(self, config: TargetConfig) -> None:
-        self.profile = profile()
+        super().__init__(profile())
         self._config = config
         self._grain = gcd(*(group.block_size for group in config.layout))
         """Tokens of a hash; the groups' blocks may be larger."""
         self._hasher = hasher(self._grain, "sha256")
         self._manager = Manager(config, self._grain)
         self._states = States(config)
-        self._running: dict[str, Any] = {}
-        self._steps: dict[int, _Step] = {}
-        self._last_step = 0
         self._adapters: dict[tuple[str, str | None], int] = {}
         self._prompts: dict[str, int] = {}
         """Lengths of the prompts that begin with embeddings: all later tokens were decoded."""
@@ -170,29 +154,22 @@ class VllmTarget:
         copies, endpoints = self._manager.copies()
         native.num_computed_tokens += count
         self._in_flight(native, count)
-        self._last_step += 1
-        self._steps[self._last_step] = _Step(native, count, endpoints)
+        step = self._numbered(native.request_id, native, (count, endpoints))
         tables, stop = self._manager.tables(native), start + count
         moved = tuple((0, copy.src_block_id, copy.dst_block_id) for copy in copies)
         states = self._states.uses(tables, start, stop)
-        return Scheduled(self._last_step, hit, start, stop, tables, tables, moved, states)
+        return Scheduled(step, hit, start, stop, tables, tables, moved, states)
 
     def _in_flight(self, native: Any, count: int) -> None:
         """Tokens of steps in flight, where the engine counts them."""
         if hasattr(native, "num_in_flight_tokens"):
             native.num_in_flight_tokens += count
 
-    def extend(
-        self,
-        request_id: str,
-        tokens: tuple[int, ...] = (),
-        compute: int | None = None,
-        drafts: tuple[int, ...] = (),
+    def _extend(
+        self, live: Live, tokens: tuple[int, ...], compute: int | None
     ) -> Scheduled | Refused:
-        """As the running loop; a refusal takes the new tokens back."""
-        native = running(self._running, request_id, drafts, self.profile)
-        if isinstance(native, Refused):
-            return native
+        """As the running loop."""
+        native = live.native
         known, start = native.num_tokens, native.num_computed_tokens
         native.append_output_token_ids(list(tokens))
         count = self._states.clipped(native, 0, native.num_tokens - start, compute)
@@ -214,36 +191,24 @@ class VllmTarget:
     def complete(
         self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
     ) -> Completed:
-        """As `update_from_output`, with the endpoints of copies released."""
-        plain_completion(self.profile, drafts=accepted is not None or bool(experts))
-        native, count, endpoints = self._steps.pop(step)
-        self._in_flight(native, -count)
+        """Complete a step, and release the endpoints of its copies."""
+        done = self._steps[step]
+        count, endpoints = done.details
+        self._in_flight(done.native, -count)
         self._manager.pool.free_blocks(endpoints)
-        if self._running.get(native.request_id) is not native:
-            return Completed(step)
-        self._manager.return_skipped(native)
-        tables = self._manager.tables(native)
-        return Completed(step, tables, tables)
+        return super().complete(step, accepted, experts)
 
-    def finish(self, request_id: str) -> Released:
-        """Free the blocks, last one first."""
-        native = self._running.pop(request_id, None)
-        if native is None:
-            return Released()
-        tables = self._manager.tables(native)
-        self._manager.free(native)
-        return Released(tables)
+    def _complete(self, done: Step) -> tuple[Tables, Tables]:
+        """As `update_from_output`."""
+        self._manager.return_skipped(done.native)
+        tables = self._manager.tables(done.native)
+        return tables, tables
 
-    cancel = finish
-    """vLLM frees an aborted request in the same way."""
-
-    preempt = finish
-    """vLLM frees the blocks and starts again from zero computed tokens."""
-
-    pin = off("pin", UNSUPPORTED["pins"])
-    unpin = off("unpin", UNSUPPORTED["pins"])
-    batch = off("batch", UNSUPPORTED["batch"])
-    experts = off("experts", UNSUPPORTED["experts"])
+    def _finish(self, live: Live) -> Tables:
+        """Free the blocks, last one first; a preempted request starts from zero computed tokens."""
+        tables = self._manager.tables(live.native)
+        self._manager.free(live.native)
+        return tables
 
     def evict(self, count: int) -> Evicted:
         """Cached-only blocks in the order of the free queue."""
@@ -306,9 +271,6 @@ class VllmTarget:
         )
         return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
 
-    def close(self) -> None:
-        """Nothing is held outside the process's memory."""
-
 
 @cache
 def _sampling(skip_reading: bool) -> Any:  # noqa: FBT001 - a key of the cache, never seen by callers
@@ -339,11 +301,6 @@ def _features(request: Request) -> list[Any] | None:
         )
         for span in sorted(request.spans, key=lambda span: span.start)
     ]
-
-
-def differences() -> tuple[Difference, ...]:
-    """Compare the installed release with the interface that this adapter was written for."""
-    return drift()
 
 
 def make_target(config: TargetConfig) -> Target:

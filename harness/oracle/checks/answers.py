@@ -170,7 +170,7 @@ class AnswerChecks:
                 state,
                 _EVICTS,
                 INVARIANT,
-                f"evict({count}) took {ids}; cached and held by nobody are {sorted(idle)}",
+                f"evict({count}) took {ids}; cached without a holder are {sorted(idle)}",
                 assertion=f"set(last.blocks[0]) <= {set(idle) or 'set()'} "
                 f"and len(last.blocks[0]) == {min(count, len(idle))}",
                 facts={"count": count, "taken": ids, "idle": frozenset(idle)},
@@ -264,7 +264,7 @@ class AnswerChecks:
                     self._state,
                     _PADDING,
                     INVARIANT,
-                    f"padding behind the table of request {name} is {padding}; pages of the null "
+                    f"padding after the table of request {name} is {padding}; pages of the null "
                     f"block are 0..{ratio - 1}",
                     assertion=f"all(0 <= page < {ratio} for page in "
                     f"batch.tables[0][{index}][{len(own)}:])",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from kvproof.harness.contract import operations as ops
-from kvproof.harness.oracle.cache_model import Entry
+from kvproof.harness.oracle.contents import Entry
 from kvproof.harness.oracle.state import OracleState
 from kvproof.harness.oracle.violation import INVARIANT, fail
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Inspection, Refused, Released, Scheduled, Table
-from kvproof.harness.oracle.cache_model import Entry, Tiers
+from kvproof.harness.oracle.contents import Entry, Tiers
 from kvproof.harness.oracle.shadow_memory import ShadowMemory
 from kvproof.harness.oracle.state import OracleState
 from kvproof.harness.oracle.violation import INVARIANT, SHADOW, Violation

@@ -116,8 +116,8 @@ class InspectionChecks:
                 self._state,
                 _CACHED,
                 INVARIANT,
-                f"{found.usage.cached} blocks count as cached, {len(idle)} are stored and held by "
-                f"nobody: {sorted(idle)}",
+                f"{found.usage.cached} blocks count as cached, {len(idle)} are stored without a "
+                f"holder: {sorted(idle)}",
                 assertion=f"usage.cached == {len(idle)}",
                 facts={"idle": frozenset(idle), "cached": found.usage.cached},
             )

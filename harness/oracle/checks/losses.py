@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Inspection, Refused, Scheduled, Table
-from kvproof.harness.oracle.cache_model import Entry
+from kvproof.harness.oracle.contents import Entry
 from kvproof.harness.oracle.state import NULL_BLOCK, OracleState
 from kvproof.harness.oracle.violation import INVARIANT, fail
 

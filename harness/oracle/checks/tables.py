@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import zip_longest
 
 from kvproof.harness.contract.target import Completed, Scheduled, Table
-from kvproof.harness.oracle.cache_model import Entry
+from kvproof.harness.oracle.contents import Entry
 from kvproof.harness.oracle.longest_hit import inside
 from kvproof.harness.oracle.state import NULL_BLOCK, OracleState, RequestState, Step
 from kvproof.harness.oracle.violation import INVARIANT, fail
@@ -108,14 +108,14 @@ class TableChecks:
                 )
             if self._state.profile.behind_windows == "freed":
                 continue
-            behind = table[: layout.released(group, position)]
+            passed = table[: layout.released(group, position)]
             self._counts[_RETURNED] += 1
-            if any(behind):
+            if any(passed):
                 fail(
                     self._state,
                     _RETURNED,
                     INVARIANT,
-                    f"request {name} goes on from token {position} and holds {behind} of group "
+                    f"request {name} goes on from token {position} and holds {passed} of group "
                     f"{group}, in which nothing is visible any more",
                 )
 

@@ -108,10 +108,8 @@ class CachePolicyMachine:
         reads = self._enabled and self._may_read(wishes)
         self._coverage.event(HELD_BACK, longest and not reads)
         self._coverage.event(NOT_STORED, reads and self.prompts.get(tokens) is False)
-        self._coverage.check(
-            "a_decision_is_what_happens",
-            admission.hit == (longest if reads else 0),
-            lambda: f"the hit is {admission.hit} tokens, {longest} are stored, may read: {reads}",
+        self._coverage.equal(
+            "a_decision_is_what_happens", admission.hit, longest if reads else 0, "tokens hit:"
         )
         stores = self._enabled and "store" not in wishes
         self.prompts[tokens] = self.prompts.get(tokens, False) or stores

@@ -70,10 +70,8 @@ class StoreChecker:
         if lost:
             self._event(seen.LOST, views)
             reported, expected = self._reserved(), sum(map(self._count, self._machine.actors))
-            self._check(
-                "a_call_happens_once",
-                reported == expected + len(views),
-                lambda: f"{reported} objects are being written, expected {expected + len(views)}",
+            self._coverage.equal(
+                "a_call_happens_once", reported, expected + len(views), "objects being written:"
             )
         writing = {copy.number for copy in copies if copy.open}
         silent = {copy.number for copy in copies if copy.silent} - writing
@@ -157,13 +155,12 @@ class StoreChecker:
         )
         expected = set() if room.void else {n for n in (*done, *room.present) if n in there}
         expected -= {n for n, life in room.present.items() if not life.listed} | late | withdrawn
-        self._check(
+        prop = (
             "leases_do_not_survive_a_server_restart"
             if room.void
-            else "readers_see_what_was_written",
-            reported == expected,
-            lambda: f"{sorted(reported)} are reported present, expected {sorted(expected)}",
+            else "readers_see_what_was_written"
         )
+        self._coverage.equal(prop, reported, expected, "objects reported present:")
 
     def presence(self, actor: Actor, numbers: Sequence[int], flags: Sequence[bool]) -> None:
         there = self._machine.model.of(actor.space)
@@ -204,20 +201,11 @@ class StoreChecker:
         ]
         self.presence(actor, numbers, flags)
 
-    def dropped(self, actor: Actor, numbers: set[int], reported: int, expected: int) -> None:
-        del actor
-        self._check(
-            "what_was_dropped_stays_gone",
-            reported == expected,
-            lambda: f"{reported} of {sorted(numbers)} were dropped, {expected} were there",
-        )
+    def dropped(self, reported: int, expected: int) -> None:
+        self._coverage.equal("what_was_dropped_stays_gone", reported, expected, "dropped objects:")
 
     def pinned(self, reported: Sequence[int], expected: Sequence[int]) -> None:
-        self._check(
-            "pins_outlive_their_client",
-            list(reported) == list(expected),
-            lambda: f"pins answer {list(reported)}, expected {list(expected)}",
-        )
+        self._coverage.equal("pins_outlive_their_client", [*reported], [*expected], "pins answer")
 
     def buried(self, actor: Actor) -> None:
         core, used = self._machine.server.core, self._used()
@@ -301,11 +289,7 @@ class StoreChecker:
         spaces = self._machine.server.core.spaces.values()
         kept = {(s.name, k) for s in spaces for k, entry in s.index.items() if entry.pins}
         expected = {(life.space, key(life.number)) for life in self._machine.model.pinned()}
-        self._check(
-            "pins_outlive_their_client",
-            kept == expected,
-            lambda: f"{len(kept)} objects are pinned, expected {len(expected)}",
-        )
+        self._coverage.equal("pins_outlive_their_client", kept, expected, "pinned objects:")
 
     def _used(self) -> int:
         machine = self._machine

@@ -236,7 +236,7 @@ class CacheServerMachine:
         for copy in self.copies(actor.space):
             self._coverage.event(seen.WITHDRAWN, copy.open and copy.number in numbers)
             copy.open = copy.open and copy.number not in numbers
-        self._checker.dropped(actor, numbers, count, len(lives))
+        self._checker.dropped(count, len(lives))
         return count
 
     def _pin(self, actor: Actor, *, name: str, keys: list[int]) -> object:

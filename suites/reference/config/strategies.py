@@ -21,7 +21,7 @@ from kvproof.suites.reference.config.properties import PROPERTIES
 REWRITING = ("llada", "llada_moe", "dream", "sdar", "diffusion_gemma")
 """Diffusion language models: they fill masks in any order, and may revise tokens."""
 WRITING_ONCE = ("llama", "qwen3", "mistral", "gemma2", "glm", "cohere")
-NOBODYS = ("dreamer", "sd", "not_a_model")
+UNKNOWN_NAMES = ("dreamer", "sd", "not_a_model")
 """Names that begin or end like known ones, and are in no table."""
 
 _SHAPE = {
@@ -117,7 +117,7 @@ def draw_config(_: Draw) -> Config:
 def draw_operation(_: ConfigMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw a model, or sizes of which one divides the other half of the time."""
     if not draw(st.integers(0, 2)):
-        family = draw(st.sampled_from((*REWRITING, *WRITING_ONCE, *NOBODYS)))
+        family = draw(st.sampled_from((*REWRITING, *WRITING_ONCE, *UNKNOWN_NAMES)))
         return "read", {"family": family, "inside": draw(st.booleans())}
     block, kernel = draw(st.integers(1, LARGEST)), draw(st.integers(-2, LARGEST))
     if kernel > 0 and draw(st.booleans()):

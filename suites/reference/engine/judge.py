@@ -73,11 +73,8 @@ class AnswerChecker:
             known = (*prompt.tokens, *answer)
             oracle = tracked.oracle(self._groups)
             right = oracle.drafts_after(known, len(drafts), self._vocabulary)
-            self._coverage.check(
-                "drafts_are_those_of_whole_draft_layers",
-                drafts == right,
-                lambda: f"{_named(output)}: guesses {drafts}, the draft layers give {right}",
-            )
+            guesses = f"{_named(output)} guesses"
+            self._coverage.equal("drafts_are_those_of_whole_draft_layers", drafts, right, guesses)
 
     def _reached(self, tracked: TrackedRequest) -> list[str]:
         return [prop for prop in UNDISTURBED if prop in tracked.happened] or [UNDISTURBED[-1]]
@@ -91,12 +88,7 @@ class AnswerChecker:
             self._judge_experts(tracked, experts)
         alone = self._answer_alone(tracked)
         for prop in self._reached(tracked):
-            self._coverage.check(
-                prop,
-                alone == tracked.answer,
-                lambda: f"the answer is {tracked.answer}, alone it is {alone}",
-                oracle=ALONE,
-            )
+            self._coverage.equal(prop, tracked.answer, alone, "the answer is", oracle=ALONE)
 
     def _judge_experts(self, tracked: TrackedRequest, experts: Any) -> None:
         """Rows of all tokens but the last, as computed; missing ones are named (R2)."""

@@ -154,10 +154,9 @@ class Watch:
             recent.append((len(wanted.tokens), answer.hit))
         rolling = cache.statistics.rolling
         expected = sum(asked for asked, _ in recent), sum(hit for _, hit in recent)
-        self._coverage.check(
-            "rolling_hit_rates_are_of_the_last_requests",
-            (rolling.queries, rolling.hits) == expected,
-            lambda: f"{rolling} after requests of (tokens, hit) {[*recent]}",
+        counted = (rolling.queries, rolling.hits)
+        self._coverage.equal(
+            "rolling_hit_rates_are_of_the_last_requests", counted, expected, f"after {[*recent]}:"
         )
 
     def _lookup(self, wanted: Any) -> int:

@@ -116,10 +116,8 @@ class TierChecks:
             tiers_of = {(need.unit, places[need.key] or _TIERS[0]) for need in plan.needs}
             several = len(tiers_of) > len({unit for unit, _ in tiers_of})
             self._coverage.event(seen.UNEQUAL_TIERS, several)
-            self._coverage.check(
-                "loaded_objects_are_hit_by_their_request",
-                found == right,
-                lambda: f"tokens by tier are {found}, the slowest tiers of each give {right}",
+            self._coverage.equal(
+                "loaded_objects_are_hit_by_their_request", found, right, "tokens by tier:"
             )
             return found
 
@@ -157,11 +155,8 @@ class TierChecks:
         """Loaded tokens count by tier, those of resumed requests apart (V1)."""
         tiers = self._engine.tiers
         counted = {False: Counter(tiers.loaded), True: Counter(tiers.loaded_again)}
-        self._coverage.check(
-            "loaded_objects_are_hit_by_their_request",
-            counted == self._counted,
-            lambda: f"by resumed or not, {self._counted} tokens came back, {counted} are counted",
-        )
+        by = "loaded tokens, by resumed or not:"
+        self._coverage.equal("loaded_objects_are_hit_by_their_request", counted, self._counted, by)
 
     # --- calls of the machine ---
 

@@ -60,11 +60,8 @@ class EvaluationMachine:
         wanted["messages"] = [{"role": "user", "content": prompt}]
         if stream:
             wanted |= {"stream": True, "stream_options": {"include_usage": True}}
-        self._coverage.check(
-            "requests_have_what_was_set",
-            server.received == ("/v1/chat/completions", wanted),
-            lambda: f"the request is {server.received}, set was {wanted}",
-        )
+        sent = ("/v1/chat/completions", wanted)
+        self._coverage.equal("requests_have_what_was_set", server.received, sent, "the request is")
         usage = Usage(prompt_tokens=9, completion_tokens=3, cached_tokens=cached)
         expected = (text, "stop", usage) if status == 200 else ("",)
         found = (reply.text, reply.finish_reason, reply.usage)[: len(expected)]
@@ -92,10 +89,8 @@ class EvaluationMachine:
         self._coverage.event(seen.CUT if gone > 0 else seen.FITS)
         half = most // 2
         expected = text[:half] + text[half + gone :] if gone > 0 else text
-        self._coverage.check(
-            "truncation_keeps_head_and_tail",
-            prompt == (expected, gone > 0),
-            lambda: f"{text!r} within {most} tokens is {prompt}",
+        self._coverage.equal(
+            "truncation_keeps_head_and_tail", prompt, (expected, gone > 0), f"{most} tokens:"
         )
         return prompt.text
 
@@ -123,11 +118,7 @@ class EvaluationMachine:
         counted = {name: each.given for name, each in found.items()}
         expected = {f"s{number}": _majority(each[side]) for number, each in enumerate(samples)}
         self._coverage.event(seen.REPEATED, any(len({*each[side]}) > 1 for each in samples))
-        self._coverage.check(
-            "repeats_count_once",
-            counted == expected,
-            lambda: f"{[each[side] for each in samples]} count as {counted}",
-        )
+        self._coverage.equal("repeats_count_once", counted, expected, "the repeats count as")
         return found
 
     def _flips(self, row: Row, samples: list[dict[str, Any]]) -> None:
@@ -160,10 +151,8 @@ class EvaluationMachine:
             max(lost, changed - lost) >= most if row.control else lost >= row.lost for lost in ways
         ]
         exact = sum(as_bad) / len(ways)
-        self._coverage.check(
-            "p_values_are_exact",
-            row.p_accuracy == exact,
-            lambda: f"{row.lost} lost, {row.won} won: {row.p_accuracy}, not {exact}",
+        self._coverage.equal(
+            "p_values_are_exact", row.p_accuracy, exact, f"{row.lost} lost, {row.won} won:"
         )
 
 

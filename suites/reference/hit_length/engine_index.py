@@ -167,7 +167,7 @@ class IndexMachine:
             if not set(blocks) <= set(case.resident[index]):
                 return f"names blocks {blocks} of group {index}, of which some are not cached"
             if any(self._end(group, at) > hit for at in blocks):
-                return f"names blocks {blocks} of group {index}, of which some end behind the hit"
+                return f"names blocks {blocks} of group {index}, of which some end after the hit"
             if hit and not has_all(group, set(blocks), hit):
                 return f"names blocks {blocks} of group {index}, less than its next token reads"
             if self._traits.exact and self._spares(group, blocks, hit):

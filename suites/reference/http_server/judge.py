@@ -63,18 +63,12 @@ class ResponseChecker:
         self._coverage.check(
             ANSWER, right, lambda: f"choice {index} is {choice}, expected {order.wanted}"
         )
-        self._coverage.check(
-            REASON,
-            choice.finish == order.wanted.finish,
-            lambda: f"choice {index} ended with {choice.finish!r}, not {order.wanted.finish!r}",
+        self._coverage.equal(
+            REASON, choice.finish, order.wanted.finish, f"choice {index} ends with"
         )
         if tracked.how.logprobs is not None:
             due = self._scores(tracked, order)
-            self._coverage.check(
-                SCORES,
-                choice.scores == due,
-                lambda: f"choice {index} has the scores {choice.scores}, expected {due}",
-            )
+            self._coverage.equal(SCORES, choice.scores, due, f"choice {index} has the scores")
 
     def _scores(self, tracked: TrackedRequest, order: Order) -> list[tuple[float, int] | None]:
         every = (*order.prompt, *order.wanted.tokens)
@@ -100,11 +94,7 @@ class ResponseChecker:
                     "prompt_tokens_details": {"cached_tokens": cached},
                 }
             ]
-        self._coverage.check(
-            USAGE,
-            tracked.reply.usages == due,
-            lambda: f"the usage is {tracked.reply.usages}, expected {due}",
-        )
+        self._coverage.equal(USAGE, tracked.reply.usages, due, "the usage is")
 
     def _cover(self, tracked: TrackedRequest) -> None:
         saw, orders = self._coverage.event, tracked.orders

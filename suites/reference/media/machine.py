@@ -80,11 +80,7 @@ class MediaMachine:
         )
         first: Spans = media.spans_of(turned, hashing.ALLOWED)
         second: Spans = media.spans_of(items, hashing.ALLOWED)
-        self._check(
-            "span_order_does_not_matter",
-            first == second,
-            lambda: f"in order {order} the spans are {first}, else {second}",
-        )
+        self._coverage.equal("span_order_does_not_matter", first, second, f"in order {order}:")
         self._event(seen.OUT_OF_ORDER, turned != items)
         return (*first[:-1], first[-1]._replace(content="")) if blank and first else first
 

@@ -163,8 +163,8 @@ class Model:
         ends = [length for length in range(start + 1, wanted + 1) if self.may_end(length)]
         if ends:
             return ends[-1]
-        behind = range(wanted + 1, len(self.entries) + 1)
-        return next(length for length in behind if self.may_end(length))
+        longer = range(wanted + 1, len(self.entries) + 1)
+        return next(length for length in longer if self.may_end(length))
 
     def limit(self, budget: int, turn: int) -> int:
         """Return the token limit of a step: the budget or the longest run that begins in it."""

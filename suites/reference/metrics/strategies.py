@@ -78,10 +78,8 @@ class MetricsMachine:
         with captured(LOG) as lines:
             answer = verbs[verb](**arguments)
         self._judge_counters()
-        self._coverage.check(
-            "log_lines_name_request_and_blocks",
-            lines == self._lines,
-            lambda: f"{verb} logs {lines}, expected {self._lines}",
+        self._coverage.equal(
+            "log_lines_name_request_and_blocks", lines, self._lines, f"{verb} logs"
         )
         return answer
 
@@ -154,11 +152,7 @@ class MetricsMachine:
             (counts["saved"], counts["restored"], counts["evicted checkpoints"]),
             len(self._steps),
         )
-        self._coverage.check(
-            "counters_count_what_happened",
-            counted == expected,
-            lambda: f"the counters are {counted}, expected {expected}",
-        )
+        self._coverage.equal("counters_count_what_happened", counted, expected, "the counters are")
 
 
 _FULL, _STATE = ("full", 2), ("state", 2)

@@ -102,10 +102,8 @@ class ObjectKeysMachine:
         """Compare with another process."""
         there = companion().keys(chosen.tracked)
         here = [key.hex() for key in chosen.keys.keys]
-        self._coverage.check(
-            "keys_repeat_in_every_process",
-            there == here,
-            lambda: f"{chosen.tracked} has keys {here}, in another process {there}",
+        self._coverage.equal(
+            "keys_repeat_in_every_process", there, here, "keys of another process:"
         )
         return len(here)
 

@@ -51,9 +51,7 @@ def check_outcome(machine: Compared, verb: str, expected: str, found: str) -> No
     prop = _OUTCOMES.get((verb, expected), "allowed_moves_are_made")
     if expected == FORBIDDEN:
         prop = "forbidden_moves_raise"
-    machine.coverage.check(
-        prop, found == expected, lambda: f"{verb} is {found}, and should be {expected}"
-    )
+    machine.coverage.equal(prop, found, expected, f"{verb} is")
     machine.coverage.event(f"forbidden: {verb}", expected == FORBIDDEN)
     if verb == "acquire" and expected == REFUSED:
         _note_waiting(machine)
@@ -73,10 +71,8 @@ def check_replaced(
 ) -> None:
     """Check the eviction by a new checkpoint: the one that it replaces, or nothing."""
     found = [number for number, _ in reported]
-    machine.coverage.check(
-        "one_replaceable_checkpoint_per_request",
-        found == expected,
-        lambda: f"publishing evicts {found}, and should evict {expected}",
+    machine.coverage.equal(
+        "one_replaceable_checkpoint_per_request", found, expected, "publishing evicts"
     )
     machine.coverage.event("a decode checkpoint is replaced", expected)
 
@@ -87,11 +83,8 @@ def check_evictions(machine: Compared, verb: str) -> None:
     expected = machine.model.evicted
     silent = "evictions_are_reported_once"
     if found or expected:
-        machine.coverage.check(
-            silent if len(found) < len(expected) else "the_least_recent_checkpoint_goes",
-            found == expected,
-            lambda: f"{verb} evicts {found}, and should evict {expected}",
-        )
+        prop = silent if len(found) < len(expected) else "the_least_recent_checkpoint_goes"
+        machine.coverage.equal(prop, found, expected, f"{verb} evicts")
     wrong = [(number, place) for number, place in machine.evictions if place != number]
     if found:
         machine.coverage.check(
@@ -111,26 +104,18 @@ def check_records(machine: Compared, verb: str) -> None:
     oldest = machine.cache.oldest()
     first = None if oldest is None else machine.checkpoints.index(oldest)
     expected = machine.model.order[0] if machine.model.order else None
-    machine.coverage.check(
-        "the_least_recent_checkpoint_goes",
-        first == expected,
-        lambda: f"after {verb}, the next to go is {first}, and should be {expected}",
-    )
+    to_go = f"after {verb}, the next to go is"
+    machine.coverage.equal("the_least_recent_checkpoint_goes", first, expected, to_go)
 
 
 def _check_record(machine: Compared, verb: str, number: int, record: Record) -> None:
     found = machine.checkpoints[number]
-    machine.coverage.check(
-        _blame(verb, gone=record.stage == GONE, pinned=bool(record.pins)),
-        found.status == record.status,
-        lambda: f"after {verb}, checkpoint {number} is {found!r} and should be {record.status}",
-    )
+    prop = _blame(verb, gone=record.stage == GONE, pinned=bool(record.pins))
+    state = f"after {verb}, checkpoint {number} is"
+    machine.coverage.equal(prop, found.status, record.status, state)
     if record.stage == HUNG:
-        machine.coverage.check(
-            "one_replaceable_checkpoint_per_request",
-            found.replaceable == record.decode,
-            lambda: f"after {verb}, checkpoint {number} is replaceable: {found.replaceable}",
-        )
+        prop = "one_replaceable_checkpoint_per_request"
+        machine.coverage.equal(prop, found.replaceable, record.decode, f"{state} replaceable:")
 
 
 def _blame(verb: str, *, gone: bool, pinned: bool) -> str:
@@ -150,11 +135,7 @@ def check_rows(machine: Compared) -> None:
         lambda: f"rows {wrong} are not there or have several owners: {owners}",
     )
     free = machine.cache.home.num_free
-    machine.coverage.check(
-        "rows_have_one_owner",
-        free == machine.model.free,
-        lambda: f"{free} states are free, {machine.model.free} should be",
-    )
+    machine.coverage.equal("rows_have_one_owner", free, machine.model.free, "free states:")
     _, *states = owners
     spread = any(max(ids) - min(ids) >= len(ids) for _, ids in states if ids)
     machine.coverage.event("one state has blocks that are no neighbours", machine.shared and spread)

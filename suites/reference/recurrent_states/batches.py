@@ -67,11 +67,7 @@ def _check_lines(coverage: Coverage, batch: StateBatch, lines: list[Line]) -> No
     null = [0] * len(lines[0][0])
     expected = [[null if ids is None else list(ids) for ids in line] for line in lines]
     found = [[offsets[i].tolist() for offsets in batch] for i in range(len(batch.running))]
-    coverage.check(
-        "rows_follow_their_requests",
-        found == expected,
-        lambda: f"the batch has {found}, its requests have {expected}",
-    )
+    coverage.equal("rows_follow_their_requests", found, expected, "the batch has")
 
 
 def _check_copies(coverage: Coverage, batch: StateBatch, lines: list[Line], rows: int) -> None:
@@ -82,9 +78,6 @@ def _check_copies(coverage: Coverage, batch: StateBatch, lines: list[Line], rows
         sorted((r.source + i, r.destination + i) for r in runs for i in range(r.size))
         for runs in copies
     ]
-    coverage.check(
-        "restores_come_before_saves",
-        found == [sorted(restores), sorted(saves)],
-        lambda: f"{found} is copied instead of {restores} before and {saves} after the forward",
-    )
+    due = [sorted(restores), sorted(saves)]
+    coverage.equal("restores_come_before_saves", found, due, "copies before and after a forward:")
     coverage.event("a step restores and saves", restores and saves)

@@ -34,12 +34,7 @@ class Memory:
         """Check that rows hold the state after `text`."""
         held = [self._held.get(row) for row in ids]
         right = [f"{part}:{text}" for part in range(self._width)]
-        self._coverage.check(
-            prop,
-            held == right,
-            lambda: f"rows {ids} of {owner} hold {held}, not {right}",
-            oracle=SHADOW,
-        )
+        self._coverage.equal(prop, held, right, f"rows {ids} of {owner} hold", oracle=SHADOW)
 
 
 class Pool:

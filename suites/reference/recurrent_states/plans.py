@@ -42,8 +42,8 @@ class Chain:
 
     def multiples(self, start: int, stop: int) -> list[int]:
         """Return the multiples of the interval in (start, stop] after the prompt."""
-        behind = range(max(start, self.prompt) + 1, stop + 1)
-        return [p for p in behind if self.interval and p % self.interval == 0]
+        decoded = range(max(start, self.prompt) + 1, stop + 1)
+        return [p for p in decoded if self.interval and p % self.interval == 0]
 
 
 def check_chain(coverage: Coverage, spans: list[list[int]], **sizes: int) -> object:
@@ -89,11 +89,8 @@ def _check_prefill(
     due = {*chain.borders(start, stop)[-1:], *chain.end(start, stop)}
     due |= {chain.junction} if passes else set()
     found = [position for position in saved if position <= chain.prompt]
-    coverage.check(
-        "junctions_are_saved",
-        found == sorted(due),
-        lambda: f"the step [{start}, {stop}) saves after {found}, not {sorted(due)}: {chain}",
-    )
+    saves = f"the step [{start}, {stop}) saves after"
+    coverage.equal("junctions_are_saved", found, sorted(due), saves)
     coverage.event("a prompt leaves the cache inside", passes)
     border = min(stop, chain.prompt - 1) // chain.unit * chain.unit
     coverage.event("a last border inside a span", border > start and not chain.free(border))
@@ -104,9 +101,6 @@ def _check_decode(
 ) -> None:
     due = chain.multiples(start, stop)
     found = [position for position in saved if position > chain.prompt]
-    coverage.check(
-        "decode_states_keep_their_interval",
-        found == due[-1:],
-        lambda: f"the step [{start}, {stop}) saves after {found}, not {due[-1:]}: {chain}",
-    )
+    saves = f"the step [{start}, {stop}) saves after"
+    coverage.equal("decode_states_keep_their_interval", found, due[-1:], saves)
     coverage.event("a step of several tokens passes a multiple", due and due[-1] < stop)

@@ -51,11 +51,8 @@ class RoutedExpertsMachine:
         self.requests: dict[str, Request] = {}
         self.trimmed = False
         small = np.iinfo(self.form.dtype).max
-        coverage.check(
-            "expert_ids_are_small_integers",
-            small == (255 if config["experts"] <= 256 else 65535),
-            lambda: f"{config['experts']} experts are kept as {self.form.dtype}",
-        )
+        most = 255 if config["experts"] <= 256 else 65535
+        coverage.equal("expert_ids_are_small_integers", small, most, "the largest id is")
         coverage.event("ids of one byte", config["experts"] <= 256)
         coverage.event("ids of two bytes", config["experts"] > 256)
 
@@ -84,11 +81,8 @@ class RoutedExpertsMachine:
         found = self.store.first_missing(path if matched else [])
         ends = range(self.unit, matched * self.unit + 1, self.unit)
         expected = next((i for i, e in enumerate(ends) if text[:e] not in self.known), matched)
-        self.coverage.check(
-            "the_first_missing_expert_row_is_found",
-            found == expected,
-            lambda: f"rows end after {found} of {matched} units of {text!r}, not after {expected}",
-        )
+        rows = f"units of {text!r} with rows:"
+        self.coverage.equal("the_first_missing_expert_row_is_found", found, expected, rows)
         self.coverage.event("a hit ends before missing rows", expected < matched)
         self.coverage.event("a hit ends inside a node", 0 < inside < len(node.units))
         return expected
@@ -176,10 +170,8 @@ class RoutedExpertsMachine:
         new = [text for text in complete if text not in self.known]
         self.known.update(new)
         filled = live.history.index(self.store, node, first, start, stop)
-        self.coverage.check(
-            "gaps_in_expert_rows_are_filled",
-            filled == len(new),
-            lambda: f"{filled} units of {live.text[:stop]!r} took rows, not {len(new)}",
+        self.coverage.equal(
+            "gaps_in_expert_rows_are_filled", filled, len(new), "units that took rows:"
         )
         self.coverage.event("a gap is filled", new and len(new) < len(ends))
         self.coverage.event("a unit with rows is computed again", len(new) < len(complete))
@@ -208,10 +200,11 @@ class RoutedExpertsMachine:
         self.index = Index(self._split)
         self.known.clear()
         self.trimmed = False
-        self.coverage.check(
+        self.coverage.equal(
             "no_expert_rows_across_epochs",
-            self.store.num_units == 0,
-            lambda: f"{self.store.num_units} units have rows after a reset",
+            self.store.num_units,
+            0,
+            "units with rows after a reset:",
         )
         return "reset"
 
@@ -263,10 +256,9 @@ class RoutedExpertsMachine:
         place = [(node, len(node.units)) for node in live.path]
         found = live.history.recorded(total, self.store, place)
         text = live.text + "?"
-        self.coverage.check(
-            "expert_rows_cover_all_tokens_but_the_last",
-            len(found.rows) == total - 1,
-            lambda: f"{len(found.rows)} rows for {total} tokens of {text!r}",
+        rows = f"rows of {total} tokens:"
+        self.coverage.equal(
+            "expert_rows_cover_all_tokens_but_the_last", len(found.rows), total - 1, rows
         )
         missing = {p for start, stop in found.missing for p in range(start, stop)}
         expected = {p for p in range(total - 1) if not self._is_known(live, p)}
@@ -274,11 +266,7 @@ class RoutedExpertsMachine:
         truth[sorted(expected)] = 0
         wrong = np.flatnonzero((found.rows != truth).any(axis=(1, 2))).tolist()
         self.coverage.check(prop, not wrong, lambda: f"rows {wrong} of {text!r} are not its own")
-        self.coverage.check(
-            "unrecorded_expert_rows_are_named",
-            missing == expected,
-            lambda: f"missing of {text!r}: {sorted(missing)}, in truth {sorted(expected)}",
-        )
+        self.coverage.equal("unrecorded_expert_rows_are_named", missing, expected, "missing rows:")
         self._note_returned(live, expected)
         return list(found.missing)
 
@@ -321,11 +309,8 @@ class RoutedExpertsMachine:
                 lambda text=text: f"after {verb}, units of {text!r} have rows of others",  # type: ignore[misc] # bound per iteration
             )
         count = self.store.num_units
-        self.coverage.check(
-            "expert_rows_move_with_their_blocks",
-            count == len(self.known),
-            lambda: f"after {verb}, {count} units have rows, {len(self.known)} should",
-        )
+        units = f"after {verb}, units with rows:"
+        self.coverage.equal("expert_rows_move_with_their_blocks", count, len(self.known), units)
 
     def _has_rows(self, node: Node) -> bool:
         above = "".join(unit for each in node.path()[:-1] for unit in each.units)

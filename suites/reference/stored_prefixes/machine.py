@@ -121,11 +121,8 @@ class PrefixesMachine:
         named = self._named(tokens, salt, 0, most)
         (found,) = self._ask(("ask", named))
         expected = max(n for n in range(most + 1) if self.model.serves(tokens, salt, n))
-        self._coverage.check(
-            "prefix_hits_are_the_longest",
-            found == expected,
-            lambda: f"{found} chunks of sequence {sequence} were found, {expected} can be served",
-        )
+        chunks = f"chunks of sequence {sequence} that were found:"
+        self._coverage.equal("prefix_hits_are_the_longest", found, expected, chunks)
         self._coverage.hits[str(found)] += 1
         self._cover_hit(sequence, salt, found)
         if not found:
@@ -217,11 +214,8 @@ class PrefixesMachine:
         named = self._named(tokens, salt, 0, at + 1)
         ((deleted, locked),) = self._ask(("delete", {"part": part, "last": 1, **named}))
         expected = (int(key in self.model.there and not held), int(held))
-        self._coverage.check(
-            "what_was_found_can_be_taken",
-            (deleted, locked) == expected,
-            lambda: f"{deleted} was deleted and {locked} locked, expected {expected}",
-        )
+        gone = (deleted, locked)
+        self._coverage.equal("what_was_found_can_be_taken", gone, expected, "(deleted, locked):")
         self._coverage.event(seen.HELD, self.model.pending)
         if deleted:
             del self.model.there[key]

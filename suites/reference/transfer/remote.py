@@ -146,11 +146,7 @@ class TargetTransferMachine:
     def _judge_groups(self, groups: list[list[int]]) -> list[list[int]]:
         expected = self._equal()
         self.coverage.event(seen.UNEQUAL, len(expected) > 1)
-        self.coverage.check(
-            "every_tensor_is_in_one_group",
-            groups == expected,
-            lambda: f"groups are {groups}, expected {expected}",
-        )
+        self.coverage.equal("every_tensor_is_in_one_group", groups, expected, "the groups are")
         return expected
 
     def _placed(self, sizes: list[int]) -> list[tuple[int, Slot]]:

@@ -37,11 +37,8 @@ def grouped(machine: TransferState) -> dict[str, Slot]:
     saw(seen.PADDED, any(cache.pad for cache in machine.caches))
     saw(seen.PAIR, any(cache.name.endswith(".v") for cache in machine.caches))
     saw(seen.EXCLUDED, machine.subject.groups.excluded)
-    machine.coverage.check(
-        "every_tensor_is_in_one_group",
-        found == list(expected.values()),
-        lambda: f"the groups are {found}, expected {list(expected.values())}",
-    )
+    names = list(expected.values())
+    machine.coverage.equal("every_tensor_is_in_one_group", found, names, "the groups are")
     return {
         name: Slot(placed.offset, len(names), names.index(name))
         for names, placed in zip(found, machine.subject.layout.groups, strict=True)

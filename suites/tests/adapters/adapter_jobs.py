@@ -7,24 +7,16 @@ from pathlib import Path
 from typing import Any
 
 
-def vllm_drift(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Differences of the installed vLLM from a table changed by `arguments`."""
-    return _drift("kvproof.harness.adapters.vllm.api", arguments, table="SIGNATURES")
-
-
-def sglang_drift(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Differences of the installed SGLang from a table changed by `arguments`."""
-    return _drift("kvproof.harness.adapters.sglang.api", arguments)
-
-
-def lmdeploy_drift(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Differences of the installed LMDeploy from a table changed by `arguments`."""
-    return _drift("kvproof.harness.adapters.lmdeploy.api", arguments)
-
-
-def lmcache_drift(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Differences of the installed LMCache from a table changed by `arguments`."""
-    return _drift("kvproof.harness.adapters.lmcache.api", arguments)
+def drift(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Differences of an installed `engine` from its table, with some callables `changed`."""
+    api: Any = import_module(f"kvproof.harness.adapters.{arguments['engine']}.api")
+    signatures: dict[str, str] = getattr(api, "SIGNATURES", None) or api._SIGNATURES
+    kept = dict(signatures)
+    signatures.update(arguments.get("changed", {}))
+    try:
+        return {"differences": [str(each) for each in api.differences.__wrapped__()]}
+    finally:
+        signatures.update(kept)
 
 
 def lmcache_open_files(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -38,15 +30,3 @@ def lmcache_open_files(arguments: dict[str, Any]) -> dict[str, Any]:
         counts.append(len(list(Path("/proc/self/fd").iterdir())))
     server.close()
     return {"counts": counts}
-
-
-def _drift(module: str, arguments: dict[str, Any], *, table: str = "_SIGNATURES") -> dict[str, Any]:
-    """`arguments`: name -> parameters, as in the table of the module."""
-    api: Any = import_module(module)
-    signatures: dict[str, str] = getattr(api, table)
-    kept = dict(signatures)
-    signatures.update(arguments)
-    try:
-        return {"differences": [str(each) for each in api.drift.__wrapped__()]}
-    finally:
-        signatures.update(kept)

@@ -13,12 +13,12 @@ from kvproof.suites.framework import expected_failures
 from kvproof.suites.framework.property import LEVELS, Level
 from kvproof.suites.runner import levels
 from kvproof.suites.runner.levels import property_names
+from kvproof.suites.tests.adapters.engine_kit import DRIFT
 from kvproof.suites.tests.cache_server import lmcache_kit
 from kvproof.suites.tests.patience import LONG
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")
 
-DRIFT = "kvproof.suites.tests.adapters.adapter_jobs:lmcache_drift"
 OFFERED = {"hits", "transfer", "objects", "prefixes"}
 
 
@@ -29,11 +29,11 @@ def handle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handle]:
 
 def test_the_installed_engine_is_what_the_adapter_expects(handle: Handle) -> None:
     assert handle.profile.version == "0.5.6"
-    assert handle.run_job(DRIFT, {}, timeout=LONG) == {"differences": []}
+    assert handle.run_job(DRIFT, {"engine": "lmcache"}, timeout=LONG) == {"differences": []}
 
 
 def test_a_changed_signature_is_named(handle: Handle) -> None:
-    changed = {"Lookup.end_session": "self name"}
+    changed = {"engine": "lmcache", "changed": {"Lookup.end_session": "self name"}}
     expected = "Lookup.end_session(self request_id), expected (self name)"
     assert handle.run_job(DRIFT, changed, timeout=LONG) == {"differences": [expected]}
 

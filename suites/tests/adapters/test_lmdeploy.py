@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from kvproof.harness.contract.operations import Admit, Extend, Finish
 from kvproof.harness.contract.target import (
     Evicted,
     Group,
-    Namespace,
     Refused,
     Released,
     Request,
@@ -23,44 +22,15 @@ from kvproof.harness.contract.target import (
     TargetConfig,
     Usage,
 )
-from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.handles import Handle
-from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.session import Session
-from kvproof.suites.tests.adapters.engine_kit import prompt
-from kvproof.suites.tests.patience import LONG
+from kvproof.suites.tests.adapters.engine_kit import SIZE, admit, cycle, extend, prompt, serve
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")
 
 SPECS = tuple(f"lmdeploy==0.{minor}.0" for minor in range(13, 19))
-DRIFT = "kvproof.suites.tests.adapters.adapter_jobs:lmdeploy_drift"
-SIZE = 4
-
-
-@pytest.fixture(scope="module", params=SPECS)
-def handle(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Handle]:
-    try:
-        opened = open_handle(request.param, log_directory=tmp_path_factory.mktemp("lmdeploy"))
-    except UsageError as missing:
-        pytest.skip(f"{missing}: {missing.hint}")
-    with opened:
-        yield opened
-
-
-@pytest.fixture
-def create(handle: Handle) -> Callable[..., Target]:
-    def create(num_blocks: int = 12, block_size: int = SIZE, **rest: Any) -> Target:
-        return handle.create(TargetConfig(num_blocks, block_size, **rest))
-
-    return create
-
-
-@pytest.fixture
-def target(create: Callable[..., Target]) -> Target:
-    return create()
 
 
 @pytest.fixture
@@ -75,29 +45,6 @@ def recurrent(handle: Handle, create: Callable[..., Target]) -> Callable[..., Ta
     return recurrent
 
 
-def ran(target: Target, answer: Scheduled | Refused) -> Scheduled:
-    """Complete a step, with a row for each position where a block without one is never hit."""
-    assert isinstance(answer, Scheduled), answer
-    rows = target.profile.experts
-    target.complete(answer.step, None, tuple(range(answer.start, answer.stop)) if rows else ())
-    return answer
-
-
-def admit(target: Target, request: Request, compute: int | None = None) -> Scheduled:
-    return ran(target, target.admit(request, compute))
-
-
-def extend(target: Target, name: str, *tokens: int, compute: int | None = None) -> Scheduled:
-    return ran(target, target.extend(name, tokens, compute))
-
-
-def serve(target: Target, request: Request) -> int:
-    """Admit, finish, and return the hit."""
-    hit = admit(target, request).hit
-    target.finish(request.id)
-    return hit
-
-
 def minor(handle: Handle) -> int:
     """The second number of the release."""
     return int(handle.profile.version.split(".")[1])
@@ -108,42 +55,6 @@ def since(handle: Handle, first: int, before: str) -> None:
         pytest.skip(f"before 0.{first}: {before}")
 
 
-def test_the_installed_engine_is_what_the_adapter_expects(handle: Handle) -> None:
-    assert f"lmdeploy=={handle.profile.version}" in SPECS
-    assert handle.run_job(DRIFT, {}, timeout=LONG) == {"differences": []}
-
-
-def test_a_changed_signature_is_named(handle: Handle) -> None:
-    changed = {"BlockTrie.evict": "self count"}
-    expected = "BlockTrie.evict(self max_num_blocks), expected (self count)"
-    assert handle.run_job(DRIFT, changed, timeout=LONG) == {"differences": [expected]}
-
-
-@pytest.mark.parametrize("size", [1, 2, 4, 16, 32, 64])
-def test_every_declared_block_size_works(
-    handle: Handle, create: Callable[..., Target], size: int
-) -> None:
-    assert size in handle.profile.block_sizes
-    target = create(12, size)
-    first = admit(target, prompt("a", 3 * size + 1))
-    assert (first.hit, first.start, first.stop) == (0, 0, 3 * size + 1)
-    assert first.blocks == first.tables == ((1, 2, 3, 4),)
-    second = admit(target, prompt("b", 3 * size))
-    assert (second.hit, second.start, second.stop) == (2 * size, 2 * size, 3 * size)
-
-
-def test_counts_and_holders_add_up_while_requests_run(target: Target) -> None:
-    admit(target, prompt("a", 13))
-    admit(target, prompt("b", 13))
-    seen = target.inspect()
-    assert seen.usage == Usage(total=11, free=6, held=5, cached=0)
-    assert seen.holders == {1: 2, 2: 2, 3: 2, 4: 1, 5: 1}
-    assert target.finish("a") == Released(((1, 2, 3, 4),))
-    assert target.cancel("b") == Released(((1, 2, 3, 5),))
-    assert target.finish("a") == target.cancel("z") == target.preempt("z") == Released()
-    assert target.inspect().usage == Usage(total=11, free=8, held=0, cached=3)
-
-
 def test_an_equal_block_is_shared_before_it_is_computed(target: Target) -> None:
     """The last block is computed again for its last token, into the block that is cached."""
     admit(target, prompt("a", 8))
@@ -152,29 +63,11 @@ def test_an_equal_block_is_shared_before_it_is_computed(target: Target) -> None:
     assert target.inspect().holders == {1: 2, 2: 2}
 
 
-def test_chunks_extend_and_output_are_computed_in_order(handle: Handle, target: Target) -> None:
-    since(handle, 15, "the chunks of a prompt are one step")
-    first = admit(target, prompt("a", 10), compute=3)
-    assert (first.start, first.stop, first.blocks) == (0, 3, ((1,),))
-    second = extend(target, "a", compute=4)
-    assert (second.start, second.stop, second.blocks) == (3, 7, ((1, 2),))
-    third = extend(target, "a", 7, 8)
-    assert (third.start, third.stop, third.blocks) == (7, 12, ((1, 2, 3),))
-    assert admit(target, Request("b", (*prompt("b", 10).tokens, 7, 8, 9))).hit == 12
-
-
 def test_the_chunks_of_older_releases_are_one_step(handle: Handle, target: Target) -> None:
     if minor(handle) > 14:
         pytest.skip("from 0.15 on others may run between chunks")
     first = admit(target, prompt("a", 10), compute=3)
     assert (first.start, first.stop, first.blocks) == (0, 10, ((1, 2, 3),))
-
-
-def test_adapters_share_with_themselves_only(create: Callable[..., Target]) -> None:
-    target = create(64)
-    spaces = [Namespace(), Namespace(adapter="x"), Namespace(adapter="x", adapter_version="2")]
-    assert [serve(target, prompt("a", 9, namespace=each)) for each in spaces] == [0, 0, 0]
-    assert [serve(target, prompt("b", 9, namespace=each)) for each in spaces] == [8, 8, 8]
 
 
 def test_spans_are_told_apart_and_never_split(
@@ -259,20 +152,6 @@ def test_leaves_are_evicted_one_by_one(target: Target) -> None:
     assert target.evict(2) == Evicted(((2, 3),))
     assert target.evict(9) == Evicted(((1,),))
     assert target.inspect().usage == Usage(total=11, free=11, held=0, cached=0)
-
-
-def test_a_reset_needs_an_idle_engine(target: Target) -> None:
-    admit(target, prompt("a", 13))
-    assert target.reset() == Refused("busy", detail="1 requests are running")
-    target.finish("a")
-    assert target.reset() == Released()
-    assert serve(target, prompt("b", 13)) == 0
-
-
-def test_nothing_is_reused_without_prefix_caching(create: Callable[..., Target]) -> None:
-    target = create(prefix_caching=False)
-    serve(target, prompt("a", 13))
-    assert serve(target, prompt("b", 13)) == 0
 
 
 def test_other_groups_are_refused(create: Callable[..., Target]) -> None:
@@ -414,14 +293,8 @@ def test_blocks_without_expert_rows_are_not_hit(handle: Handle, target: Target) 
 
 
 def test_a_cycle_serves_requests_alone(handle: Handle) -> None:
-    arguments = {
-        "engine": "lmdeploy",
-        "config": {"num_blocks": 32, "block_size": 4},
-        "variant": "",
-        "prompts": [list(range(13)), list(range(13)), [9] * 6],
-    }
-    cycle = "kvproof.suites.tests.adapters.worker_fakes:engine_cycle"
-    found = handle.run_job(cycle, arguments, timeout=LONG)
+    prompts = [list(range(13)), list(range(13)), [9] * 6]
+    found = cycle(handle, "lmdeploy", *prompts, num_blocks=32)
     assert [hit for hit, _, _ in found["answers"]] == [0, 12, 0]
     assert [len(table) for _, table, _ in found["answers"]] == [4, 4, 2]
     assert all(len(table) == len(freed) for _, table, freed in found["answers"])

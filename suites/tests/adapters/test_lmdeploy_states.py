@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +20,7 @@ from kvproof.harness.contract.target import (
     TargetConfig,
     Usage,
 )
-from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.handles import Handle
-from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.reproduce.session_play import play
 from kvproof.harness.session import Session
@@ -35,18 +33,6 @@ SIZE = 4
 CONFIG = TargetConfig(
     24, SIZE, groups=(Group("full", SIZE), Group("state", SIZE)), state_rows=8, partial_blocks=True
 )
-
-
-@pytest.fixture(scope="module", params=SPECS)
-def handle(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Handle]:
-    try:
-        opened = open_handle(request.param, log_directory=tmp_path_factory.mktemp("lmdeploy"))
-    except UsageError as missing:
-        pytest.skip(f"{missing}: {missing.hint}")
-    with opened:
-        yield opened
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,91 +12,23 @@ from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import (
     Completed,
     Group,
-    Namespace,
     Refused,
     Released,
     Request,
     Scheduled,
-    Span,
     StateUse,
     Target,
     TargetConfig,
     Usage,
 )
-from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.handles import Handle
-from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.session import Session
-from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
-from kvproof.suites.tests.patience import LONG
+from kvproof.suites.tests.adapters.engine_kit import SIZE, admit, cycle, extend, prompt, serve
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")
 
-VERSIONS = ("0.5.15", "0.5.23")
-DRIFT = "kvproof.suites.tests.adapters.adapter_jobs:sglang_drift"
-CYCLE = "kvproof.suites.tests.adapters.worker_fakes:engine_cycle"
-SIZE = 4
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def handle(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Handle]:
-    folder = tmp_path_factory.mktemp("sglang")
-    try:
-        opened = open_handle(f"sglang=={request.param}", log_directory=folder)
-    except UsageError as missing:
-        pytest.skip(f"{missing}: {missing.hint}")
-    with opened:
-        yield opened
-
-
-@pytest.fixture
-def create(handle: Handle) -> Callable[..., Target]:
-    def create(num_blocks: int = 12, block_size: int = SIZE, **rest: Any) -> Target:
-        return handle.create(TargetConfig(num_blocks, block_size, **rest))
-
-    return create
-
-
-@pytest.fixture
-def target(create: Callable[..., Target]) -> Target:
-    return create()
-
-
-def test_the_installed_engine_is_what_the_adapter_expects(handle: Handle) -> None:
-    assert handle.profile.version == handle.name.partition("==")[2]
-    assert handle.run_job(DRIFT, {}, timeout=LONG) == {"differences": []}
-
-
-def test_a_changed_signature_is_named(handle: Handle) -> None:
-    changed = {"Req.finished": "self reason"}
-    expected = "Req.finished(self), expected (self reason)"
-    assert handle.run_job(DRIFT, changed, timeout=LONG) == {"differences": [expected]}
-
-
-@pytest.mark.parametrize("size", [1, 2, 4, 16, 32, 64])
-def test_every_declared_block_size_works(
-    handle: Handle, create: Callable[..., Target], size: int
-) -> None:
-    assert size in handle.profile.block_sizes
-    target = create(12, size)
-    first = admit(target, prompt("a", 3 * size + 1))
-    assert (first.hit, first.start, first.stop) == (0, 0, 3 * size + 1)
-    assert first.blocks == first.tables == ((1, 2, 3, 4),)
-    second = admit(target, prompt("b", 3 * size))
-    hit = 3 * size - 1 if size == 1 else 2 * size
-    assert (second.hit, second.start, second.stop) == (hit, hit, 3 * size)
-
-
-def test_counts_add_up_while_requests_run(target: Target) -> None:
-    admit(target, prompt("a", 13))
-    admit(target, prompt("b", 13))
-    assert target.inspect().usage == Usage(total=11, free=6, held=5, cached=0)
-    assert target.finish("a") == Released(((1, 2, 3, 4),))
-    assert target.cancel("b") == Released(((1, 2, 3, 5),))
-    assert target.finish("a") == target.cancel("z") == target.preempt("z") == Released()
-    assert target.inspect().usage == Usage(total=11, free=8, held=0, cached=3)
+SPECS = ("sglang==0.5.15", "sglang==0.5.23")
 
 
 def test_equal_blocks_become_one_when_a_step_is_done(target: Target) -> None:
@@ -109,66 +41,11 @@ def test_equal_blocks_become_one_when_a_step_is_done(target: Target) -> None:
     assert target.inspect().usage == Usage(total=11, free=7, held=4, cached=0)
 
 
-def test_chunks_extend_and_output_are_computed_in_order(target: Target) -> None:
-    first = admit(target, prompt("a", 10), compute=3)
-    assert (first.start, first.stop, first.blocks) == (0, 3, ((1,),))
-    second = extend(target, "a", compute=4)
-    assert (second.start, second.stop, second.blocks) == (3, 7, ((1, 2),))
-    third = extend(target, "a", 7, 8)
-    assert (third.start, third.stop, third.blocks) == (7, 12, ((1, 2, 3),))
-    decoded = extend(target, "a", 9)
-    assert (decoded.start, decoded.stop, decoded.blocks) == (12, 13, ((1, 2, 3, 4),))
-    assert admit(target, Request("b", (*prompt("b", 10).tokens, 7, 8, 9))).hit == 12
-
-
 def test_requests_that_may_not_read_or_store(target: Target) -> None:
     serve(target, prompt("a", 13, store=False))
     assert serve(target, prompt("b", 13)) == 0
     assert serve(target, prompt("c", 13, read=False)) == 0
     assert serve(target, prompt("d", 13)) == 12
-
-
-IDENTITIES = [
-    Namespace(),
-    Namespace(salt="x"),
-    Namespace(salt="y"),
-    Namespace(adapter="x"),
-    Namespace(adapter="x", adapter_version="2"),
-    Namespace(adapter="x", salt="x"),
-]
-
-
-def test_namespaces_share_with_themselves_only(create: Callable[..., Target]) -> None:
-    target = create(64)
-    hits = [serve(target, prompt("a", 9, namespace=each)) for each in IDENTITIES]
-    again = [serve(target, prompt("b", 9, namespace=each)) for each in IDENTITIES]
-    assert hits == [0] * len(IDENTITIES)
-    assert again == [8] * len(IDENTITIES)
-
-
-def test_spans_are_told_apart_by_content_and_place(create: Callable[..., Target]) -> None:
-    target = create(64)
-    span = Span("image", 2, 4, "7f3c")
-    assert serve(target, prompt("a", 13, spans=(span,))) == 0
-    hits = {
-        "same": serve(target, prompt("b", 13, spans=(span,))),
-        "kind": serve(target, prompt("b", 13, spans=(replace(span, kind="audio"),))),
-        "content": serve(target, prompt("b", 13, spans=(replace(span, content="a91e"),))),
-        "start": serve(target, prompt("b", 13, spans=(replace(span, start=1, length=5),))),
-        "none": serve(target, prompt("b", 13)),
-    }
-    assert hits == {"same": 12, "kind": 12, "content": 0, "start": 0, "none": 0}
-
-
-def test_a_refusal_changes_nothing(create: Callable[..., Target]) -> None:
-    target = create(6)
-    admit(target, prompt("a", 13))
-    before = target.inspect()
-    refused = Refused("no_space", 2, 1, "2 pages needed, 1 free or evictable")
-    assert target.admit(Request("b", tuple(range(8)))) == refused
-    assert target.extend("a", tuple(range(8))) == refused
-    assert target.inspect() == before
-    assert (extend(target, "a", 1, 2, 3).start, target.inspect().usage.held) == (13, 4)
 
 
 def test_what_the_pool_cannot_hold_is_refused_at_once(create: Callable[..., Target]) -> None:
@@ -187,31 +64,6 @@ def test_whole_leaves_are_evicted_and_reported(create: Callable[..., Target]) ->
     assert seen.usage == Usage(total=5, free=3, held=2, cached=0)
 
 
-def test_a_reset_needs_an_idle_engine(target: Target) -> None:
-    admit(target, prompt("a", 13))
-    assert target.reset() == Refused("busy", detail="1 requests are running")
-    target.finish("a")
-    assert target.reset() == Released()
-    assert target.inspect().usage == Usage(total=11, free=11, held=0, cached=0)
-    assert serve(target, prompt("b", 13)) == 0
-
-
-def test_a_preempted_request_goes_on(target: Target) -> None:
-    admit(target, prompt("a", 13))
-    extend(target, "a", 1, 2)
-    assert target.preempt("a") == Released(((1, 2, 3, 4),))
-    again = Request("a", (*prompt("a", 13).tokens, 1, 2), resumed=True)
-    assert admit(target, again).hit == 12
-    assert extend(target, "a", 3).start == 15
-
-
-def test_nothing_is_reused_without_prefix_caching(create: Callable[..., Target]) -> None:
-    target = create(prefix_caching=False)
-    serve(target, prompt("a", 13))
-    assert serve(target, prompt("b", 13)) == 0
-    assert target.inspect().usage == Usage(total=11, free=11, held=0, cached=0)
-
-
 @pytest.mark.parametrize(
     ("rest", "reason"),
     [
@@ -226,17 +78,6 @@ def test_configurations_that_are_not_claimed_are_refused(
 ) -> None:
     with pytest.raises(TargetDied, match=reason):
         create(**rest)
-
-
-def test_a_step_without_tokens_is_invalid(target: Target) -> None:
-    admit(target, prompt("a", 5))
-    before = target.inspect()
-    assert target.extend("a") == Refused("invalid", detail="no token is left to compute")
-    assert target.extend("z", (1,)) == Refused("invalid", detail="no running request 'z'")
-    assert target.admit(Request("b", ())) == Refused("invalid", detail="the prompt is empty")
-    running = Refused("invalid", detail="request 'a' is running already")
-    assert target.admit(prompt("a", 5)) == running
-    assert target.inspect() == before
 
 
 WINDOWED = (Group("full", SIZE), Group("window", SIZE, 2 * SIZE))
@@ -416,15 +257,9 @@ def test_a_cycle_serves_requests_alone(
 ) -> None:
     if handle.profile.version == "0.5.15":
         pytest.skip("the calls of its cycle are those of 0.5.23")
-    arguments = {
-        "engine": "sglang",
-        "config": {"num_blocks": 32, "block_size": 4, "groups": groups, "state_rows": states},
-        "variant": "",
-        "prompts": [list(range(13)), list(range(13)), [9] * 6],
-    }
-    found = handle.run_job(
-        "kvproof.suites.tests.adapters.worker_fakes:engine_cycle", arguments, timeout=LONG
-    )
+    prompts = [list(range(13)), list(range(13)), [9] * 6]
+    config = {"num_blocks": 32, "groups": groups, "state_rows": states}
+    found = cycle(handle, "sglang", *prompts, **config)
     hits = [hit for hit, _, _ in found["answers"]]
     assert hits == [0, 12, 0]
     assert found["answers"][0][1] == table
@@ -435,14 +270,7 @@ def test_a_cycle_serves_requests_alone(
 def test_the_index_alone_hits_whole_pages(handle: Handle) -> None:
     if handle.profile.version == "0.5.15":
         pytest.skip("the calls of its cycle are those of 0.5.23")
-    arguments = {
-        "engine": "sglang",
-        "config": {"num_blocks": 8, "block_size": 4},
-        "variant": "index",
-        "prompts": [list(range(13)), list(range(13)), [*range(8), *[9] * 8], [7] * 24],
-    }
-    found = handle.run_job(
-        "kvproof.suites.tests.adapters.worker_fakes:engine_cycle", arguments, timeout=LONG
-    )
+    prompts = [list(range(13)), list(range(13)), [*range(8), *[9] * 8], [7] * 24]
+    found = cycle(handle, "sglang", *prompts, variant="index", num_blocks=8)
     assert found["answers"] == [[0, [], []], [12, [], []], [8, [], []], [0, [], []]]
     assert found["cached"] <= 7

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,10 +16,9 @@ from kvproof.harness.contract.target import (
     TargetConfig,
     Usage,
 )
-from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.handles import Handle
-from kvproof.harness.isolation.registry import open_handle
-from kvproof.suites.tests.adapters.engine_kit import admit, serve
+from kvproof.suites.tests.adapters.engine_kit import SIZE, admit, serve
 from kvproof.suites.tests.patience import LONG
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")
@@ -31,8 +30,8 @@ FAULTS = {
     "states are those of the other prompt": "states_are_of_exactly_the_tokens_read",
     "running states are not loaded": "states_are_of_exactly_the_tokens_read",
 }
+SPECS = ("sglang==0.5.23",)
 JOB = "kvproof.suites.tests.adapters.sglang_jobs:broken"
-SIZE = 4
 HOSTED: dict[str, Any] = {"host_blocks": 9, "host_policy": "write_through"}
 POLICIES = ("write_through", "write_through_selective", "write_back")
 WINDOWED = (Group("full", SIZE), Group("window", SIZE, 2 * SIZE))
@@ -41,16 +40,6 @@ STATES: dict[str, Any] = {
     "state_rows": 11,
     "host_rows": 4,
 }
-
-
-@pytest.fixture(scope="module")
-def handle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handle]:
-    try:
-        opened = open_handle("sglang==0.5.23", log_directory=tmp_path_factory.mktemp("sglang"))
-    except UsageError as missing:
-        pytest.skip(f"{missing}: {missing.hint}")
-    with opened:
-        yield opened
 
 
 @pytest.fixture

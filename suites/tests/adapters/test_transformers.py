@@ -66,21 +66,21 @@ def test_a_prompt_larger_than_the_pool_is_not_refused_before_it_is_stuck():
 
 
 def test_the_installed_release_is_what_the_adapter_expects():
-    assert api.drift() == ()
+    assert api.differences() == ()
 
 
 @pytest.fixture
 def drifting():
-    api.drift.cache_clear()
+    api.differences.cache_clear()
     yield
-    api.drift.cache_clear()
+    api.differences.cache_clear()
 
 
 @pytest.mark.usefixtures("drifting")
 def test_another_release_is_driven_as_long_as_its_calls_fit(monkeypatch):
     monkeypatch.setattr(api, "version", lambda: "5.24.0")
     assert open_target().inspect().usage.held == 0
-    api.drift.cache_clear()
+    api.differences.cache_clear()
     monkeypatch.setitem(api._SIGNATURES, "Ledger.acquire", "self name")
     with pytest.raises(RuntimeError, match=re.escape("Ledger.acquire(self block_id), expected")):
         open_target()
@@ -102,7 +102,7 @@ def test_another_release_is_driven_as_long_as_its_calls_fit(monkeypatch):
 )
 def test_what_has_drifted_is_named(monkeypatch, table, changed, said):
     monkeypatch.setattr(api, table, changed)
-    (found,) = api.drift()
+    (found,) = api.differences()
     assert str(found).endswith(said)
 
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from kvproof.harness.contract.target import Request, StateUse, Target
 from kvproof.harness.isolation.handles import Handle
 from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
-from kvproof.suites.tests.adapters.vllm_kit import NEWEST, creator, opened
+from kvproof.suites.tests.adapters.vllm_kit import NEWEST, creator
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")
 
 Create = Callable[..., Target]
-
-
-@pytest.fixture(scope="module")
-def handle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handle]:
-    with opened(NEWEST, tmp_path_factory.mktemp("vllm")) as handle:
-        yield handle
+SPECS = (NEWEST,)
 
 
 @pytest.fixture

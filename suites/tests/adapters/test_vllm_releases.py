@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -11,21 +11,11 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.suites.framework.expected_failures import load
 from kvproof.suites.runner.levels import property_names
 from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
-from kvproof.suites.tests.adapters.vllm_kit import NEWEST, SPECS, creator, opened
-from kvproof.suites.tests.patience import LONG
+from kvproof.suites.tests.adapters.vllm_kit import NEWEST, creator
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")
 
 Create = Callable[..., Target]
-DRIFT = "kvproof.suites.tests.adapters.adapter_jobs:vllm_drift"
-
-
-@pytest.fixture(scope="module", params=SPECS)
-def handle(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Handle]:
-    with opened(request.param, tmp_path_factory.mktemp("vllm")) as handle:
-        yield handle
 
 
 @pytest.fixture
@@ -37,17 +27,6 @@ def has(handle: Handle, prop: str) -> bool:
     """Tell whether the property is an expected failure of this release."""
     known = load("vllm", handle.profile.version, names=property_names())
     return prop in [each.property for each in known]
-
-
-def test_the_installed_release_is_what_the_adapter_expects(handle: Handle) -> None:
-    assert f"vllm=={handle.profile.version}" in SPECS
-    assert handle.run_job(DRIFT, {}, timeout=LONG) == {"differences": []}
-
-
-def test_a_changed_signature_is_named(handle: Handle) -> None:
-    changed = {"KVCacheManager.free": "self request force"}
-    expected = "KVCacheManager.free(self request), expected (self request force)"
-    assert handle.run_job(DRIFT, changed, timeout=LONG) == {"differences": [expected]}
 
 
 def test_requests_share_blocks_and_give_them_back(handle: Handle, create: Create) -> None:

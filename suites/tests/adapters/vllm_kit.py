@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from kvproof.harness.contract.target import Group, Target, TargetConfig
-from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.handles import Handle
-from kvproof.harness.isolation.registry import open_handle
 
 SIZE = 4
 SPECS = [str(each) for each in environments.known() if each.engine == "vllm"]
 NEWEST = SPECS[-1]
-
-
-@contextmanager
-def opened(spec: str, folder: Path) -> Iterator[Handle]:
-    """Skip the test where the release is not installed."""
-    try:
-        handle = open_handle(spec, log_directory=folder)
-    except UsageError as missing:
-        pytest.skip(f"{missing}: {missing.hint}")
-    with handle:
-        yield handle
 
 
 def creator(handle: Handle) -> Callable[..., Target]:

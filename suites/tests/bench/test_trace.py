@@ -103,15 +103,15 @@ BAD: dict[str, tuple[object, str]] = {
     "twice": (row([0, 9, 9], 1500, 4000), "id 9 occurs twice in hash_ids"),
     "two predecessors": (
         row([0, 3, 2], 1500, 4000),
-        "id 2 stands behind id 3 at depth 2 here, but behind id 1 at depth 2 in line 2",
+        "id 2 stands after id 3 at depth 2 here, but after id 1 at depth 2 in line 2",
     ),
     "two depths": (
         row([2], 500, 4000),
-        "id 2 stands first here, but behind id 1 at depth 2 in line 2",
+        "id 2 stands first here, but after id 1 at depth 2 in line 2",
     ),
     "root later": (
         row([7, 0], 600, 4000),
-        "id 0 stands behind id 7 at depth 1 here, but first in line 1",
+        "id 0 stands after id 7 at depth 1 here, but first in line 1",
     ),
 }
 

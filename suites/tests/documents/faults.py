@@ -8,8 +8,8 @@ from statistics import median
 
 from kvproof.suites.faults import catalogue, recorded
 from kvproof.suites.faults.catalogue import PlantedFault
-from kvproof.suites.faults.recorded import Verdict
 from kvproof.suites.framework.rooms import rooms
+from kvproof.suites.tests.documents.recorded import Verdict
 
 _SUMMARY = """\
 | planted in | faults | without an effect | judged | found | median cases | most |

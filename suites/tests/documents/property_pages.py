@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from kvproof.suites.faults import recorded
 from kvproof.suites.faults.catalogue import SUBJECT, PlantedFault, everything, in_engine
-from kvproof.suites.faults.recorded import Verdict
 from kvproof.suites.framework.property import Property
 from kvproof.suites.runner.levels import catalogue
+from kvproof.suites.tests.documents import recorded
 from kvproof.suites.tests.documents.examples import Example, Operation, load_examples
+from kvproof.suites.tests.documents.recorded import Verdict
 from kvproof.suites.tests.documents.rules import RULES
 
 FOLDER = "reference/properties"

@@ -18,21 +18,10 @@ from kvproof.reference.engine.engine import Engine
 from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.model.symbolic import SymbolicModel
 from kvproof.reference.observe.explainer import Explainer
-from kvproof.reference.stores.object_store import Lease, StoreStatus
+from kvproof.reference.stores.object_store import Lease
 from kvproof.reference.tiers.host_tier import HostTier
 from kvproof.reference.tiers.object_key import ObjectKeys
-
-FULL = GroupConfig("full", 4)
-MIXES = {
-    "text": (FULL,),
-    "two sizes": (FULL, GroupConfig("full", 2)),
-    "window": (FULL, GroupConfig("window", 4, 9)),
-    "chunk": (FULL, GroupConfig("chunk", 2, 8)),
-    "windows only": (GroupConfig("window", 4, 6),),
-    "draft": (FULL, GroupConfig("full", 4, draft=True)),
-    "draft window": (FULL, GroupConfig("window", 2, 5, draft=True), GroupConfig("window", 4, 9)),
-    "draft chunk": (GroupConfig("chunk", 4, 2, draft=True), GroupConfig("window", 4, 3)),
-}
+from kvproof.suites.reference.tiered_hits.strategies import FULL, GROUPS, Shared
 
 
 def engine(num_blocks, groups=(FULL,), *, host=0, remote=None, disk=None, **options):
@@ -58,12 +47,12 @@ def prompts(seed, count=60, length=40):
         yield draw.choice(bases)[: draw.randrange(1, length)] + tail
 
 
-@pytest.mark.parametrize("name", MIXES)
+@pytest.mark.parametrize("name", GROUPS)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_small_pool_with_a_large_tier_hits_as_much_as_a_large_pool(name, seed):
-    large = engine(9000, MIXES[name])
+    large = engine(9000, GROUPS[name])
     room = 12 * large.cache.eviction.row_width + 2
-    small = engine(room, MIXES[name], host="1GiB")
+    small = engine(room, GROUPS[name], host="1GiB")
     answers = [(served(small, tokens), served(large, tokens)) for tokens in prompts(seed)]
     assert all(one == other for one, other in answers)
     assert sum(small.tiers.loaded.values()) > 0
@@ -153,7 +142,7 @@ def finish(subject):
     return steps, outputs[-1].tokens
 
 
-def test_a_request_waits_for_what_is_on_its_way_and_nothing_else_is_touched():
+def test_a_request_waits_for_objects_on_their_way_and_changes_nothing_else():
     subject, answer = loading(polls=6)
     assert subject.tiers.num_loading == 1
     assert subject.cache.usage().cached == 0
@@ -173,7 +162,7 @@ def test_it_waits_no_longer_than_its_patience_and_computes():
 
 
 @pytest.mark.parametrize("how", ["cancel", "reset"])
-def test_what_is_on_its_way_is_let_go_when_nobody_may_use_it(how):
+def test_objects_on_their_way_are_released_when_no_request_may_use_them(how):
     subject, answer = loading(polls=6)
     subject.cancel("late") if how == "cancel" else subject.reset()
     assert (subject.tiers.source.cancelled, subject.tiers.num_loading) == (1, 0)
@@ -208,35 +197,16 @@ def test_a_preempted_request_counts_apart():
 # --- what else is below ---
 
 
-class Shared:
-    """The smallest `ObjectStore`: what a server or a shared store looks like from here."""
+class Asked(Shared):
+    """Notes how many objects each call of `lookup` asked for."""
 
     def __init__(self):
-        self.objects = {}
+        super().__init__()
         self.asked = []
-        """How many objects each call of `lookup` asked for."""
-
-    def store(self, objects):
-        self.objects |= {key: bytes(data) for key, data in objects.items()}
-        return frozenset(objects)
 
     def lookup(self, keys):
         self.asked.append(len(keys))
-        return [key in self.objects for key in keys]
-
-    def acquire(self, keys):
-        return Lease([memoryview(self.objects[k]) if k in self.objects else None for k in keys])
-
-    def drop(self, keys):
-        return sum(self.objects.pop(key, None) is not None for key in keys)
-
-    def clear(self):
-        count = len(self.objects)
-        self.objects.clear()
-        return count
-
-    def status(self):
-        return StoreStatus(len(self.objects), sum(map(len, self.objects.values())), 0, 0)
+        return super().lookup(keys)
 
 
 def test_any_object_store_may_be_the_tier_below_and_two_engines_share_it():
@@ -296,7 +266,7 @@ def test_a_lookup_tells_what_tiers_would_bring_back():
 
 
 def test_a_far_store_is_asked_for_many_objects_at_once():
-    shared, tokens = Shared(), [*range(3)] * 200
+    shared, tokens = Asked(), [*range(3)] * 200
     for _ in range(2):
         subject = engine(400, host=40, remote=shared)
         shared.asked.clear()

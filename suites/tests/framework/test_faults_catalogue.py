@@ -12,7 +12,6 @@ import pytest
 
 from kvproof.harness.errors import UsageError
 from kvproof.kernels.registry import provider_names
-from kvproof.suites.faults import recorded
 from kvproof.suites.faults.catalogue import (
     KERNELS,
     chosen,
@@ -27,6 +26,7 @@ from kvproof.suites.faults.catalogue import (
 from kvproof.suites.faults.planting import Unfit, changed, origin, plant
 from kvproof.suites.framework.rooms import rooms
 from kvproof.suites.runner.levels import catalogue
+from kvproof.suites.tests.documents import recorded
 
 FAULTS = load()
 PROPERTIES = {suite: {p.name: p for p in found} for suite, found in catalogue("full").items()}

@@ -202,5 +202,5 @@ def test_a_device_that_fails_does_not_reach_the_engine_in_a_reset(tmp_path: Path
     later._queue.append(sglang._Waiting(_OnDevice(1), Failing(), print))
     setattr(cache, hooks.ATTRIBUTE, writer(tmp_path))
     setattr(cache, sglang._LATER, later)
-    sglang._reset(lambda _: None)(cache)
+    hooks.after(sglang._forgot)(lambda _: None)(cache)
     assert judged(tmp_path).stopped == "RuntimeError: device lost"

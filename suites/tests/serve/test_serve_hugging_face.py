@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ import torch
 import transformers
 
 from kvproof.harness.cli.actions.serving import models as serve_models
+from kvproof.harness.cli.actions.serving import serve
 from kvproof.harness.cli.arguments.serve import ServeOptions
+from kvproof.harness.errors import UsageError
 from kvproof.reference.model_runner.images import Images
 from kvproof.reference.server.language.hugging_face_images import Picture
 from kvproof.reference.server.language.hugging_face_sampling import (
@@ -33,6 +35,7 @@ from kvproof.suites.tests.lab.stress.http.malformed import data_url
 from kvproof.suites.tests.lab.stress.http.process import Server, serving
 
 PROMPT = "a prompt of a few blocks, for which every token counts"
+SPECIAL = {name: place for place, name in enumerate(tiny.SPECIAL)}
 CACHE = ("--block-size", "16", "--num-blocks", "200", "--max-model-len", "512")
 
 
@@ -56,6 +59,11 @@ def model(folder: Path) -> Any:
 
 def tokens(text: str) -> list[int]:
     return [tiny.FIRST + byte for byte in text.encode()]
+
+
+def chat(server: Server, content: Any, **fields: Any) -> Any:
+    body = {"model": "tiny", "messages": [{"role": "user", "content": content}]}
+    return server.send("POST", "/v1/chat/completions", body | fields)
 
 
 def complete(server: Server, **fields: Any) -> Any:
@@ -92,7 +100,7 @@ def test_an_echo_tells_the_chances_of_the_prompt_despite_a_hit(server: Server, m
 
 
 def test_a_hit_changes_nothing(server: Server) -> None:
-    prompt = "what nobody has asked before, " * 3
+    prompt = "a prompt without any history, " * 3
     first = complete(server, prompt=prompt, logprobs=5)
     again = complete(server, prompt=prompt, logprobs=5)
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == 80
@@ -102,14 +110,9 @@ def test_a_hit_changes_nothing(server: Server) -> None:
 
 
 def test_a_chat_goes_through_the_template(server: Server) -> None:
-    messages = [{"role": "user", "content": "hi"}]
-    reported = server.send(
-        "POST", "/v1/chat/completions",
-        {"model": "tiny", "messages": messages, "max_tokens": 4, "return_token_ids": True},
-    ).json  # fmt: skip
-    special = {name: place for place, name in enumerate(tiny.SPECIAL)}
+    reported = chat(server, "hi", max_tokens=4, return_token_ids=True).json
     assert reported["choices"][0]["prompt_token_ids"] == [
-        special["<s>"], special["<user>"], *tokens("hi"), special["<end>"], special["<assistant>"]
+        SPECIAL["<s>"], SPECIAL["<user>"], *tokens("hi"), SPECIAL["<end>"], SPECIAL["<assistant>"]
     ]  # fmt: skip
 
 
@@ -165,16 +168,14 @@ def test_repetitions_are_penalized_as_by_transformers(server: Server, model: Any
 
 def test_a_template_shows_tools_and_takes_variables(server: Server) -> None:
     tool = {"type": "function", "function": {"name": "weather", "parameters": {}}}
-    body = {
-        "model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1,
-        "return_token_ids": True, "tools": [tool], "tool_choice": "auto",
+    fields: dict[str, Any] = {
+        "max_tokens": 1, "return_token_ids": True, "tools": [tool], "tool_choice": "auto",
         "chat_template_kwargs": {"thinking": "no"},
     }  # fmt: skip
-    choice = server.send("POST", "/v1/chat/completions", body).json["choices"][0]
-    special = {name: place for place, name in enumerate(tiny.SPECIAL)}
+    choice = chat(server, "hi", **fields).json["choices"][0]
     assert choice["prompt_token_ids"] == [
-        special["<s>"], special["<system>"], *tokens("weather"), special["<user>"], *tokens("hi"),
-        special["<end>"], special["<assistant>"], *tokens("no"),
+        SPECIAL["<s>"], SPECIAL["<system>"], *tokens("weather"), SPECIAL["<user>"], *tokens("hi"),
+        SPECIAL["<end>"], SPECIAL["<assistant>"], *tokens("no"),
     ]  # fmt: skip
     for extra, param in (
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
@@ -182,14 +183,13 @@ def test_a_template_shows_tools_and_takes_variables(server: Server) -> None:
         ({"tool_choice": "required"}, "tool_choice"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
     ):
-        refused = server.send("POST", "/v1/chat/completions", body | extra)
+        refused = chat(server, "hi", **fields | extra)
         assert (refused.status, refused.json["error"]["param"]) == (400, param)
 
 
 def test_pictures_are_refused_by_a_model_without_eyes(server: Server) -> None:
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
-    body = {"model": "tiny", "messages": [{"role": "user", "content": [part]}]}
-    reply = server.send("POST", "/v1/chat/completions", body)
+    reply = chat(server, [part])
     assert reply.status == 400
     assert "reads no images" in reply.json["error"]["message"]
 
@@ -212,46 +212,42 @@ def test_a_folder_without_a_tokenizer_takes_token_ids(folder: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--model", "nowhere"], "it has no config.json"),
-        (["--dtype", "int8"], "dtype 'int8' must be one of auto, float32"),
-        (["--device", "toaster"], "device 'toaster' cannot be used"),
-        (["--memory", "100"], "memory '100' must be at least two blocks of"),
-        (["--memory", "lots"], "memory 'lots' must be bytes, or a number with one of"),
-        (["--max-model-len", "100000"], "max_model_len 100000 must be from 2 to the 2048 tokens"),
+        ({"model": "nowhere"}, "it has no config.json"),
+        ({"dtype": "int8"}, "dtype 'int8' must be one of auto, float32"),
+        ({"device": "toaster"}, "device 'toaster' cannot be used"),
+        ({"memory": "100"}, "memory '100' must be at least two blocks of"),
+        ({"memory": "lots"}, "memory 'lots' must be bytes, or a number with one of"),
+        ({"max_model_len": 100_000}, "max_model_len 100000 must be from 2 to the 2048 tokens"),
     ],
 )
 def test_what_cannot_be_served_is_a_usage_error(
-    options: list[str], message: str, folder: Path
+    options: dict[str, Any], message: str, folder: Path
 ) -> None:
-    from kvproof.harness.cli.actions.serving import serve
-    from kvproof.harness.cli.arguments.serve import ServeOptions
-    from kvproof.harness.errors import UsageError
-
-    chosen = dict(
-        zip([each[2:].replace("-", "_") for each in options[::2]], options[1::2], strict=True)
-    )
-    given: dict[str, Any] = {"model": str(folder)} | chosen
-    given |= {"max_model_len": int(given.get("max_model_len", 0))}
     with pytest.raises(UsageError, match=message):
-        serve.serve(ServeOptions(**given))
+        serve.serve(ServeOptions(**{"model": str(folder)} | options))
 
 
-def test_options_of_the_model_reach_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvproof.harness.cli.actions.serving import serve
-    from kvproof.harness.cli.arguments.serve import ServeOptions
-
-    seen: list[Any] = []
+@pytest.fixture
+def build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, Any, str]]:
+    """Return the engine, the language and the name that `serve` would run with these options."""
+    seen: list[tuple[Any, Any, str]] = []
 
     def run(built: Any, config: Any, bound: Any, name: str) -> None:
         bound.close()
-        seen.append((built, name))
+        seen.append((built[0], built[1], name))
+
+    def made(**options: Any) -> tuple[Any, Any, str]:
+        serve.serve(ServeOptions(model=str(folder), port=0, **options))
+        return seen.pop()
 
     monkeypatch.setattr(serve, "_run", run)
+    return made
+
+
+def test_options_of_the_model_reach_it(folder: Path, build: Callable[..., Any]) -> None:
     options: dict[str, Any] = {"memory": "1MiB", "block_size": 8, "kernel_block_size": 4}
     options |= {"dtype": "float64", "mode": "batched", "max_model_len": 100, "num_drafts": 0}
-    serve.serve(ServeOptions(model=str(folder), port=0, **options))
-    ((built, name),) = seen
-    engine, language, *_ = built
+    engine, language, name = build(**options)
     cache = engine.config.cache
     # one block: keys and values of 2 heads of 16 float64, 4 layers, 8 tokens
     assert cache.num_blocks == (1 << 20) // (2 * 2 * 16 * 8 * 4 * 8)
@@ -260,25 +256,13 @@ def test_options_of_the_model_reach_it(folder: Path, monkeypatch: pytest.MonkeyP
     assert next(language.model.forward._model.parameters()).dtype == torch.float64
 
 
-def test_the_attention_reaches_the_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvproof.harness.cli.actions.serving import serve
-    from kvproof.harness.cli.arguments.serve import ServeOptions
-    from kvproof.harness.errors import UsageError
-
-    seen: list[Any] = []
-
-    def run(built: Any, config: Any, bound: Any, name: str) -> None:
-        bound.close()
-        seen.append(built)
-
-    monkeypatch.setattr(serve, "_run", run)
-    cache: dict[str, Any] = {"num_blocks": 100, "block_size": 8, "kernel_block_size": 4, "port": 0}
-    serve.serve(ServeOptions(model=str(folder), dtype="bfloat16", attention="paged", **cache))
-    engine, language, *_ = seen[0]
+def test_the_attention_reaches_the_model(build: Callable[..., Any]) -> None:
+    cache: dict[str, Any] = {"num_blocks": 100, "block_size": 8, "kernel_block_size": 4}
+    engine, language, _ = build(dtype="bfloat16", attention="paged", **cache)
     assert engine.generate([tokens(PROMPT)], max_new_tokens=4)
     assert language.model.forward.paged_rows == 3
     with pytest.raises(UsageError, match=r"entries are torch\.float32"):
-        serve.serve(ServeOptions(model=str(folder), attention="paged", **cache))
+        build(attention="paged", **cache)
 
 
 # --- images ---
@@ -318,10 +302,7 @@ def look(
     parts: list[Any] = [{"type": "text", "text": text}]
     parts += [{"type": "image_url", "image_url": {"url": data_url(each)}} for each in images]
     parts.append({"type": "text", "text": "and what else is there to be seen?"})
-    body = {"model": "tiny", "messages": [{"role": "user", "content": parts}], "max_tokens": 8}
-    return server.send(
-        "POST", "/v1/chat/completions", body | {"ignore_eos": True, "return_token_ids": True}
-    )
+    return chat(server, parts, max_tokens=8, ignore_eos=True, return_token_ids=True)
 
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)

@@ -1,7 +1,7 @@
 """Verdicts on planted faults that pages show, one line a fault: `verdicts.jsonl`.
 
 The file of an engine is in its room; the one here has the reference's faults.
-`python -m kvproof.suites.faults.recorded RUN...` takes verdicts over from runs of `kvproof faults`.
+`python -m kvproof.suites.tests.documents.recorded RUN...` takes over verdicts of `kvproof faults`.
 """
 
 from __future__ import annotations
