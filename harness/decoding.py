@@ -6,11 +6,15 @@ here. A number is finite and of a sensible size; a wrong one is refused with its
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from collections.abc import Mapping
 from functools import partial
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 import msgspec
 import tomllib
@@ -58,6 +62,48 @@ def check_number(value: object) -> None:
         raise NotValid(f"{shown(value)} is not a number from 0 to {LARGEST}")
 
 
+_KINDS = {
+    stat.S_IFIFO: "it is a pipe",
+    stat.S_IFCHR: "it is a device",
+    stat.S_IFBLK: "it is a device",
+    stat.S_IFSOCK: "it is a socket",
+    stat.S_IFDIR: "it is a folder",
+}
+
+
+def opened(path: Path) -> BufferedReader:
+    """Open a file to read it; the one opener of files that a user names.
+
+    Raises OSError, also for all that is no regular file: a pipe waits for ever, a device may have
+    no end.
+    """
+    try:
+        _refuse_kind(path, path.stat().st_mode)  # to open a device can have effects
+    except FileNotFoundError as error:
+        if path.is_symlink():
+            error.strerror = (
+                f"it is a link to {shown(os.fspath(path.readlink()))}, which is missing"
+            )
+        raise
+    return cast("BufferedReader", open(path, "rb", opener=_open))
+
+
+def _open(name: str, flags: int) -> int:
+    descriptor = os.open(name, flags | os.O_NONBLOCK)
+    try:
+        _refuse_kind(name, os.fstat(descriptor).st_mode)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_kind(path: str | Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "it is no regular file")
+        raise OSError(errno.EINVAL, kind, os.fspath(path))
+
+
 def read_file(path: Path, *, what: str, hint: str) -> bytes:
     """Return the bytes of a file of a sensible size. Raises UsageError."""
     try:
@@ -68,7 +114,7 @@ def read_file(path: Path, *, what: str, hint: str) -> bytes:
 
 def read_bounded(path: Path, *, what: str, hint: str) -> bytes:
     """Return the bytes of a file. Raises UsageError if it is too large, OSError as it is."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         pieces = islice(iter(partial(file.read, _PIECE), b""), LARGEST_FILE // _PIECE + 1)
         data = b"".join(pieces)
     if len(data) > LARGEST_FILE:

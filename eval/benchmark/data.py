@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, field
 
 from kvproof.eval.benchmark.json_stream import BrokenStream, Piece, objects
+from kvproof.harness.decoding import opened
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.run_directory import store
 
@@ -225,7 +226,7 @@ _SCHEMA = (
 
 def _opened(path: Path) -> BufferedReader:
     try:
-        return path.open("rb")
+        return opened(path)
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", _WHERE) from error
 

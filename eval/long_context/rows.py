@@ -15,6 +15,7 @@ import msgspec
 from kvproof.eval.long_context.grade import RULES, Reference, best, grade, score
 from kvproof.eval.run.config import Protocol
 from kvproof.eval.run.protocol import Exchange, InPasses, Request
+from kvproof.harness.decoding import opened
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.chat_client import ChatClient
 
@@ -65,7 +66,7 @@ class RowFile:
         """Raises UsageError if there is none, or no row in it."""
         self.path = path
         try:
-            self._file = path.open("rb")
+            self._file = opened(path)
         except OSError as error:
             raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", _AGAIN) from error
         try:

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from kvproof.eval.benchmark.json_stream import BrokenStream, Piece, objects
+from kvproof.harness.decoding import opened
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.run_directory import store
 
@@ -69,7 +70,7 @@ def _of_task(folder: Path, task: Task, most: int) -> Iterator[Session]:
     path = file_of(folder, task)
     count = 0
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             for piece in objects(file.read):
                 if count == most:
                     return
