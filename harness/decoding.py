@@ -6,15 +6,11 @@ here. A number is finite and of a sensible size; a wrong one is refused with its
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 from collections.abc import Mapping
 from functools import partial
-from io import BufferedReader
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 import tomllib
@@ -22,6 +18,7 @@ from msgspec import Meta
 
 from kvproof.harness import strict_json
 from kvproof.harness.errors import UsageError
+from kvproof.harness.opening import opened
 
 T = TypeVar("T")
 
@@ -60,48 +57,6 @@ def check_number(value: object) -> None:
         return
     if not 0 <= value <= LARGEST:  # which NaN is not, either
         raise NotValid(f"{shown(value)} is not a number from 0 to {LARGEST}")
-
-
-_KINDS = {
-    stat.S_IFIFO: "it is a pipe",
-    stat.S_IFCHR: "it is a device",
-    stat.S_IFBLK: "it is a device",
-    stat.S_IFSOCK: "it is a socket",
-    stat.S_IFDIR: "it is a folder",
-}
-
-
-def opened(path: Path) -> BufferedReader:
-    """Open a file to read it; the one opener of files that a user names.
-
-    Raises OSError, also for all that is no regular file: a pipe waits for ever, a device may have
-    no end.
-    """
-    try:
-        _refuse_kind(path, path.stat().st_mode)  # to open a device can have effects
-    except FileNotFoundError as error:
-        if path.is_symlink():
-            error.strerror = (
-                f"it is a link to {shown(os.fspath(path.readlink()))}, which is missing"
-            )
-        raise
-    return cast("BufferedReader", open(path, "rb", opener=_open))
-
-
-def _open(name: str, flags: int) -> int:
-    descriptor = os.open(name, flags | os.O_NONBLOCK)
-    try:
-        _refuse_kind(name, os.fstat(descriptor).st_mode)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _refuse_kind(path: str | Path, mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        kind = _KINDS.get(stat.S_IFMT(mode), "it is no regular file")
-        raise OSError(errno.EINVAL, kind, os.fspath(path))
 
 
 def read_file(path: Path, *, what: str, hint: str) -> bytes:

@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Meta, field
 
 from kvproof.eval.benchmark.json_stream import BrokenStream, Piece, objects
-from kvproof.harness.decoding import opened
 from kvproof.harness.errors import UsageError
+from kvproof.harness.opening import opened
 from kvproof.harness.records.run_directory import store
 
 Difficulty = Literal["easy", "hard"]

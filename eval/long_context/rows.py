@@ -15,9 +15,9 @@ import msgspec
 from kvproof.eval.long_context.grade import RULES, Reference, best, grade, score
 from kvproof.eval.run.config import Protocol
 from kvproof.eval.run.protocol import Exchange, InPasses, Request
-from kvproof.harness.decoding import opened
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.chat_client import ChatClient
+from kvproof.harness.opening import opened
 
 Messages = tuple[dict[str, str], ...]
 

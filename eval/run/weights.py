@@ -6,8 +6,8 @@ import hashlib
 import re
 from pathlib import Path
 
-from kvproof.harness.decoding import opened
 from kvproof.harness.errors import UsageError
+from kvproof.harness.opening import opened
 
 _KINDS = ("*.safetensors", "pytorch_model*.bin", "*.gguf", "*.pt", "*.pth")
 """Files of weights; the first kind that a folder holds counts, as loaders choose."""

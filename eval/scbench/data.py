@@ -9,8 +9,8 @@ from typing import Literal
 import msgspec
 
 from kvproof.eval.benchmark.json_stream import BrokenStream, Piece, objects
-from kvproof.harness.decoding import opened
 from kvproof.harness.errors import UsageError
+from kvproof.harness.opening import opened
 from kvproof.harness.records.run_directory import store
 
 Task = Literal["kv", "prefix_suffix", "vt", "choice_eng"]

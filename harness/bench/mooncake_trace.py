@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvproof.harness import strict_json
-from kvproof.harness.decoding import opened
 from kvproof.harness.errors import UsageError
+from kvproof.harness.opening import opened
 
 DEFAULT_BLOCK = 512
 """Tokens per id in the Mooncake traces; other traces use 16 and others."""

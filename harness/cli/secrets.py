@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvproof.harness.decoding import opened
 from kvproof.harness.errors import UsageError
+from kvproof.harness.opening import opened
 from kvproof.harness.redaction import has_password, learn, secret_options
 
 _REDIS = "set KVPROOF_REDIS_PASSWORD, or name a file with --{}"

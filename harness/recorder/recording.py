@@ -12,8 +12,8 @@ import msgspec
 
 from kvproof.harness import strict_json
 from kvproof.harness.contract.target import Namespace, Request, Span, TargetConfig
-from kvproof.harness.decoding import opened
 from kvproof.harness.errors import UsageError
+from kvproof.harness.opening import opened
 from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.log_writer import FORMAT
 from kvproof.harness.recorder.rotation import SUFFIX

@@ -1,4 +1,4 @@
-"""The file of a secret: its first line, and who may read it."""
+"""The file of a secret: its first line, and its permissions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 def first_line(path: Path, most: int) -> tuple[int, str]:
     """Return the mode of a file and at most so many characters of its first line.
 
-    Raises OSError, also for what is no regular file and could wait for ever; UnicodeDecodeError.
+    Raises OSError, also for anything but a regular file, which could wait for ever; UnicodeDecodeError.
     """
     with open(path, encoding="utf-8", opener=_without_waiting) as file:
         mode = os.fstat(file.fileno()).st_mode

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.harness.decoding import opened
 from kvproof.harness.errors import UsageError
+from kvproof.harness.opening import opened
 from kvproof.harness.settings import load_settings
 from kvproof.reference.core.secret_file import first_line
 from kvproof.suites.tests.cli.cli_kit import Done, here, refused
@@ -104,3 +104,59 @@ def test_no_record_waits_for_a_pipe(tmp_path: Path, verb: str, name: str) -> Non
     done = within(*verb.split(), "run", *["run"] * twice, cwd=tmp_path)
     assert done.code == 2, done
     assert "Traceback" not in done.err
+
+
+OTHERS = {
+    "compare": "compare run run --output run",
+    "plan": "plan --model-config model.json --memory 64GiB --output run",
+    "history": "history . --output run/events.jsonl",
+    "eval generate": "eval generate run --samples 2 --max-tokens 2000",
+    "record": "record --output run -- true",
+}
+"""What writes files that are no run's."""
+MODEL = Path(__file__).parents[1] / "planner" / "model_configs" / "llama_3_1_8b.json"
+
+
+@pytest.mark.parametrize("verb", OTHERS)
+def test_nothing_is_written_into_the_record_of_a_run(tmp_path: Path, verb: str) -> None:
+    shutil.copytree(RUN, tmp_path / "run")
+    shutil.copy(MODEL, tmp_path / "model.json")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    refused(
+        here(*OTHERS[verb].split(), cwd=tmp_path), "'run' holds the record of a run", "--output"
+    )
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "record --output a/b -- no-such-command",
+        "replay log.json --target reference --output a/b",
+        "run --target reference --budget debug --output a/b/" + "x" * 300,
+        "merge none none --output a/b",
+        "fuzz --target reference --max-time 1s --database file/x --output a/b",
+        "sweep --kernels none --output a/b",
+        "bench --workload none --output a/b",
+        "compare none none --output a/b",
+    ],
+)
+def test_a_refused_command_leaves_no_folder(tmp_path: Path, command: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "log.json").write_text(LOG)
+    done = here(*command.split(), cwd=tmp_path)
+    assert done.code == 2, done
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "log.json"}
+
+
+LOG = """{"target": "reference", "property": "reads_return_own_content", "suite": "states",
+    "config": {"num_blocks": 4, "block_size": 2}, "operations": []}"""
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_a_record_that_cannot_be_written_is_left_as_it_was(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "out").mkdir()
+    put(tmp_path / "out" / "events.jsonl", kind)
+    words = ("run", "--target", "reference", "--budget", "debug", "--output", "out")
+    refused(within(*words, cwd=tmp_path), "cannot write the run directory 'out'")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["events.jsonl"]
