@@ -10,7 +10,7 @@ from pathlib import Path
 def first_line(path: Path, most: int) -> tuple[int, str]:
     """Return the mode of a file and at most so many characters of its first line.
 
-    Raises OSError, also for anything but a regular file, which could wait for ever; UnicodeDecodeError.
+    Raises OSError, also for all but a regular file, and UnicodeDecodeError.
     """
     with open(path, encoding="utf-8", opener=_without_waiting) as file:
         mode = os.fstat(file.fileno()).st_mode
