@@ -14,7 +14,7 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.opening import opened
 from kvproof.harness.settings import load_settings
 from kvproof.reference.core.secret_file import first_line
-from kvproof.suites.tests.cli.cli_kit import Done, here, refused
+from kvproof.suites.tests.cli.cli_kit import Done, here, kvproof, refused
 from kvproof.suites.tests.patience import LONG
 
 RUN = Path(__file__).parents[1] / "analysis" / "run_of_0_13"
@@ -122,9 +122,9 @@ def test_nothing_is_written_into_the_record_of_a_run(tmp_path: Path, verb: str) 
     shutil.copytree(RUN, tmp_path / "run")
     shutil.copy(MODEL, tmp_path / "model.json")
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    refused(
-        here(*OTHERS[verb].split(), cwd=tmp_path), "'run' holds the record of a run", "--output"
-    )
+    command = kvproof if verb == "record" else here  # which would become the engine
+    done = command(*OTHERS[verb].split(), cwd=tmp_path)
+    refused(done, "'run' holds the record of a run", "--output")
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
