@@ -18,6 +18,7 @@ from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.releases import same
 from kvproof.harness.contract.target import CONTRACT_VERSION, Target, TargetConfig
 from kvproof.harness.errors import FailureKind, TargetDied, UsageError
+from kvproof.harness.foreign_text import cut_json
 from kvproof.harness.isolation import worker_main as worker
 from kvproof.harness.isolation.handles import (
     ANSWERS,
@@ -355,7 +356,7 @@ class WorkerHandle:
 
     def _decoded(self, call: str, raw: msgspec.Raw, kind: type[T]) -> T:
         try:
-            return cast("T", decoder(cast("Hashable", kind)).decode(raw))
+            return cast("T", decoder(cast("Hashable", kind)).decode(cut_json(bytes(raw))))
         except msgspec.MsgspecError as error:
             text = bytes(raw)[:200].decode(errors="replace")
             self._die("garbage", f"{call} answered {text}: {error}")

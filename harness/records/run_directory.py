@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from io import BufferedRandom
@@ -23,8 +23,9 @@ import msgspec
 
 from kvproof.harness.decoding import read_bounded
 from kvproof.harness.errors import UsageError
+from kvproof.harness.foreign_text import cut_json
 from kvproof.harness.opening import refuse_kind
-from kvproof.harness.records.events import AnyEvent, Ended
+from kvproof.harness.records.events import AnyEvent, Ended, Failure, Skipped
 from kvproof.harness.records.renamed import upgraded
 from kvproof.harness.records.resume import continuous
 from kvproof.harness.redaction import redacted_bytes
@@ -32,6 +33,8 @@ from kvproof.harness.redaction import redacted_bytes
 SCHEMA_VERSION = 1
 
 EVENTS = "events.jsonl"
+MOST_FAILURES = 1_000
+"""Failures that are read; a campaign groups its own by fingerprint and has some dozens."""
 
 GIVE = "give the directory that a run printed, for example runs/latest"
 """The next step where a directory holds no run."""
@@ -63,7 +66,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def _decode(line: bytes) -> AnyEvent:
-    return upgraded(_decoder.decode(line))
+    return upgraded(_decoder.decode(cut_json(line)))
 
 
 def _line(event: AnyEvent) -> bytes:
@@ -269,7 +272,20 @@ def read_run(directory: Path) -> Run:
             "run it again, or read it with the kvproof that wrote it",
         )
     events, torn = read_lines(directory / EVENTS, _decode)
-    return Run(directory=directory, manifest=manifest, events=continuous(events), torn=torn)
+    kept = [*_without_most_failures(events)]
+    return Run(directory=directory, manifest=manifest, events=continuous(kept), torn=torn)
+
+
+def _without_most_failures(events: Sequence[AnyEvent]) -> Iterator[AnyEvent]:
+    """Leave out the failures that nobody reads, with a note of their number."""
+    seen = 0
+    for event in events:
+        seen += isinstance(event, Failure)
+        if seen <= MOST_FAILURES or not isinstance(event, Failure):
+            yield event
+    if seen > MOST_FAILURES:
+        reason = f"{seen - MOST_FAILURES:,} of {seen:,} failures are left out"
+        yield Skipped(part="failures", reason=reason, at=events[-1].at)
 
 
 def _seconds_so_far(directory: Path) -> float:

@@ -13,6 +13,7 @@ from typing import Literal
 from rich.markup import escape
 
 from kvproof.harness.cli.duration import seconds
+from kvproof.harness.cli.options import check_workers
 from kvproof.harness.cli.output import standard_output, table_of
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
@@ -55,8 +56,7 @@ def faults(
 
     Raises UsageError before anything runs if the options are invalid.
     """
-    if workers < 1:
-        raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
+    check_workers(workers)
     wanted = chosen(only, target)
     if reach:
         _check_reach(reach, budget, seed)
