@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from kvproof.harness import strict_json
 from kvproof.harness.errors import UsageError
+from kvproof.harness.opening import opened
 
 T = TypeVar("T")
 
@@ -68,7 +69,7 @@ def read_file(path: Path, *, what: str, hint: str) -> bytes:
 
 def read_bounded(path: Path, *, what: str, hint: str) -> bytes:
     """Return the bytes of a file. Raises UsageError if it is too large, OSError as it is."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         pieces = islice(iter(partial(file.read, _PIECE), b""), LARGEST_FILE // _PIECE + 1)
         data = b"".join(pieces)
     if len(data) > LARGEST_FILE:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Literal
 
+from kvproof.harness import foreign_text as text
+
 FailureKind = Literal["crash", "hang", "garbage", "start"]
 ANSWERS = "every_verb_answers"
 """The property that a death breaks."""
@@ -51,16 +53,17 @@ class UnsupportedVerb(RuntimeError):
 class TargetDied(Exception):
     """A target crashed, hung or returned garbage: a verdict about that target.
 
-    `kind` is `crash`, `hang`, `garbage` or `start`; `log` is the tail of the worker's log. `fatal`:
-    its process is gone, and not only one verb failed.
+    Its message and log are the target's own text, which enters here: cut, and harmless on a
+    terminal. `kind` is `crash`, `hang`, `garbage` or `start`; `log` is the tail of the worker's
+    log. `fatal`: its process is gone, and not only one verb failed.
     """
 
     def __init__(
         self, kind: FailureKind, message: str, log: str = "", *, fatal: bool = False
     ) -> None:
-        super().__init__(message)
+        super().__init__(text.message(message))
         self.kind = kind
         self.fatal = fatal
-        self.log = log
+        self.log = text.message(log, text.MOST_TEXT)
         self.session: object = None
         """The `Session` whose last operation killed the target, if one was under way."""

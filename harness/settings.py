@@ -5,6 +5,7 @@ Defaults < file < command line; the command line replaces fields of the frozen s
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -152,7 +153,7 @@ def load_settings(path: Path | None = None) -> Settings:
     """
     if path is None:
         path = Path(DEFAULT_FILE)
-        if not path.exists():
+        if not os.path.lexists(path):  # a link to nothing is no absence
             return Settings()
     data = _parsed(path)
     _refuse_unknown(path, data, Settings, ())

@@ -16,6 +16,7 @@ from msgspec import Meta, field
 
 from kvproof.eval.benchmark.json_stream import BrokenStream, Piece, objects
 from kvproof.harness.errors import UsageError
+from kvproof.harness.opening import opened
 from kvproof.harness.records.run_directory import store
 
 Difficulty = Literal["easy", "hard"]
@@ -220,7 +221,7 @@ _SCHEMA = (
 
 def _opened(path: Path) -> BufferedReader:
     try:
-        return path.open("rb")
+        return opened(path)
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", _WHERE) from error
 

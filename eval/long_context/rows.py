@@ -17,6 +17,7 @@ from kvproof.eval.run.config import Protocol
 from kvproof.eval.run.protocol import Asked, Exchange, Material, Request
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.completion_client import CompletionClient
+from kvproof.harness.opening import opened
 
 Messages = tuple[dict[str, str], ...]
 
@@ -57,7 +58,7 @@ class RowFile:
         """Raises UsageError if there is none, or no row in it."""
         self.path = path
         try:
-            self._file = path.open("rb")
+            self._file = opened(path)
         except OSError as error:
             raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", _AGAIN) from error
         try:

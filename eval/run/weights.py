@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from kvproof.harness.errors import UsageError
+from kvproof.harness.opening import opened
 
 _KINDS = ("*.safetensors", "pytorch_model*.bin", "*.gguf", "*.pt", "*.pth")
 """Files of weights; the first kind that a folder holds counts, as loaders choose."""
@@ -43,8 +44,8 @@ def _digest(file: Path) -> str:
     try:
         if file.is_symlink() and _BLOB.fullmatch(name := file.resolve(strict=True).name):
             return name
-        with file.open("rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest()
+        with opened(file) as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
     except OSError as error:
         raise UsageError(
             f"cannot read the weights {str(file)!r}: {error.strerror}",

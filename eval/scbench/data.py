@@ -10,6 +10,7 @@ import msgspec
 
 from kvproof.eval.benchmark.json_stream import BrokenStream, Piece, objects
 from kvproof.harness.errors import UsageError
+from kvproof.harness.opening import opened
 
 Task = Literal["kv", "prefix_suffix", "vt", "choice_eng"]
 
@@ -68,7 +69,7 @@ def _of_task(folder: Path, task: Task, most: int) -> Iterator[Session]:
     path = file_of(folder, task)
     count = 0
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             for piece in objects(file.read):
                 if count == most:
                     return

@@ -7,6 +7,7 @@ reason.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -54,7 +55,7 @@ _STORED = tuple(name for name in BaselineRow.__struct_fields__ if name != "sampl
 
 def load_baseline(path: Path) -> Baseline | None:
     """Read a baseline; None if there is no such file. Raises UsageError for a broken one."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     again = "delete it, or write it again with kvproof gate --save-baseline"
     try:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvproof.harness.errors import UsageError
+from kvproof.harness.records.below import files_below
+from kvproof.harness.records.run_directory import EVENTS, GIVE
 
 
 class Answer(NamedTuple):
@@ -42,17 +44,25 @@ def query(directory: Path, sql: str) -> Answer:
 
 def _views(connection: Any, directory: Path) -> None:
     """Tables in memory: once they are read, the query may touch no file any more."""
-    place = str(directory).replace("'", "''")
     name = "regexp_extract(filename, '([^/]+)/[^/]+$', 1)"
     connection.execute(
-        f"CREATE TABLE runs AS SELECT {name} AS run, * EXCLUDE filename "  # noqa: S608 - quoted above
-        f"FROM read_json('{place}/**/run.json', filename=true, union_by_name=true, "
+        f"CREATE TABLE runs AS SELECT {name} AS run, * EXCLUDE filename "  # noqa: S608 - quoted by _files
+        f"FROM read_json({_files(directory, 'run.json')}, filename=true, union_by_name=true, "
         "columns={id: 'VARCHAR', verb: 'VARCHAR', started: 'TIMESTAMP', seed: 'BIGINT', "
         "commit: 'VARCHAR', versions: 'JSON', hardware: 'JSON', config: 'JSON'})"
     )
     connection.execute(
-        f"CREATE TABLE events AS SELECT {name} AS run, json->>'event' AS event, "  # noqa: S608 - quoted above
+        f"CREATE TABLE events AS SELECT {name} AS run, json->>'event' AS event, "  # noqa: S608 - quoted by _files
         "CAST(json->>'at' AS DOUBLE) AS at, json AS data "
-        f"FROM read_json_objects('{place}/**/events.jsonl', filename=true, "
+        f"FROM read_json_objects({_files(directory, EVENTS)}, filename=true, "
         "format='newline_delimited', ignore_errors=true)"
     )
+
+
+def _files(directory: Path, name: str) -> str:
+    """Return a list in SQL: DuckDB itself would wait for a pipe of that name."""
+    found = [path for path in files_below(directory, name) if path.is_file()]
+    if not found:
+        raise UsageError(f"no {name} below {str(directory)!r}", GIVE)
+    quoted = (str(path).replace("'", "''") for path in found)
+    return "[" + ", ".join(f"'{path}'" for path in quoted) + "]"

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from kvproof.harness import strict_json
 from kvproof.harness.errors import UsageError
+from kvproof.harness.opening import opened
 
 DEFAULT_BLOCK = 512
 """Tokens per id in the Mooncake traces; other traces use 16 and others."""
@@ -216,7 +217,7 @@ def _infer_block(path: Path) -> int:
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     number = 0
     try:
-        with path.open("rb") as raw:
+        with opened(path) as raw:
             packed = raw.read(2) == _GZIP
             raw.seek(0)
             with gzip.open(raw) if packed else raw as file:

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnusedCliTokensError
 from rich.console import Console
 
-from kvproof.harness import redaction
+from kvproof.harness import foreign_text, redaction
 from kvproof.harness.cli.options import check_option, converted
 from kvproof.harness.cli.output import hidden_secrets, standard_output
 from kvproof.harness.cli.secrets import refuse_secrets
@@ -47,8 +47,6 @@ VERBS = {
     "doctor": "doctor:doctor",
 }
 """Verb -> module in `kvproof.harness.cli.verbs`, and the function or App in it."""
-LONGEST = 1200
-"""Characters of a message."""
 
 
 def _application() -> App:
@@ -130,15 +128,7 @@ def _errors() -> Console:
 
 def _say(message: str, hint: str = "") -> None:
     errors = _errors()
-    line = f"kvproof: {_shortened(message)}"
+    line = f"kvproof: {foreign_text.message(message)}"
     errors.print(line, style="bold red", markup=False, soft_wrap=True)
     if hint:
-        errors.print(f"  {_shortened(hint)}", markup=False, soft_wrap=True)
-
-
-def _shortened(text: str) -> str:
-    """Cut the middle of a text that holds an endless value."""
-    if len(text) <= LONGEST:
-        return text
-    half = LONGEST // 2
-    return f"{text[:half]} ... ({len(text):,} characters) ... {text[-half:]}"
+        errors.print(f"  {foreign_text.message(hint)}", markup=False, soft_wrap=True)

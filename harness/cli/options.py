@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -64,3 +65,22 @@ def names(given: Sequence[str] | None) -> tuple[str, ...]:
     if given and not found:
         raise UsageError(f"{given[0]!r} names nothing", "give a name, or leave the option out")
     return tuple(dict.fromkeys(found))
+
+
+MOST = "KVPROOF_MOST_WORKERS"
+"""Environment variable that allows more worker processes."""
+_FOR_EACH_CORE = 8
+
+
+def check_workers(count: int, *, least: int = 1) -> None:
+    """Raise UsageError for a number of workers that no machine of this size is for."""
+    if count < least:
+        raise UsageError(f"--workers {count} must be at least {least}", "for example --workers 2")
+    cores = os.cpu_count() or 1
+    allowed = os.environ.get(MOST, "")
+    most = int(allowed) if allowed.isdecimal() and len(allowed) < 7 else _FOR_EACH_CORE * cores
+    if count > most:
+        raise UsageError(
+            f"--workers {count} is more than {most}: this machine has {cores} cores",
+            f"if that is meant: {MOST}={count} in the environment",
+        )

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from kvproof.harness.cli.silence import note_output
 from kvproof.harness.errors import UsageError
+from kvproof.harness.foreign_text import clean
 from kvproof.harness.redaction import redacted
 
 
@@ -89,7 +90,7 @@ def standard_output() -> Console:
 
 def print_text(text: str) -> None:
     """Print a line as it is: no markup, no colours, no folding."""
-    standard_output().print(text, markup=False, highlight=False, soft_wrap=True)
+    standard_output().print(clean(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def table_of(*columns: str) -> Table:

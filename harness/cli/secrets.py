@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvproof.harness.errors import UsageError
+from kvproof.harness.opening import opened
 from kvproof.harness.redaction import has_password, learn, secret_options
 
 _REDIS = "set KVPROOF_REDIS_PASSWORD, or name a file with --{}"
@@ -50,8 +51,8 @@ def read_secret(option: str, path: Path | None) -> str:
     if path is None:
         return ""
     try:
-        with path.open(encoding="utf-8") as file:
-            secret = file.readline(_LONGEST).strip()
+        with opened(path) as file:
+            secret = file.readline(_LONGEST).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not text"
         raise UsageError(f"{option} {str(path)!r} cannot be read: {why}", _FILE) from None

@@ -20,6 +20,7 @@ import msgspec
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Target, TargetConfig
 from kvproof.harness.errors import FailureKind, TargetDied, UsageError
+from kvproof.harness.foreign_text import cut_json
 from kvproof.harness.isolation import worker_main as worker
 
 T = TypeVar("T")
@@ -221,7 +222,7 @@ def _as_written(verb: str, answer: object, expected: Mapping[str, type]) -> obje
     if kind is None:
         raise _garbage(verb, answer, f", expected {' or '.join(expected)}")
     try:
-        return decoder(kind).decode(_encode(answer))
+        return decoder(kind).decode(cut_json(_encode(answer)))
     except Exception as error:  # a field may hold anything, with an `__index__` of its own
         raise _garbage(verb, answer, f": {error}") from error
 

@@ -90,6 +90,9 @@ def check_names(specs: Sequence[str]) -> None:
 OWN_SECONDS = 10.0
 """Seconds in which a user's target answers; its profile may raise them."""
 
+OWN_START = 30.0
+"""Seconds in which a user's target is imported, and its profile is read from a first one."""
+
 OWN_MEMORY = 2 << 30
 """Bytes that the worker of a user's target may map beyond its imports."""
 
@@ -103,6 +106,8 @@ class OwnTargets(NamedTuple):
     """Bytes that the worker may map beyond its imports; 0: any amount."""
     python: str = ""
     """Interpreter that engines are imported by, in place of kvproof's environments of them."""
+    start: float = OWN_START
+    """Seconds for its import, and for its first `__init__` and `close`."""
 
     def recorded(self) -> dict[str, Any]:
         """Return the unusual choices for a run's configuration."""
@@ -241,6 +246,7 @@ def _own(spec: str, factory: str, options: OwnTargets, log_directory: Path | Non
         search_path=[os.getcwd(), *sys.path],  # noqa: PTH109 - sys.path holds strings
         memory=options.memory,
         call_timeout=OWN_SECONDS,
+        start_timeout=options.start,
     )
     try:
         with suppress(TargetDied):  # its verdict comes when it is started

@@ -2,7 +2,7 @@
 
 A server that survives a killed run would hold the memory of the next one. The parent holds the
 other end of standard input, which closes when the parent ends. Run as a script, in its own session;
-imports only the standard library.
+imports only the standard library and `descendants`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import threading
 import time
 from collections.abc import Sequence
 
+from kvproof.harness.isolation.descendants import adopt, end_all
+
 GRACE = 15.0
 """Seconds for a regular shutdown of the server."""
 
@@ -24,16 +26,19 @@ def _end_with_starter() -> None:
         pass
     os.killpg(0, signal.SIGTERM)
     time.sleep(GRACE)
-    os.killpg(0, signal.SIGKILL)
+    end_all()
+    os._exit(1)
 
 
 def keep(command: Sequence[str]) -> int:
     """Run a command; returns its exit code, or 128 + the number of its signal."""
     # SIGTERM is for the server, whose end is awaited; a handler, unlike SIG_IGN, is not inherited
     signal.signal(signal.SIGTERM, lambda *_: None)
+    adopt()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - the user's own
     threading.Thread(target=_end_with_starter, daemon=True).start()
     code = process.wait()
+    end_all()
     return code if code >= 0 else 128 - code
 
 

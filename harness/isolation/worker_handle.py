@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypeVar, cast
+from typing import Any, ClassVar, NoReturn, Self, TypeVar, cast
 
 import msgspec
 
@@ -18,6 +18,7 @@ from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.releases import same
 from kvproof.harness.contract.target import CONTRACT_VERSION, Target, TargetConfig
 from kvproof.harness.errors import FailureKind, TargetDied, UsageError
+from kvproof.harness.foreign_text import cut_json
 from kvproof.harness.isolation import worker_main as worker
 from kvproof.harness.isolation.handles import (
     ANSWERS,
@@ -71,6 +72,15 @@ _HURRY, _SOONEST = 20.0, 1.0
 _STARTS = ("import", "differences", "hello")
 """Calls that belong to the start of a worker."""
 
+_IN_WORDS = {"hello": "__init__ or close", "create": "__init__"}
+"""Call -> the part of a target that it waits for, where they are not the same."""
+
+_PATIENCE = 2.0
+"""Seconds until a call that is waited for is reported."""
+
+_ENDING = 5.0
+"""Seconds in which a worker ends all that it has started, once its pipe is closed."""
+
 _NO_MEMORY = ("MemoryError", "bad_alloc", "Cannot allocate memory")
 """Words of an error, or of a log, when the memory has not sufficed."""
 
@@ -86,6 +96,8 @@ class WorkerHandle:
     """
 
     isolation: Isolation = "worker"
+    waiting: ClassVar[Callable[[str], object]] = staticmethod(lambda _: None)
+    """Receives a line about each call that takes more than two seconds."""
 
     def __init__(
         self,
@@ -109,6 +121,7 @@ class WorkerHandle:
             self._command += ["--path", os.pathsep.join(search_path), "--memory", str(memory)]
         self._log = log
         self._memory = memory
+        self._own = search_path is not None
         self._call_timeout = call_timeout
         self._start_timeout = start_timeout
         self._slowest = 0.0
@@ -220,7 +233,7 @@ class WorkerHandle:
         process, self._process, self._current = self._process, None, None
         self._then = self._ahead = ()
         if process is not None:
-            process.end()
+            process.end(patience=_ENDING)
 
     def __enter__(self) -> Self:
         return self
@@ -282,12 +295,13 @@ class WorkerHandle:
         try:
             if self._ahead:
                 self._expect(call, arguments, keywords)
-                line = process.receive(timeout)
             else:
                 self._ahead = then
-                line = process.exchange(self._message(call, arguments, keywords, then), timeout)
+                process.send(self._message(call, arguments, keywords, then), timeout)
+            line = self._receive(process, call, timeout)
         except TimeoutError:
-            late = f"no answer to {call} within {timeout:.3g} s"
+            late = f"no answer to {_IN_WORDS.get(call, call)} within {timeout:.3g} s"
+            late += " (--worker-start)" * (call in _STARTS and self._own)
             self._die("start" if call in _STARTS else "hang", late)
         except EOFError:
             end = f"{process.how_it_ended()} during {call}"
@@ -298,6 +312,16 @@ class WorkerHandle:
         if call in VERBS:
             self._slowest = max(self._slowest, time.monotonic() - begun)
         return self._read(call, line)
+
+    def _receive(self, process: WorkerProcess, call: str, timeout: float) -> bytes:
+        if call == "job" or timeout <= _PATIENCE:
+            return process.receive(timeout)
+        try:
+            return process.receive(_PATIENCE)
+        except TimeoutError:
+            part = _IN_WORDS.get(call, call)
+            self.waiting(f"{self.name}: waiting for {part}, {timeout:.3g} s at most")
+            return process.receive(timeout - _PATIENCE)
 
     def _message(
         self,
@@ -355,7 +379,7 @@ class WorkerHandle:
 
     def _decoded(self, call: str, raw: msgspec.Raw, kind: type[T]) -> T:
         try:
-            return cast("T", decoder(cast("Hashable", kind)).decode(raw))
+            return cast("T", decoder(cast("Hashable", kind)).decode(cut_json(bytes(raw))))
         except msgspec.MsgspecError as error:
             text = bytes(raw)[:200].decode(errors="replace")
             self._die("garbage", f"{call} answered {text}: {error}")

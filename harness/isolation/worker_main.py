@@ -42,6 +42,7 @@ if not __package__:
 
 from kvproof.harness.contract.profile import Profile, wrong_choices
 from kvproof.harness.contract.target import CONTRACT_VERSION, Target, TargetConfig
+from kvproof.harness.isolation.descendants import guarded
 
 _PROBE_SIZES = (16, 64, 256, 1)
 """Block sizes tried for the target whose profile is read; the first accepted one is used."""
@@ -293,10 +294,12 @@ def main() -> None:
     options = parser.parse_args()
     if options.path is not None:
         sys.path[:] = options.path.split(os.pathsep)
+    alone = not guarded(0)
     worker = Worker(options.factory, options.memory)
     source, sink = take_pipes()
     faulthandler.enable()
-    threading.Thread(target=end_with_host, args=[source.fileno()], daemon=True).start()
+    if alone:
+        threading.Thread(target=end_with_host, args=[source.fileno()], daemon=True).start()
     for line in source:
         for answer in worker.answers(line):
             sink.write(answer)

@@ -13,6 +13,7 @@ import msgspec
 from kvproof.harness import strict_json
 from kvproof.harness.contract.target import Namespace, Request, Span, TargetConfig
 from kvproof.harness.errors import UsageError
+from kvproof.harness.opening import opened
 from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.log_writer import FORMAT
 from kvproof.harness.recorder.rotation import SUFFIX
@@ -221,7 +222,7 @@ def _file(path: Path) -> tuple[Header, Iterator[tuple[int, Line]]]:
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             yield from (text for text in strict_json.lines(file) if text.endswith(b"\n"))
     except strict_json.NotStrict as error:
         raise UsageError(f"{str(path)!r} has a line {error}", "it is no recording") from error

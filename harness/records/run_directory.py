@@ -12,9 +12,10 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
+from io import BufferedRandom
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +23,9 @@ import msgspec
 
 from kvproof.harness.decoding import read_bounded
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records.events import AnyEvent, Ended
+from kvproof.harness.foreign_text import cut_json
+from kvproof.harness.opening import refuse_kind
+from kvproof.harness.records.events import AnyEvent, Ended, Failure, Skipped
 from kvproof.harness.records.renamed import upgraded
 from kvproof.harness.records.resume import continuous
 from kvproof.harness.redaction import redacted_bytes
@@ -30,6 +33,8 @@ from kvproof.harness.redaction import redacted_bytes
 SCHEMA_VERSION = 1
 
 EVENTS = "events.jsonl"
+MOST_FAILURES = 1_000
+"""Failures that are read; a campaign groups its own by fingerprint and has some dozens."""
 
 GIVE = "give the directory that a run printed, for example runs/latest"
 """The next step where a directory holds no run."""
@@ -61,7 +66,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def _decode(line: bytes) -> AnyEvent:
-    return upgraded(_decoder.decode(line))
+    return upgraded(_decoder.decode(cut_json(line)))
 
 
 def _line(event: AnyEvent) -> bytes:
@@ -85,32 +90,42 @@ class LineFile:
 
     def __init__(self, directory: Path, manifest: Manifest, name: str) -> None:
         self.path = directory / name
+        self._new: list[Path] = []
+        """Files and folders that this process has made, the outermost folder last."""
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            self._new = make_folder(directory)
             if not (directory / "run.json").exists():
                 write_atomically(directory / "run.json", msgspec.json.format(_encoded(manifest)))
-            self._file = self.path.open("ab+")
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._end_torn_line()
+                self._new.insert(0, directory / "run.json")
+            self._file = self._locked(new=not self.path.exists())
         except BlockingIOError as error:
-            self._file.close()
             raise UsageError(
                 f"another process is writing the run directory {str(directory)!r}",
                 "wait for its end, or choose another --output",
             ) from error
         except OSError as error:
+            remove_new(self._new)
             raise UsageError(
                 f"cannot write the run directory {str(directory)!r}: {error.strerror}",
                 "choose another place with --output",
             ) from error
 
-    def _end_torn_line(self) -> None:
-        """A killed run may end inside a line; the next one must not be glued to it."""
-        if self.is_empty:
-            return
-        self._file.seek(-1, os.SEEK_END)
-        if self._file.read(1) != b"\n":
-            self._file.write(b"\n")
+    def _locked(self, *, new: bool) -> BufferedRandom:
+        """Open the file, and end a torn line: a killed run may end inside one."""
+        file = self.path.open("ab+")
+        try:
+            refuse_kind(self.path, os.fstat(file.fileno()).st_mode)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")
+        except OSError:
+            file.close()
+            raise
+        if new:
+            self._new.insert(0, self.path)
+        return file
 
     @property
     def is_empty(self) -> bool:
@@ -131,6 +146,11 @@ class LineFile:
     def close(self) -> None:
         """Close the file; the run can still be resumed."""
         self._file.close()
+
+    def remove(self) -> None:
+        """Close and remove it, with all else that its making has made."""
+        self.close()
+        remove_new(self._new)
 
 
 class RunWriter:
@@ -160,15 +180,44 @@ class RunWriter:
         self._events.close()
 
     def discard_if_empty(self) -> bool:
-        """Remove a run without events, as far as the file system allows; whether it was removed."""
+        """Remove a run without events, as far as the file system allows; whether there are none."""
         empty = self._events.is_empty
         if empty:
-            self.close()
-            with suppress(OSError):
-                self._events.path.unlink()
-                (self.directory / "run.json").unlink()
-                self.directory.rmdir()
+            self._events.remove()
         return empty
+
+
+def make_folder(folder: Path) -> list[Path]:
+    """Make a folder and those above it, all or none; returns the new ones, the outermost last."""
+    new: list[Path] = []
+    try:
+        for each in (*reversed(folder.parents), folder):
+            if not each.exists():
+                each.mkdir(exist_ok=True)
+                new.insert(0, each)
+    except OSError:
+        remove_new(new)
+        raise
+    folder.mkdir(exist_ok=True)  # refuses a file
+    return new
+
+
+def remove_new(paths: Iterable[Path]) -> None:
+    """Remove files, and folders that are empty: a refused command leaves all as it was."""
+    with suppress(OSError):
+        for each in paths:
+            if each.is_dir():
+                each.rmdir()
+            else:
+                each.unlink()
+
+
+def refuse_record(folder: Path) -> None:
+    """Raise UsageError if a folder holds the record of a run, in which nothing else is written."""
+    if os.path.lexists(folder / "run.json"):
+        raise UsageError(
+            f"{str(folder)!r} holds the record of a run", "choose another place with --output"
+        )
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -187,10 +236,12 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def store(path: Path, data: bytes, *, hint: str = "choose another place with --output") -> Path:
     """Write a file and the directories above it. Raises UsageError if that cannot be done."""
+    new: list[Path] = []
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        new = make_folder(path.parent)
         write_atomically(path, data)
     except OSError as error:
+        remove_new(new)
         raise UsageError(f"cannot write {str(path)!r}: {error.strerror}", hint) from error
     return path
 
@@ -219,7 +270,20 @@ def read_run(directory: Path) -> Run:
             "run it again, or read it with the kvproof that wrote it",
         )
     events, torn = read_lines(directory / EVENTS, _decode)
-    return Run(directory=directory, manifest=manifest, events=continuous(events), torn=torn)
+    kept = [*_without_most_failures(events)]
+    return Run(directory=directory, manifest=manifest, events=continuous(kept), torn=torn)
+
+
+def _without_most_failures(events: Sequence[AnyEvent]) -> Iterator[AnyEvent]:
+    """Leave out the failures that nobody reads, with a note of their number."""
+    seen = 0
+    for event in events:
+        seen += isinstance(event, Failure)
+        if seen <= MOST_FAILURES or not isinstance(event, Failure):
+            yield event
+    if seen > MOST_FAILURES:
+        reason = f"{seen - MOST_FAILURES:,} of {seen:,} failures are left out"
+        yield Skipped(part="failures", reason=reason, at=events[-1].at)
 
 
 def _seconds_so_far(directory: Path) -> float:

@@ -14,12 +14,17 @@ from kvproof.harness.model.visibility import KINDS
 MOST_BLOCKS = 1 << 22
 """Blocks of a pool, rows of states, tokens of a block: more would be a test of the memory."""
 
+MOST_GROUPS = 256
+"""Groups of layers; no published model has a tenth of them."""
+
 LARGEST = (1 << 31) - 1
 """Largest token, position and count: engines keep them in 32 bits."""
 
 
 def check(config: TargetConfig, operations: Sequence[ops.Operation]) -> None:
     """Raise msgspec.ValidationError for the first impossible value, with its name."""
+    if len(config.groups) > MOST_GROUPS:
+        raise ValidationError(f"it has {len(config.groups):,} groups, at most {MOST_GROUPS}")
     _check_sizes(config)
     for number, operation in enumerate(operations):
         for name, value in _numbers(operation, ops.name(operation)):

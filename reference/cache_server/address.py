@@ -13,6 +13,7 @@ from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 from kvproof.reference.cache_server.messages import MOST_TOKEN
+from kvproof.reference.core.secret_file import first_line
 
 LEAST_TOKEN = 16
 """Characters."""
@@ -96,8 +97,7 @@ def parse(text: str) -> Address:
 def read_token(path: Path) -> str:
     """Return the first line of a file that its owner alone can read. Raises AddressError."""
     try:
-        with path.open(encoding="utf-8") as file:
-            mode, line = os.fstat(file.fileno()).st_mode, file.readline(4 * MOST_TOKEN)
+        mode, line = first_line(path, 4 * MOST_TOKEN)
     except (OSError, UnicodeDecodeError) as error:
         advice = f"for example: (umask 077; openssl rand -hex 32 > {path})"
         raise AddressError(f"cannot read the token in {str(path)!r}: {error}", advice) from None

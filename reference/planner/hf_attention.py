@@ -98,9 +98,12 @@ def gemma4(fields: Fields) -> list[LayerSpec]:
     kinds = attention_kinds(fields)
     kinds[-1] = "full"
     wide = fields.count("global_head_dim", 512)
-    few = fields.whole("num_global_key_value_heads", 0) if fields.given("attention_k_eq_v") else 0
+    few = heads
+    if fields.given("attention_k_eq_v"):
+        of = "num_attention_heads"
+        few = fields.divisor("num_global_key_value_heads", of=of, default=heads)
     shapes = {
-        "full": fields.keys_and_values(few or heads, wide),
+        "full": fields.keys_and_values(few, wide),
         "window": fields.keys_and_values(heads, width),
     }
     layers = [attention(fields, index, kind, shapes[kind]) for index, kind in enumerate(kinds)]

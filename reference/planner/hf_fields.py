@@ -115,11 +115,18 @@ class Fields:
     def heads(self) -> tuple[int, int]:
         """Return key-value heads and the elements of one head."""
         query = self.count("num_attention_heads")
-        width = self.count("head_dim", 0) if self.given("head_dim") else 0
-        return (
-            self.count("num_key_value_heads", query),
-            width or self.count("hidden_size") // query,
-        )
+        heads = self.divisor("num_key_value_heads", of="num_attention_heads", default=query)
+        if width := self.count("head_dim", 0):
+            return heads, width
+        self.divisor("num_attention_heads", of="hidden_size")
+        return heads, self.count("hidden_size") // query
+
+    def divisor(self, name: str, *, of: str, default: int | None = None) -> int:
+        """Return a whole number that divides another field."""
+        found, whole = self.count(name, default), self.count(of)
+        if whole % found:
+            raise self.wrong(name, found, f"a divisor of {of}, {whole}")
+        return found
 
     def keys_and_values(self, heads: int, width: int, values: int = 0) -> tuple[Part, ...]:
         """Return the parts of ordinary attention; `values`: elements of a value head."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from kvproof.reference.core.secret_file import first_line
 from kvproof.reference.core.validation import ConfigError, require
 
 PASSWORD_VARIABLE = "KVPROOF_REDIS_PASSWORD"  # noqa: S105 - the name of the variable, no password
@@ -92,11 +93,10 @@ def password(file: str | Path = "") -> str:
     if not file:
         return os.environ.get(PASSWORD_VARIABLE, "")
     try:
-        with Path(file).open(encoding="utf-8") as opened:
-            text = opened.read(LONGEST_PASSWORD).strip()
+        _, line = first_line(Path(file), LONGEST_PASSWORD)
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "not text"
         raise ConfigError(f"password_file {str(file)!r} cannot be read: {why}") from None
-    if not text:
+    if not (text := line.strip()):
         raise ConfigError(f"password_file {str(file)!r} is empty; it must hold the password")
     return text

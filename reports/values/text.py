@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any, NamedTuple
 
 import msgspec
 
+from kvproof.harness.foreign_text import clean as clean
 from kvproof.harness.records.events import AnyEvent
 from kvproof.harness.records.run_directory import Manifest, Run
 
@@ -33,26 +33,7 @@ MARKS = {
 
 MISSING = "not measured"
 
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
-)
-"""Control characters except tab and newline, surrogates, bidi controls, non-characters."""
-
 _UNITS = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
-
-
-def clean(text: str) -> str:
-    """`text` with control and direction-changing characters spelled out.
-
-    Messages of a target are untrusted: an escape sequence must not act in a terminal, hide text in
-    HTML, or break XML.
-    """
-    return _HIDDEN.sub(_spelled, text.replace("\r\n", "\n"))
-
-
-def _spelled(found: re.Match[str]) -> str:
-    code = ord(found.group())
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def clean_run(run: Run) -> Run:

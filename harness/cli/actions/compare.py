@@ -18,7 +18,7 @@ from kvproof.harness.analysis.sides import read_side
 from kvproof.harness.analysis.sides import save_baseline as keep
 from kvproof.harness.cli.output import print_text, standard_output, table_of
 from kvproof.harness.errors import Exit, UsageError
-from kvproof.harness.records.run_directory import store
+from kvproof.harness.records.run_directory import refuse_record, store
 from kvproof.harness.settings import load_settings
 from kvproof.reports.render.compare_page import html, markdown, print_comparison
 from kvproof.reports.render.history_page import render_history, sentence
@@ -28,6 +28,8 @@ from kvproof.reports.values.text import clean
 
 def compare(base: Path, head: Path, *, output: Path | None, json: bool, config: Path | None) -> int:
     """Compare two sides, print and store the comparison; returns the exit code."""
+    if output is not None:
+        refuse_record(output)
     settings = load_settings(config).compare
     baselines = Path(settings.baselines)
     found = compare_sides(read_side(base, baselines), read_side(head, baselines), settings)
@@ -85,6 +87,7 @@ def save_baseline(runs: Sequence[Path], *, name: str, replace: bool, config: Pat
 
 def history(directory: Path, *, output: Path, config: Path | None) -> None:
     """Write the page, and print a sentence about it. Raises UsageError."""
+    refuse_record(output.parent)
     runs, unreadable = read_history(directory)
     found = look(runs, load_settings(config).compare.threshold, unreadable)
     store(output, render_history(found).encode("utf-8", "backslashreplace"))

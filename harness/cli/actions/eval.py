@@ -47,7 +47,7 @@ from kvproof.harness.cli.runs import (
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.harness.records.eval_events import EvalStarted
 from kvproof.harness.records.events import Ended
-from kvproof.harness.records.run_directory import Run, read_manifest, store
+from kvproof.harness.records.run_directory import Run, read_manifest, refuse_record, store
 from kvproof.reports.render.render import render
 from kvproof.reports.render.terminal import print_run
 
@@ -174,6 +174,8 @@ def install() -> None:
 
 def compare(before: Path, after: Path, *, output: Path | None) -> int:
     """Compare two runs, print and store the comparison; returns the exit code."""
+    if output is not None:
+        refuse_record(output)
     found = of_summary(across(read_eval(before), read_eval(after)))
     directory = output or Path()
     run = Run(
@@ -195,6 +197,7 @@ def _closed(found: Evaluated) -> Ended:
 
 def generate(directory: Path, **options: int) -> None:
     """Write generated samples to a directory. Raises UsageError."""
+    refuse_record(directory)
     for path in write_generated(directory, GeneratorOptions(**options)):
         print_text(f"written: {path}")
 

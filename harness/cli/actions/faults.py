@@ -15,6 +15,7 @@ from rich.markup import escape
 from kvproof.harness.cli.actions.drawn_faults import Sample, drawn
 from kvproof.harness.cli.arguments.faults import FaultsArguments
 from kvproof.harness.cli.duration import seconds
+from kvproof.harness.cli.options import check_workers
 from kvproof.harness.cli.output import standard_output, table_of
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
@@ -79,8 +80,7 @@ def faults(given: FaultsArguments) -> int:
 
 
 def _check(given: FaultsArguments, histories: int | None) -> None:
-    if given.workers < 1:
-        raise UsageError(f"--workers {given.workers} must be at least 1", "for example --workers 2")
+    check_workers(given.workers)
     if given.sample:
         _check_sample(given.only, alone=given.alone)
     else:

@@ -24,6 +24,7 @@ from kvproof.harness.cli.arguments.eval import EvalArguments, MrcrArguments, Rul
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.progress import progress
 from kvproof.harness.cli.runs import new_directory
+from kvproof.harness.decoding import read_bounded
 from kvproof.harness.errors import UsageError
 
 
@@ -79,7 +80,11 @@ def _check_code(folder: Path) -> None:
     for name in ("tokenizer_config.json", "config.json"):
         path = folder / name
         try:
-            found = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
+            found = (
+                msgspec.json.decode(read_bounded(path, what="the tokenizer", hint=_PLAIN))
+                if path.is_file()
+                else {}
+            )
         except (OSError, msgspec.MsgspecError) as error:
             raise UsageError(f"cannot read {str(path)!r}: {error}", _PLAIN) from error
         if isinstance(found, dict) and "auto_map" in found:

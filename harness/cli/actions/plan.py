@@ -12,7 +12,7 @@ from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.sizes import size_of
 from kvproof.harness.decoding import NotValid, parse_json, read_file
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records.run_directory import store
+from kvproof.harness.records.run_directory import refuse_record, store
 from kvproof.reference.core.cache_config import ConfigError
 from kvproof.reference.planner.hf_config import read_model
 from kvproof.reference.planner.hf_fields import KV_DTYPES
@@ -58,13 +58,14 @@ def _make(options: PlanOptions) -> Plan:
 
 
 def _show(made: Plan, output: Path | None, console: Console) -> None:
-    found = summary(made)
-    print_plan(found, console)
+    found, written = summary(made), ""
     if output is not None:
+        refuse_record(output)
         store(output / "plan.json", made.to_json())
         page = store(output / "plan.html", render_plan(found).encode())
         written = f"\nwritten: {output / 'plan.json'}, {page}"
-        console.print(written, markup=False, highlight=False, soft_wrap=True)
+    print_plan(found, console)
+    console.print(written, markup=False, highlight=False, soft_wrap=True, end="\n" * bool(written))
 
 
 def _bytes_of(path: Path) -> bytes:

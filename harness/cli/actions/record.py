@@ -15,6 +15,7 @@ from typing import NoReturn
 from kvproof.harness.errors import UsageError
 from kvproof.harness.recorder import boot_folder
 from kvproof.harness.recorder.import_hook import DIRECTORY, KEY, LIMIT
+from kvproof.harness.records.run_directory import make_folder, refuse_record, remove_new
 
 _AS_TYPED = "write the command as in the shell: kvproof record -- vllm serve MODEL"
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -28,9 +29,14 @@ def record(
     Raises UsageError for an invalid folder or command.
     """
     directory = output or Path("recordings") / time.strftime("%Y%m%d-%H%M%S")
-    chosen = _environment(directory, _bytes(max_size), hash_tokens=hash_tokens)
+    limit = _bytes(max_size)
+    if command and not shutil.which(command[0]):
+        raise UsageError(f"cannot run {command[0]!r}: No such file or directory", _AS_TYPED)
+    refuse_record(directory)
+    new = _made(directory)
+    chosen = _environment(directory, limit, hash_tokens=hash_tokens)
     if command:
-        _run(command, chosen, directory)
+        _run(command, chosen, directory, new)
     for name, value in chosen.items():
         sys.stdout.write(f"export {name}={shlex.quote(value)}\n")
 
@@ -42,14 +48,17 @@ def _bytes(text: str) -> int:
     return int(number) * _UNITS.get(unit, 1)
 
 
-def _environment(directory: Path, limit: int, *, hash_tokens: bool) -> dict[str, str]:
+def _made(directory: Path) -> list[Path]:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        return make_folder(directory)
     except OSError as error:
         raise UsageError(
             f"cannot write recordings to {str(directory)!r}: {error.strerror}",
             "choose another folder with --output",
         ) from error
+
+
+def _environment(directory: Path, limit: int, *, hash_tokens: bool) -> dict[str, str]:
     paths = [str(boot_folder()), *filter(None, [os.environ.get("PYTHONPATH")])]
     chosen = {
         "PYTHONPATH": os.pathsep.join(paths),
@@ -59,15 +68,16 @@ def _environment(directory: Path, limit: int, *, hash_tokens: bool) -> dict[str,
     return chosen | ({KEY: secrets.token_hex(32)} if hash_tokens else {})
 
 
-def _run(command: Sequence[str], chosen: dict[str, str], directory: Path) -> NoReturn:
+def _run(
+    command: Sequence[str], chosen: dict[str, str], directory: Path, new: Sequence[Path]
+) -> NoReturn:
     """Become the engine: its signals, its output and its exit code are its own."""
-    if not shutil.which(command[0]):
-        raise UsageError(f"cannot run {command[0]!r}: No such file or directory", _AS_TYPED)
     sys.stderr.write(f"kvproof: recording into {directory}; then: kvproof replay {directory}\n")
     sys.stderr.flush()
     try:
         os.execvpe(command[0], list(command), {**os.environ, **chosen})  # noqa: S606 - the user's command
     except OSError as error:
+        remove_new(new)
         raise UsageError(
             f"cannot run {command[0]!r}: {error.strerror}",
             _AS_TYPED,

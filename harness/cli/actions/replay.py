@@ -14,7 +14,7 @@ from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import OwnTargets
 from kvproof.harness.records.below import files_below
-from kvproof.harness.records.events import Skipped
+from kvproof.harness.records.events import Replayed, Skipped
 from kvproof.harness.records.run_directory import read_manifest
 from kvproof.harness.reproduce import oplog
 from kvproof.suites.framework.suite import ELSEWHERE, SUBJECT
@@ -43,8 +43,9 @@ def replay_logs(
     with ExitStack() as stack:
         handles = dict(zip(wanted, open_all(wanted, stack, own), strict=True))
         active = stack.enter_context(run_directory("replay", config=config, output=output))
+        before = _replayed_before(active)
         skipped = [
-            _replay(active, handles[spec], path)
+            "" if (str(path), spec) in before else _replay(active, handles[spec], path)
             for path, subject in logs
             for spec in targets or [subject]
         ]
@@ -95,6 +96,14 @@ def _replay(active: ActiveRun, handle: Handle, path: Path) -> str:
     except TargetDied as died:
         active.write(target_failed(handle.name, died))
     return ""
+
+
+def _replayed_before(active: ActiveRun) -> set[tuple[str, str]]:
+    """Return log and target of what an interrupted part of the run has replayed; it counts."""
+    found = [event for event in active.earlier if isinstance(event, Replayed)]
+    for event in found:
+        active.count(event)
+    return {(event.path, event.target) for event in found}
 
 
 def _why_not(handle: Handle, path: Path) -> str:

@@ -17,7 +17,7 @@ from rich.table import Table
 from kvproof.harness.campaign.ray_sweep import RaySweep
 from kvproof.harness.cli.arguments.sweep import SweepArguments
 from kvproof.harness.cli.duration import seconds
-from kvproof.harness.cli.options import names
+from kvproof.harness.cli.options import check_workers, names
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import Exit, UsageError
@@ -67,6 +67,7 @@ def sweep(arguments: SweepArguments) -> int:
 
 def _options(arguments: SweepArguments) -> SweepOptions:
     chosen = arguments.device
+    check_workers(arguments.workers, least=0)
     options = SweepOptions(
         kernels=names(arguments.kernels),
         providers=names(arguments.providers) or SweepOptions().providers,

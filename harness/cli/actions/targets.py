@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Timer
 
 from rich.markup import escape
 
@@ -29,9 +28,7 @@ from kvproof.harness.isolation.registry import (
     list_targets,
     open_handle,
 )
-
-_SILENCE = 2.0
-"""Seconds: an engine may import for longer."""
+from kvproof.harness.isolation.worker_handle import WorkerHandle
 
 
 def chosen_targets(given: Sequence[str] | None, default: Sequence[str]) -> list[str]:
@@ -60,28 +57,20 @@ def open_all(specs: Sequence[str], stack: ExitStack, own: OwnTargets = USUAL) ->
             "for example --target vllm --python ~/vllm/.venv",
         )
     found = []
+    WorkerHandle.waiting = staticmethod(_wait)
     for spec in specs:
-        with _announced(f"importing {spec}"):
-            found.append(stack.enter_context(open_handle(spec, log_directory=logs, options=own)))
+        found.append(stack.enter_context(open_handle(spec, log_directory=logs, options=own)))
         if named(own.python) and is_engine(spec):
             _say(f"{found[-1].name} is run by {named(own.python)}, an environment of your own")
     return found
 
 
 def _say(text: str) -> None:
-    print(f"kvproof: {text}", file=sys.stderr, flush=True)  # noqa: T201 - no answer
+    _wait(f"kvproof: {text}")
 
 
-@contextmanager
-def _announced(text: str) -> Iterator[None]:
-    """Print on standard error the work that takes more than two seconds."""
-    timer = Timer(_SILENCE, lambda: print(f"kvproof: {text}", file=sys.stderr, flush=True))  # noqa: T201 - a console of rich is not for threads
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+def _wait(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - no answer
 
 
 def print_targets() -> None:
@@ -108,7 +97,8 @@ def check(spec: str, *, python: str, as_json: bool) -> int:
     """
     with TemporaryDirectory(prefix="kvproof-") as logs:
         handle = engine_handle(spec, python=python, log_directory=Path(logs))
-        with handle, _announced(f"importing {spec}"):
+        WorkerHandle.waiting = staticmethod(_wait)
+        with handle:
             found = fit.differences(handle)
     if as_json:
         rows = [{**asdict(each), "advice": each.advice} for each in found]

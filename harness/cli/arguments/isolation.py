@@ -19,13 +19,18 @@ class IsolationArguments:
     worker_memory: str = "2GiB"
     """Memory that the worker of your own target may take beyond its imports; 0: no limit."""
 
+    worker_start: str = "30s"
+    """Time in which your own target is imported, made and closed for the first time."""
+
     python: str = ""
     """Interpreter or virtual environment of your own whose engine is judged, for example that of
     your branch: kvproof installs nothing there. Its default is KVPROOF_PYTHON."""
 
     def own_targets(self) -> OwnTargets:
         """Return the options as `open_handle` takes them. Raises UsageError."""
+        from kvproof.harness.cli.duration import seconds
         from kvproof.harness.cli.sizes import size_of
         from kvproof.harness.isolation.registry import OwnTargets
 
-        return OwnTargets(self.in_process, size_of(self.worker_memory), self.python)
+        start = seconds(self.worker_start)
+        return OwnTargets(self.in_process, size_of(self.worker_memory), self.python, start)

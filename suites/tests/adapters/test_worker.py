@@ -208,7 +208,7 @@ def test_a_replaced_or_closed_target_is_out_of_use(toy: WorkerHandle, tmp_path: 
         ("nothing_here", "has no attribute 'nothing_here'"),
         ("make_nothing", "OSError: no device for 16 blocks"),
         ("make_future", f"contract 99 in the worker, {CONTRACT_VERSION} here"),
-        ("make_sleeper", "no answer to hello within 2 s"),
+        ("make_sleeper", "no answer to __init__ or close within 2 s"),
     ],
 )
 def test_a_failed_start_is_a_verdict(tmp_path: Path, factory: str, message: str) -> None:

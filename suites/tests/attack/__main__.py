@@ -30,6 +30,7 @@ from kvproof.suites.tests.attack.classes import (
     resources,
     signals,
     store_requests,
+    targets,
 )
 from kvproof.suites.tests.attack.jail import apart, enter
 from kvproof.suites.tests.attack.line import Installation
@@ -40,8 +41,9 @@ Class = Callable[[Session, Random], Attempt]
 CLASSES: dict[str, tuple[Class, float]] = {
     "options": (options.attack, 0.25),
     "files": (files.attack, 0.2),
-    "records": (files.attack_records, 0.15),
-    "signals": (signals.attack, 0.15),
+    "records": (files.attack_records, 0.1),
+    "targets": (targets.attack, 0.1),
+    "signals": (signals.attack, 0.1),
     "disk": (resources.full_disk, 0.08),
     "descriptors": (resources.no_descriptors, 0.05),
     "memory": (resources.no_memory, 0.05),

@@ -81,6 +81,12 @@ class Installation:
         self.python = command.with_name("python")
 
     @cached_property
+    def has_torch(self) -> bool:
+        """Whether its kernels can be swept."""
+        code = "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"
+        return not subprocess.run([self.python, "-c", code], check=False).returncode
+
+    @cached_property
     def verbs(self) -> tuple[Verb, ...]:
         """All of them, in the order of the application."""
         done = subprocess.run(

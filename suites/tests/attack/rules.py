@@ -28,6 +28,8 @@ _SPOKEN = frozenset({Exit.USAGE, Exit.HARNESS, Exit.INTERRUPTED, -signal.SIGTERM
 """Codes with a message on standard error; `kvproof record -- COMMAND` announces its folder."""
 MOST_MESSAGE = 4000
 """Characters of standard error."""
+MOST_OUTPUT = 300_000
+"""Characters of standard output, whatever a target or a file holds."""
 _NOISE = re.compile(
     r"Exception ignored in|Fatal Python error|\w*Warning: |Segmentation fault|core dumped",
     re.MULTILINE,
@@ -65,6 +67,8 @@ def judge(
     if not (outcome.code == Exit.USAGE and damaged):
         yield from _records(command, outcome, damaged=damaged)
     yield from _places(command, outcome, verb, inputs)
+    if outcome.code == Exit.USAGE and not outcome.stopped:
+        yield from _refused(command, inputs)
     if outcome.left:
         yield Broken("orphan", "; ".join(outcome.left)[:300])
 
@@ -90,6 +94,8 @@ def _texts(command: Command, outcome: Outcome) -> Iterator[Broken]:
             yield Broken("traceback", f"{name}: {text[found.start() :].strip()[-200:]}")
         elif found := _NOISE.search(text):
             yield Broken("noise", f"{name}: {text[found.start() :][:200]}")
+    if len(outcome.out) > MOST_OUTPUT:
+        yield Broken("flood", f"{len(outcome.out)} characters on standard output")
     if len(outcome.err) > MOST_MESSAGE:
         yield Broken("long message", f"{len(outcome.err)} characters: {outcome.err[:80]}")
     messages = [
@@ -176,6 +182,14 @@ def _places(
             yield Broken("left behind", name)
 
 
+def _refused(command: Command, inputs: Mapping[str, int]) -> Iterator[Broken]:
+    """A refused command leaves no new folder without files."""
+    for place, folders, files in os.walk(command.folder):
+        name = str(Path(place).relative_to(command.folder))
+        if not folders and not files and name not in inputs and name.startswith("cwd"):
+            yield Broken("left behind", f"the folder {name}, which is empty")
+
+
 def _changed(
     command: Command, outputs: frozenset[str], inputs: Mapping[str, int]
 ) -> Iterator[Broken]:
@@ -188,12 +202,14 @@ def _changed(
 
 
 def contents(folder: Path) -> dict[str, int]:
-    """Return all files of a folder with a hash of their content, and links with that of their goal.
+    """Return all files of a folder with a hash of their content, links with that of their goal,
+    and folders.
 
     A device or a file elsewhere may stand in the place of a record, behind a link.
     """
     found = {path: path.read_bytes() for path in _files(folder)}
     found |= {path: os.fsencode(path.readlink()) for path in folder.rglob("*") if path.is_symlink()}
+    found |= {path: b"" for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()}
     return {str(path.relative_to(folder)): hash(data) for path, data in found.items()}
 
 

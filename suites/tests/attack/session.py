@@ -63,7 +63,11 @@ class Session:
 
     def build(self, report: Callable[[str], None]) -> None:
         """Make the valid records of the template, with the installation itself."""
+        if not self.installation.has_torch:
+            report("left out: records of sweep, because torch is not installed (make gpu)")
         for line in BUILT:
+            if self.lacks(*line.split()):
+                continue
             report(f"making {line.split()[0]}")
             with self.worlds.world() as folder:
                 close_off(folder)
@@ -75,6 +79,10 @@ class Session:
                     raise RuntimeError(f"kvproof {line}: {outcome.code}: {outcome.err}")
                 self.worlds.built(line.split()[-1], folder / "cwd")
         (self.worlds.template / "cwd" / "settings.toml").write_text(SETTINGS)
+
+    def lacks(self, *words: str) -> bool:
+        """Whether a command needs what is not installed: a sweep, or its record."""
+        return "sweep" in words and not self.installation.has_torch
 
     def start(self, command: Command) -> Running:
         """Start a command, as a fork unless it is to be a process of its own."""

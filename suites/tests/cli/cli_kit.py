@@ -48,7 +48,7 @@ class Done(NamedTuple):
 
 def messages(text: str) -> str:
     """Leave out the lines about silences."""
-    silences = r"^(?:[\w-]+: at work for|kvproof: importing) .*\n"
+    silences = r"^[^ ]+: (?:at work|waiting) for .*\n"
     return re.sub(silences, "", text, flags=re.MULTILINE)
 
 

@@ -158,3 +158,13 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "plan.html").read_text()
     assert "<script" not in page
     assert "\x1b" not in page
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_plan_is_printed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+    words = ("plan", "--model-config", LLAMA, "--memory", "64GiB", "--output", "file/out")
+    done = here(*words, cwd=tmp_path)
+    refused(done, "cannot write 'file/out/plan.json'", "--output")
+    assert not done.out

@@ -163,6 +163,12 @@ def test_mamba_groups_fewer_than_ranks_are_repeated() -> None:
         ({"num_hidden_layers": None}, "has no 'num_hidden_layers'"),
         ({"num_hidden_layers": "many"}, "num_hidden_layers 'many'"),
         ({"num_key_value_heads": 0}, "num_key_value_heads 0"),
+        (
+            {"num_key_value_heads": 5},
+            "num_key_value_heads 5 .* a divisor of num_attention_heads, 32",
+        ),
+        ({"hidden_size": 4097}, "num_attention_heads 32 .* a divisor of hidden_size, 4097"),
+        ({"head_dim": 0}, "head_dim 0 .* at least 1"),
         ({"torch_dtype": "int3"}, "dtype 'int3' is not known"),
         ({"model_type": "qwen3", "layer_types": ["full_attention"]}, "names 1 layers"),
         ({"model_type": "qwen3", "layer_types": ["ring"] * 32}, "layer type 'ring'"),

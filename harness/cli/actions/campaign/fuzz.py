@@ -20,6 +20,7 @@ from kvproof.harness.campaign.ray_pool import RayPool
 from kvproof.harness.cli.actions.campaign.driver import Campaign
 from kvproof.harness.cli.actions.campaign.unit import explore_unit, unit_id
 from kvproof.harness.cli.actions.targets import open_all
+from kvproof.harness.cli.options import check_workers
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.registry import USUAL, OwnTargets, open_handle
@@ -58,8 +59,7 @@ def fuzz(
 
     Raises UsageError before anything runs if the options are invalid.
     """
-    if workers < 1:
-        raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
+    check_workers(workers)
     password = secret or os.environ.get(PASSWORD_VARIABLE, "")
     open_database(shared.database, shared.artifact, password=password)
     away = why_unreachable(shared.database, password=password)

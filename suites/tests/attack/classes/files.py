@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -82,7 +84,10 @@ ANY = (
     "log.json", "settings.toml", "trace.jsonl.gz", "model.json", "eval.toml", "data.json",
     "plan.json", "run-a/events.jsonl", "bench-a/run.json", "token", "file.txt",
 )  # fmt: skip
-SPECIAL = ("directory", "dangling", "loop", "closed", "device", "elsewhere", "missing")
+SPECIAL = (
+    "directory", "dangling", "loop", "closed", "device", "endless", "elsewhere", "missing", "pipe",
+    "socket",
+)  # fmt: skip
 MEMORY = 6 << 30
 """Address space beyond the loaded modules: a file of kilobytes must not need more."""
 
@@ -98,7 +103,13 @@ def attack(session: Session, random: Random) -> Attempt:
 
 def attack_records(session: Session, random: Random) -> Attempt:
     """Damage the record of a run."""
-    return attack_place(session, random.choice(OF_RECORDS), random)
+    there = [
+        each
+        for each in OF_RECORDS
+        if not session.lacks(each.verb, each.file.split("/")[0], *(each.arguments or ()),
+                             *each.options.values())
+    ]  # fmt: skip
+    return attack_place(session, random.choice(there), random)
 
 
 def attack_place(session: Session, place: Place, random: Random) -> Attempt:
@@ -161,7 +172,7 @@ def _given(verb: Verb, option: Option, name: str) -> Base:
 def _spoil(cwd: Path, name: str, random: Random) -> None:
     """Damage the content of a file, or put another kind of thing in its place."""
     path = cwd / name
-    if random.random() < 0.92:
+    if random.random() < 0.8:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(damaged(name, _content(path), random))
         return
@@ -172,11 +183,17 @@ def _spoil(cwd: Path, name: str, random: Random) -> None:
     path.unlink(missing_ok=True)
     if kind == "directory":
         path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
     elif kind != "missing":
         goals = {
             "dangling": "nowhere",
             "loop": path.name,
             "device": "/dev/null",
+            "endless": "/dev/zero",
             "elsewhere": "/etc/hostname",
         }
         path.symlink_to(goals[kind])

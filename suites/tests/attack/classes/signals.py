@@ -41,7 +41,7 @@ RESUMED = 0.3
 
 def attack(session: Session, random: Random) -> Attempt:
     """Send a signal to a command that is under way; then perhaps resume it."""
-    verb = session.verb(random.choice(list(VICTIMS)))
+    verb = session.verb(random.choice([name for name in VICTIMS if not session.lacks(name)]))
     given, seconds = VICTIMS[verb.name]
     number = random.choice(NUMBERS)
     with session.worlds.world() as folder:
