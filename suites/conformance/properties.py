@@ -84,8 +84,14 @@ what_fits_is_admitted | B8 B4
     - a refusal: no_space
     - a request fills the pool
 what_can_never_fit_is_refused_at_arrival | B8
-    a request larger than the pool, and no other, is refused for good when it arrives
+    a request larger than the pool is refused for good when it arrives
     why: one oversized prompt waits forever and blocks the whole queue after it
+what_can_fit_is_never_refused_for_good | B8
+    a request that an empty pool has room for is not refused for good
+    why: a client is told that its prompt is too long although the pool only is full
+a_refusal_for_good_shows_the_lack | B8
+    a refusal for good needs more blocks than it says are available
+    why: an operator reads from the message that there is room, and does not enlarge the pool
 kernel_tables_address_their_blocks | K2 K3
     the pages in a kernel table are those of the request's blocks, in order
     why: attention reads another request's pages, and the client sees fragments of foreign text

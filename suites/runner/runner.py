@@ -31,6 +31,7 @@ from kvproof.harness.records.events import (
 )
 from kvproof.harness.reproduce import oplog
 from kvproof.harness.reproduce.oplog import CACHE
+from kvproof.harness.reproduce.session_play import IMPOSSIBLE
 from kvproof.harness.settings import Drawing
 from kvproof.suites.framework import expected_failures
 from kvproof.suites.framework.component_suite import Counterexample
@@ -41,7 +42,7 @@ from kvproof.suites.framework.shrink import shortest_death
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.framework.verdicts import Tally, exercised, verdicts
 from kvproof.suites.runner import levels
-from kvproof.suites.runner.replay import IMPOSSIBLE, replay, shows, target_failed, unseen
+from kvproof.suites.runner.replay import replay, shows, target_failed, unseen
 from kvproof.suites.runner.shares import Budget, Order, Sharing, others, shared_out
 
 CORPUS = Path(__file__).parents[1] / "corpus"
