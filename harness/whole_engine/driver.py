@@ -294,6 +294,7 @@ class Driver:
         self._asleep = True
         self.engine.sleep(level=level, keep=keep)
         self.device.asleep = True
+        self.findings.checks[AWAY] += 1  # that nothing runs from now on
         self.findings.saw("the engine sleeps", level)
         self.findings.saw("the engine sleeps while requests run", level and self.live)
         for name in () if keep else sorted(self.live):
