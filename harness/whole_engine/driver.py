@@ -20,6 +20,7 @@ from kvproof.harness.contract.whole_engine import (
     WholeEngine,
 )
 from kvproof.harness.whole_engine.clock import VirtualClock
+from kvproof.harness.whole_engine.device import AWAY
 from kvproof.harness.whole_engine.findings import Findings, IllegalAccess
 from kvproof.harness.whole_engine.replayed_index import ReplayedIndex
 from kvproof.harness.whole_engine.requests import (
