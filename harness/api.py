@@ -54,6 +54,7 @@ from kvproof.harness.contract.target import (
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.registry import open_target
 from kvproof.harness.oracle.violation import Violation
+from kvproof.harness.reproduce.session_play import rerun
 from kvproof.harness.session import Session
 
 __all__ = [
@@ -102,4 +103,5 @@ __all__ = [
     "UsageError",
     "Violation",
     "open_target",
+    "rerun",
 ]

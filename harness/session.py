@@ -162,7 +162,6 @@ class Session:
         """Drop the operations and requests so far: whole workloads would not fit in memory."""
         self.history.clear()
         self.ends.clear()
-        self.state.given.clear()
         if self.coverage:
             self.coverage.forget()
 
@@ -191,8 +190,7 @@ class Session:
         live.matched = state.matched(request, forecast)
         self.content.hit(live, answer, forecast)
         whole = answer.hit // self.layout.unit * self.layout.unit if state.partial else answer.hit
-        most = f"{request.id}.hit <= {forecast.expected}"
-        self.content.read(live, answer.hit, whole, assertion=most)  # the rest is copied
+        self.content.read(live, answer.hit, whole)  # the rest is copied
         self.content.length(live, answer.hit, forecast)
         if answer.hit and self.layout.partly_visible:
             self._indexing.touch(live)
@@ -264,8 +262,7 @@ class Session:
         live.steps[answer.step] = answer.start
         self._tables.scheduled(live, answer, compute)
         self._tables.allocated(step)
-        if victims:
-            self._evicted_for(step, victims)
+        self._evicted_for(step, victims)
         if layout.states:
             self._states.owned(live, answer)
         for group, source, destination in answer.copies:
@@ -305,14 +302,12 @@ class Session:
             self._indexing.publish(live, step, answer.stop - live.drafts)
 
     def _complete(self, operation: ops.Complete) -> Completed:
-        state, profile = self.state, self.state.profile
+        profile = self.state.profile
         number, step = self.steps.popitem(last=False)
         live, drafts = step.live, step.drafts
         accepted = drafts if operation.accepted is None else min(operation.accepted, drafts)
         rows = self._experts.rows(step) if operation.routed and profile.experts else ()
         answer = self._end(number, operation.accepted, rows)
-        if rows:
-            state.given[number] = rows
         if profile.in_flight_steps or drafts:
             self.history.append((operation, answer))
         self.ends.setdefault(len(self.history) - 1, []).append((step.answer, answer))
@@ -358,7 +353,7 @@ class Session:
             live.show(answer.blocks, answer.tables)
             if self.layout.partly_visible:
                 self._tables.returned(live)
-        self.content.read(live, live.earliest, live.computed, table_of="done")
+        self.content.read(live, live.earliest, live.computed)
         stop = min(step.stop, live.computed)
         if self.state.profile.sharing == "after_step":
             self._indexing.store(live, self._indexing.reusable(step, stop), before)

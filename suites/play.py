@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.registry import open_handle
+from kvproof.harness.reproduce.session_play import IMPOSSIBLE
 from kvproof.suites.framework.component_suite import Config, History, run
 from kvproof.suites.framework.suite import SUBJECT
 from kvproof.suites.runner.registry import find, on
@@ -20,8 +22,12 @@ def play(
 ) -> History:
     """Run a history of the suite `name` on a target, by default the reference.
 
-    Raises Violation, TargetDied, UsageError.
+    Raises Violation, TargetDied, UsageError; the latter also where the last operation is not
+    possible on the target.
     """
     find(name)
     with open_handle(target or SUBJECT) as handle:
-        return run(on(name, handle), config, operations)
+        history = run(on(name, handle), config, operations)
+    if history.ignored:
+        raise UsageError(IMPOSSIBLE, "nothing is known of the failure there")
+    return history

@@ -51,6 +51,7 @@ from kvproof.harness.redaction import redacted_tree
 from kvproof.reports.render.markdown import append_step_summary, render_markdown
 from kvproof.reports.render.render import render
 from kvproof.reports.render.terminal import LiveProgress, print_run
+from kvproof.reports.values.headline import failing, others
 
 RUNS = Path("runs")
 """Default folder of runs."""
@@ -125,7 +126,7 @@ class ActiveRun:
         if isinstance(event, EvalConcluded):
             self._concluded[event.benchmark] = event.sentence
         if isinstance(event, Replayed):
-            self._counts["logs pass" if event.outcome == "PASS" else event.outcome] += 1
+            self._counts["logs pass" if event.outcome == "PASS" else f"logs {event.outcome}"] += 1
         if isinstance(event, BenchSummary):
             self._counts["measured"] += 1
         if isinstance(event, FaultsConcluded):
@@ -152,14 +153,13 @@ class ActiveRun:
             seconds=round(self.writer.seconds, 2),
         )
 
-    def _tally(self, counted: Sequence[AnyEvent]) -> tuple[str, str]:
-        verdicts = (event for event in counted if isinstance(event, PropertyVerdict))
-        tally: Counter[str] = Counter(event.verdict for event in verdicts)
-        tally.update(self._counts)
-        counts = ", ".join(f"{count} {kind}" for kind, count in tally.items())
+    def _tally(self, counted: Sequence[AnyEvent]) -> tuple[str, str, str, str]:
+        """Return what is wrong, then the rest."""
+        verdicts = [event for event in counted if isinstance(event, PropertyVerdict)]
         failures = filter(None, map(_what_is_wrong, counted))
         first = next((f"first: {failure}" for failure in failures), "")
-        return counts.replace("_", " "), first
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(self._counts.items()))
+        return failing(verdicts), first, others(verdicts), counts.replace("_", " ")
 
 
 def _what_is_wrong(event: AnyEvent) -> str:
@@ -360,6 +360,8 @@ def new_manifest(
         versions=versions(),
         hardware=hardware(),
         commit=_commit(),
+        interpreter=sys.executable,
+        folder=str(Path.cwd()),
     )
 
 

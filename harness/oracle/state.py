@@ -191,8 +191,6 @@ class OracleState:
         self.steps: OrderedDict[int, Step] = OrderedDict()
         """Steps in flight, oldest first."""
         self.history: list[tuple[ops.Operation, object]] = []
-        self.given: dict[int, tuple[int, ...]] = {}
-        """Step -> expert rows that its completion came with."""
         self.checks: Counter[str] = Counter()
         """Property -> how often it was evaluated."""
         self.situations = Situations()

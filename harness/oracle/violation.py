@@ -22,11 +22,7 @@ _NO_FACTS: Mapping[str, object] = MappingProxyType({})
 
 
 class Violation(AssertionError):
-    """`property` failed; `assertion` is a Python expression over the script's variables.
-
-    The expression is true for a correct target and false here. It may use the last answer of
-    each request by the request's id, `target`, `slot(answer, position)` and `before`.
-    """
+    """`property` failed."""
 
     def __init__(
         self,
@@ -35,7 +31,6 @@ class Violation(AssertionError):
         sentence: str,
         *,
         detail: str = "",
-        assertion: str = "",
         suspects: tuple[int, ...] = (),
         facts: Mapping[str, object] = _NO_FACTS,
     ) -> None:
@@ -44,7 +39,6 @@ class Violation(AssertionError):
         self.oracle = oracle
         self.sentence = sentence
         self.detail = detail
-        self.assertion = assertion
         self.suspects = suspects
         self.facts = facts
         """The numbers of the sentence, by name: a known failure is recognised by them."""
@@ -59,7 +53,6 @@ def fail(
     sentence: str,
     *,
     detail: str = "",
-    assertion: str = "",
     suspects: tuple[int, ...] = (),
     facts: Mapping[str, object] = _NO_FACTS,
 ) -> None:
@@ -67,14 +60,10 @@ def fail(
 
     It returns where the failure is a known one after which the history goes on: the caller then
     takes over the target's state (`OracleState.excuse`).
-    `assertion` is for scripts that show one group: the others replay the whole history.
     """
     if state.oracles and oracle not in state.oracles:
         return
-    shown = assertion if state.layout.single else ""
-    violation = Violation(
-        prop, oracle, sentence, detail=detail, assertion=shown, suspects=suspects, facts=facts
-    )
+    violation = Violation(prop, oracle, sentence, detail=detail, suspects=suspects, facts=facts)
     violation.state = state
     if not state.excuse(violation):
         raise violation

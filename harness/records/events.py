@@ -106,6 +106,8 @@ class Failure(Event, tag="failure", frozen=True, kw_only=True):
     timeline: Timeline | None = None
     """Timeline of a whole engine's steps."""
     seed: int | None = None
+    intended: str = ""
+    """Declaration by which a target says that the behaviour is meant; empty: there is none."""
     related: list[str] = []
 
 

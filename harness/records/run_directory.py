@@ -56,6 +56,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     hardware: dict[str, str]
     commit: str | None = None
+    interpreter: str = ""
+    """Path of the Python that ran it."""
+    folder: str = ""
+    """Working directory, from which targets of the user's own are imported."""
 
 
 _encode = msgspec.json.Encoder().encode

@@ -7,20 +7,22 @@ the target takes fewer of them in flight than the recorded one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from keyword import iskeyword
 from typing import Any
 
 import msgspec
 
 from kvproof.harness.contract import operations as ops
+from kvproof.harness.errors import UsageError
 from kvproof.harness.oracle.checks.content import malformed
-from kvproof.harness.reproduce.script import RESERVED
 from kvproof.harness.session import Session
+
+IMPOSSIBLE = "its last operation is not possible on this target"
+"""The reason for no verdict if the failed operation itself is impossible there."""
 
 
 def decode(operations: Sequence[dict[str, Any]]) -> list[ops.Operation]:
     """Turn JSON objects into operations. Raises msgspec.ValidationError."""
-    return [_named(_decoded(item, index), index) for index, item in enumerate(operations)]
+    return [_decoded(item, index) for index, item in enumerate(operations)]
 
 
 def _decoded(item: Mapping[str, Any], index: int) -> ops.Operation:
@@ -36,16 +38,13 @@ def operation(verb: str, arguments: Mapping[str, Any]) -> ops.Operation:
     return decoded
 
 
-def _named(operation: ops.Operation, index: int) -> ops.Operation:
-    """Refuse ids that could not be variables: scripts are written from them."""
-    names: list[str] = [*getattr(operation, "ids", ())]
-    names += [getattr(getattr(operation, "request", operation), "id", "r")]
-    for name in names:
-        if not (name.isidentifier() and name.isascii()) or iskeyword(name):
-            raise msgspec.ValidationError(f"operation {index} has id {name!r}, not an identifier")
-        if name in RESERVED:
-            raise msgspec.ValidationError(f"operation {index} has id {name!r}, which scripts use")
-    return operation
+def rerun(session: Session, operations: Iterable[ops.Operation]) -> None:
+    """Apply operations to the target of a session as `kvproof replay` does.
+
+    Raises Violation, TargetDied, and UsageError where the last one is not possible on the target.
+    """
+    if not play(session, making_room(session, operations)):
+        raise UsageError(IMPOSSIBLE, "nothing is known of the failure there")
 
 
 def play(session: Session, operations: Iterable[ops.Operation]) -> bool:

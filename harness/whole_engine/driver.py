@@ -20,6 +20,7 @@ from kvproof.harness.contract.whole_engine import (
     WholeEngine,
 )
 from kvproof.harness.whole_engine.clock import VirtualClock
+from kvproof.harness.whole_engine.device import AWAY
 from kvproof.harness.whole_engine.findings import Findings, IllegalAccess
 from kvproof.harness.whole_engine.replayed_index import ReplayedIndex
 from kvproof.harness.whole_engine.requests import (
@@ -294,6 +295,7 @@ class Driver:
         self._asleep = True
         self.engine.sleep(level=level, keep=keep)
         self.device.asleep = True
+        self.findings.checks[AWAY] += 1  # that nothing runs from now on
         self.findings.saw("the engine sleeps", level)
         self.findings.saw("the engine sleeps while requests run", level and self.live)
         for name in () if keep else sorted(self.live):

@@ -10,6 +10,7 @@ from kvproof.harness.records.events import AnyEvent, Failure, PropertyVerdict
 from kvproof.harness.records.resume import final_verdicts, once
 from kvproof.harness.records.run_directory import Run
 from kvproof.reports.model.report import Report, grouped
+from kvproof.reports.values.headline import RANKS
 from kvproof.reports.values.text import clean_run
 from kvproof.reports.values.types import MAIN_SUITE, SECTIONS, Finding, Row, Section
 
@@ -36,7 +37,8 @@ def _sections(verdicts: Sequence[PropertyVerdict]) -> tuple[Section, ...]:
     order = list(SECTIONS)
     groups = grouped(verdicts, lambda verdict: verdict.section)
     letters = sorted(groups, key=lambda x: (order.index(x) if x in order else len(order), x))
-    return tuple(Section(letter, _rows(groups[letter])) for letter in letters)
+    sections = [Section(letter, _rows(groups[letter])) for letter in letters]
+    return tuple(sorted(sections, key=lambda section: min(map(_rank, section.rows))))
 
 
 def _rows(verdicts: Sequence[PropertyVerdict]) -> tuple[Row, ...]:
@@ -45,7 +47,12 @@ def _rows(verdicts: Sequence[PropertyVerdict]) -> tuple[Row, ...]:
         cells = {verdict.target: verdict for verdict in found}
         part = "" if found[0].suite == MAIN_SUITE else found[0].suite
         rows.append(Row(name, found[0].sentence, tuple(found[0].rules), cells, part))
-    return tuple(rows)
+    return tuple(sorted(rows, key=_rank))
+
+
+def _rank(row: Row) -> int:
+    """The worst verdicts come first."""
+    return min(RANKS[cell.verdict] for cell in row.cells.values())
 
 
 def _findings(

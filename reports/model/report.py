@@ -28,7 +28,8 @@ from kvproof.harness.records.events import (
     Threshold,
 )
 from kvproof.harness.records.run_directory import Manifest, Run
-from kvproof.reports.values.text import listed, plural
+from kvproof.reports.values.headline import RANKS, failing, others
+from kvproof.reports.values.text import listed
 from kvproof.reports.values.types import (
     MAIN_SUITE,
     OUTCOMES,
@@ -130,12 +131,27 @@ class Report:
         kinds = grouped(self.deaths, lambda event: (event.target, event.kind, event.message))
         return [min(same, key=lambda event: len(event.history)) for same in kinds.values()]
 
+    def cells(self, target: str, unsupported: bool) -> list[Row]:  # noqa: FBT001 - templates pass it
+        """The rows with a verdict on a target, those unsupported there or all others."""
+        return [
+            row
+            for row in self.rows
+            if target in row.cells and (row.cells[target].verdict == "unsupported") is unsupported
+        ]
+
+    def script_command(self, failure: Failure) -> str:
+        """The command that reproduces a failure, with the interpreter of the run, in any folder."""
+        python = self.manifest.interpreter or "python"
+        return shlex.join([python, str(self.run.directory.absolute() / failure.script_path)])
+
     def replay_command(self, failure: Failure) -> str:
         """The command that runs a failure again; empty for requests to a server."""
         if self.manifest.verb == "probe":
             return ""
-        log = str(self.run.directory / failure.op_log)
-        return shlex.join(["kvproof", "replay", log, "--target", failure.target])
+        log = str(self.run.directory.absolute() / failure.op_log)
+        command = shlex.join(["kvproof", "replay", log, "--target", failure.target])
+        folder = self.manifest.folder if ":" in failure.target else ""
+        return f"PYTHONPATH={shlex.quote(folder)} {command}" if folder else command
 
     def sentence_of(self, name: str) -> str:
         """The sentence of a property; empty if the run did not get to its verdict."""
@@ -277,10 +293,10 @@ def _outcome(report: Report) -> Outcome:
 
 
 def _failed_sentence(report: Report) -> str:
-    failed = {verdict.property for verdict in report.verdicts("fail")}
-    parts = [f"{len(failed)} of {plural(len(report.rows), 'property')} failed"]
+    verdicts = report.verdicts(*RANKS)
+    parts = [failing(verdicts) or "no property fails"]
     if report.deaths:
         parts.append(f"{listed([event.target for event in report.deaths])} did not survive")
     if report.failures:
         parts.append(f"first: {report.failures[0].failure.sentence}")
-    return ", ".join(parts)
+    return "; ".join(filter(None, [*parts, others(verdicts)]))

@@ -109,6 +109,8 @@ class LiveProgress:
         self._statuses: dict[str, _Status] = {}
         self._latest = ""
         """The target whose status came last."""
+        self._folded: Counter[str] = Counter()
+        """Target -> unsupported properties since the last line about them."""
         self._said, self._patience = time.monotonic(), SILENCE_SECONDS
         self._over = threading.Event()
         self._ticker = threading.Thread(target=self._break_silences, daemon=True)
@@ -132,6 +134,7 @@ class LiveProgress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._unfold()
         if self._live:
             self._live.stop()
         else:
@@ -161,9 +164,22 @@ class LiveProgress:
         with self._lock:
             if isinstance(event, PropertyVerdict):
                 self._of(event.target).verdicts[event.verdict] += 1
+                if event.verdict == "unsupported":
+                    self._folded[event.target] += 1
+                    return
+            elif not isinstance(event, Exercised):  # of the next suite
+                self._unfold()
             verdict, line = describe(event)
             if not self._live or verdict in _SPOKEN:
                 self._say(verdict, line)
+
+    def _unfold(self) -> None:
+        """In a pipe, unsupported properties are one line: their reasons are in the report."""
+        for target, count in self._folded.items():
+            if not self._live:
+                line = f"{target}: {plural(count, 'property')}, reasons in the report"
+                self._say("unsupported", line)
+        self._folded.clear()
 
     def status(self, target: str, text: str, done: int, total: int, *, seen: int = 0) -> None:
         """Set the activity of a target: `done` of `total`, or `seen` histories; 0: unknown."""

@@ -168,6 +168,8 @@ def _failure(report: Report, finding: Finding) -> Iterator[str]:
     )
     if rule := report.sentence_of(failure.property):
         yield from ("", f"Must hold: {escape(rule)}.")
+    if failure.intended:
+        yield from ("", f"If intended, declare {code(failure.intended)}.")
     yield ""
     rows = [
         [str(place), *map(code, (step.op, step.arguments, step.answer)), escape(step.note)]
@@ -181,7 +183,7 @@ def _failure(report: Report, finding: Finding) -> Iterator[str]:
     yield from ("", "<details><summary>script that reproduces it</summary>", "")
     yield from _fence(failure.script, "python")
     yield from ("", "</details>", "")
-    yield f"Reproduce with {code(f'python {report.run.directory / failure.script_path}')}"
+    yield f"Reproduce with {code(report.script_command(failure))}"
 
 
 def _evaluations(report: Report) -> Iterator[str]:

@@ -50,15 +50,19 @@ _MOST_STEPS, _MOST_BLOCKS, _MOST_NOTES = 40, 16, 30
 def print_run(run: Run, console: Console) -> None:
     """Print the final tables; the verdict is last, next to the prompt."""
     report, screen = build(run), Screen(console)
+    found = notes(report)
+    if not found:
+        _coverage(report, screen)
     _matrix(report, screen)
-    _notes(notes(report), screen)
+    _notes(found, screen)
     for finding in report.findings[:MOST_FAILURES]:
         _finding(report, finding, screen)
     if len(report.findings) > MOST_FAILURES:
         screen.line(f"{len(report.findings) - MOST_FAILURES} more failures are in the HTML report")
     _deaths(report, screen)
     _evaluations(report, screen)
-    _coverage(report, screen)
+    if found:
+        _coverage(report, screen)
     _bench(report, screen)
     _tiers(report, screen)
     _schedulers(report, screen)
@@ -73,16 +77,18 @@ def print_run(run: Run, console: Console) -> None:
 def _matrix(report: Report, screen: Screen) -> None:
     if not report.sections:
         return
-    head = f"{plural(len(report.rows), 'property')} on {plural(len(report.judged), 'target')}"
-    screen.heading(head)
+    judged = [row for section in report.sections for row in section.judged]
+    screen.heading(f"{plural(len(judged), 'property')} on {plural(len(report.judged), 'target')}")
     table = screen.table("section", *report.judged)
-    for section in report.sections:
+    for section in filter(lambda each: each.judged, report.sections):
         cells = (_counts(section, target, screen) for target in report.judged)
         table.add_row(screen.text(f"{section.letter}  {section.title}"), *cells)
     screen.show(table)
     used = {v for s in report.sections for t in report.judged for v in s.counts(t)}
     legend = (f"{screen.symbol(name)} {MARKS[name].word}" for name in MARKS if name in used)
     screen.line("   ".join(legend), "dim")
+    if folded := len(report.rows) - len(judged):
+        screen.line(f"{folded:,} more are unsupported here: the HTML report has the reasons", "dim")
 
 
 def _counts(section: Section, target: str, screen: Screen) -> Text:
@@ -118,7 +124,8 @@ def _finding(report: Report, finding: Finding, screen: Screen) -> None:
     screen.line(_context(finding), "dim", indent=3)
     rule = report.sentence_of(failure.property)
     must_hold = f"must hold: {rule}" if rule else ""
-    for line in filter(None, [finding.expected, must_hold, *failure.detail.splitlines()]):
+    meant = f"if intended, declare {failure.intended}" if failure.intended else ""
+    for line in filter(None, [finding.expected, must_hold, meant, *failure.detail.splitlines()]):
         screen.line(line, indent=3)
     _history(failure.history, screen)
     for line in timeline_lines(failure.timeline) if failure.timeline else ():
@@ -161,7 +168,7 @@ def _history(history: Sequence[Step], screen: Screen) -> None:
 def _reproduce(report: Report, finding: Finding, screen: Screen) -> None:
     failure = finding.failure
     screen.line("Reproduce with:", "bold", indent=3)
-    screen.command(f"python {report.run.directory / failure.script_path}", indent=5)
+    screen.command(report.script_command(failure), indent=5)
     if command := report.replay_command(failure):
         screen.line("After a change of the target, check it with:", "bold", indent=3)
         screen.command(command, indent=5)

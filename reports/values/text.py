@@ -22,14 +22,14 @@ class Mark(NamedTuple):
 
 
 MARKS = {
-    "pass": Mark("✓", "+", "pass"),
     "fail": Mark("✗", "x", "FAIL"),
     "inconclusive": Mark("?", "?", "inconclusive"),
     "expected_failure": Mark("≈", "~", "expected failure"),
+    "pass": Mark("✓", "+", "pass"),
     "unsupported": Mark("–", "-", "unsupported"),  # noqa: RUF001 - a dash is what a table cell shows
     "not_run": Mark("·", ".", "not run"),
 }
-"""In order of interest within one verdict table."""
+"""The worst first."""
 
 MISSING = "not measured"
 

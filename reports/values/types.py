@@ -88,6 +88,10 @@ class Row:
     part: str = ""
     """Component suite of the property; empty for the suite `cache`."""
 
+    def is_unsupported(self) -> bool:
+        """Whether no target supports it: reports fold such rows."""
+        return all(cell.verdict == "unsupported" for cell in self.cells.values())
+
 
 @dataclass(frozen=True)
 class Section:
@@ -95,6 +99,11 @@ class Section:
 
     letter: str
     rows: tuple[Row, ...]
+
+    @property
+    def judged(self) -> list[Row]:
+        """The rows that some target supports."""
+        return [row for row in self.rows if not row.is_unsupported()]
 
     @property
     def title(self) -> str:

@@ -27,10 +27,12 @@ groups_never_share_blocks | H7 B1 | needs several_tables
     - blocks of unequal groups lie in one pool
 blocks_keep_their_identity_while_there_is_room | B2 B3 | needs several_groups
     cached blocks lose their identity only where a request needs them, or on request
+    intended: PolicyProfile(eviction_order='undeclared')
     why: the cache forgets prompts while memory is free, and follow-up turns start cold
     - cached blocks are evicted to make room
 the_oldest_goes_first_in_all_groups | B3 S5 | needs order_in_all_groups
     blocks and checkpoints of all groups are evicted in LRU order, whatever their kind
+    intended: PolicyProfile(eviction_order='undeclared')
     why: one kind of layer starves the others of cache, so hybrid models hardly ever hit
     - cached blocks are evicted to make room
 hits_are_valid_in_every_group | X1 X2 | by brute force | needs windows
@@ -67,6 +69,7 @@ partial_blocks_are_copied_before_they_are_written | T6 | by shadow memory | need
     - a hit ends inside a block
 blocks_behind_a_window_are_returned | X4 | needs returned_windows
     once a step is done, a request holds no unit that later steps do not see
+    intended: LayerProfile(behind_windows='freed')
     why: long conversations keep memory that no layer reads, so far fewer requests run at once
     - a window moves on while a later step is in flight
 blocks_behind_a_window_outlive_running_steps | X4 B6 | needs windows
@@ -80,6 +83,7 @@ rejected_drafts_are_never_indexed | X5 | by brute force | needs drafts
     - unequal counts of drafts are in flight
 hits_never_end_inside_a_span | M2 M4 | needs span_clamp
     a hit never ends inside a media span
+    intended: SpanProfile(clamp=False)
     why: half an image comes from the cache, and the encoder output no longer fits the rest
     - two spans in a block
     - a span over three and more blocks
@@ -88,6 +92,7 @@ hits_never_end_inside_a_span | M2 M4 | needs span_clamp
     - a clamp that needs two rounds
 steps_never_split_a_span | M3 | needs span_chunks
     no step ends inside a media span; a step grows to the end of a span only as far as declared
+    intended: SpanProfile(clamp=False)
     why: an image is encoded twice or in two halves, and the model misreads it
     - a span over three and more blocks
     - a chunked prefill
@@ -108,6 +113,7 @@ states_are_of_exactly_the_tokens_read | S1 S4 S9 X5 | by shadow memory | needs s
     - a rejected draft leaves states behind
 state_copies_are_disjoint | S3 | needs state_copies
     copies of states have different destinations, none of them a source, all in range
+    intended: StateProfile(checkpoints='running')
     why: two requests in one step get each other's recurrent state, depending on copy order
     - a checkpoint is restored
     - a checkpoint is saved
@@ -117,6 +123,7 @@ state_blocks_have_one_owner | S5 S9 B1 | needs states
     - a checkpoint is saved
 decode_checkpoints_keep_their_interval | S6 | needs decode_intervals
     while decoding, states are saved at multiples of the interval and nowhere else
+    intended: StateProfile(decode_intervals=False)
     why: follow-up turns recompute a whole long answer, or saved states crowd out the cache
     - a checkpoint is saved while decoding
 a_mismatch_destroys_no_checkpoint | S7 | needs states
@@ -129,11 +136,13 @@ prompts_leave_a_checkpoint | S6 | needs states
     - a checkpoint is saved
 states_are_saved_where_declared | S6 S8 A2 | needs declared_places
     a step saves states after exactly the declared numbers of tokens, if there is room for them
+    intended: StateProfile(prompt_saves='always')
     why: hits fall on other lengths than planned, so capacity and latency estimates do not hold
     - a checkpoint is saved
     - a checkpoint at a junction
 junctions_are_checkpointed | S8 | needs junctions
     a state is saved where a prompt leaves one that was seen before
+    intended: StateProfile(junctions=False)
     why: many prompts after one system prompt each compute that system prompt again
     - a checkpoint at a junction
 expert_rows_are_those_of_a_fresh_run | R2 R1 | by shadow memory | needs experts

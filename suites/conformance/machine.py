@@ -83,11 +83,10 @@ class SessionReporting:
         return wording.arguments(operation(each.verb, each.arguments))
 
     def script(self, found: Counterexample, target: str) -> str:
-        """Return a script that uses the adapter alone, or a `Session`."""
-        if found.history.machine is None:  # the target died before its first operation
-            config = msgspec.convert(found.history.config, TargetConfig)
-            return script.render_start(target, found.violation, config)
-        return script.render(target, found.violation, found.history.machine.session.state)
+        """Return a script whose `Session` judges the same operations."""
+        config = msgspec.convert(found.history.config, TargetConfig)
+        applied = [operation(each.verb, each.arguments) for each in found.history.operations]
+        return script.render(target, found.violation, config, applied)
 
     def blocks(self, found: Counterexample) -> tuple[list[BlockView], dict[str, list[int]]]:
         """Return the blocks of a small pool, or the suspects, and the tables of requests."""

@@ -44,11 +44,13 @@ pins_hold_the_cached_prefix | B2 | by brute force | needs pins
     - a pin is dropped
 scratch_goes_before_cached | B3 | needs scratch_first
     no cached block is evicted while a block without identity is free
+    intended: PolicyProfile(eviction_order='lru_by_use')
     why: useful prefixes are thrown away although free memory remains, so repeated prompts are
     slow again
     - cached blocks are evicted to make room
 least_recent_goes_first | B3 T3 | needs eviction_order
     cached blocks are evicted in the declared order: the least recent first, ends of chains first
+    intended: PolicyProfile(eviction_order='undeclared')
     why: popular prompts are evicted before stale ones, and the hit rate drops under load
     - cached blocks are evicted to make room
 eviction_takes_idle_cached_blocks | B3 | needs evict
@@ -84,8 +86,14 @@ what_fits_is_admitted | B8 B4
     - a refusal: no_space
     - a request fills the pool
 what_can_never_fit_is_refused_at_arrival | B8
-    a request larger than the pool, and no other, is refused for good when it arrives
+    a request larger than the pool is refused for good when it arrives
     why: one oversized prompt waits forever and blocks the whole queue after it
+what_can_fit_is_never_refused_for_good | B8
+    a request that an empty pool has room for is not refused for good
+    why: a client is told that its prompt is too long although the pool only is full
+a_refusal_for_good_shows_the_lack | B8
+    a refusal for good needs more blocks than it says are available
+    why: an operator reads from the message that there is room, and does not enlarge the pool
 kernel_tables_address_their_blocks | K2 K3
     the pages in a kernel table are those of the request's blocks, in order
     why: attention reads another request's pages, and the client sees fragments of foreign text
@@ -118,11 +126,13 @@ no_hit_across_epochs | H6 | by shadow memory
     - a prompt of an earlier epoch comes back
 reset_does_what_it_says | H6
     a reset is refused only where that is declared, and then changes nothing
+    intended: PolicyProfile(reset='idle')
     why: a reset is reported as done, yet stale entries stay, or running requests lose their
     memory
     - a reset while requests hold blocks
 malformed_identity_is_refused | H8 | needs validates
     overlapping, out of order, unhashed spans or spans past the prompt are refused
+    intended: Profile(validates=False)
     why: a malformed image request poisons the cache or crashes the engine in place of a clear
     error
     - a refusal: invalid
@@ -141,9 +151,11 @@ last_token_is_computed | T1
     - a hit stops before the last token
 hits_are_maximal | T1 H1 | _HIT | by brute force | needs maximal
     the hit is the longest cached prefix: equal prompts share, no hit is lost
+    intended: PolicyProfile(maximal=False)
     why: part of a shared prefix is computed again each time, so first tokens come later
 hits_come_from_the_cache | T1 T2 | _HIT | by brute force
     a hit reuses only what is complete, stored and still cached
+    intended: PolicyProfile(sharing='when_scheduled')
     why: a request reuses blocks that hold nothing valid yet, and its answer begins in garbage
 lookup_changes_nothing | T1 | by metamorphic pair | needs lookup
     a lookup changes nothing, not even recency or statistics
@@ -155,6 +167,7 @@ lookup_finds_the_longest_prefix | T1 | by brute force | needs lookup
     - a lookup finds something
 equal_blocks_are_shared | T2 | needs duplicates
     a block that exists already is shared instead of kept twice
+    intended: PolicyProfile(duplicates='kept')
     why: many equal system prompts fill the cache with copies, and fewer requests fit
     - a completed step shares an equal block
 nothing_is_read_before_it_is_written | T2 C4 | _HIT | by shadow memory
@@ -162,6 +175,7 @@ nothing_is_read_before_it_is_written | T2 C4 | _HIT | by shadow memory
     why: a second equal prompt that arrives at once reads unwritten memory and answers nonsense
 no_block_outlives_its_parent | T3 | needs index
     no cached block remains whose predecessor is gone
+    intended: PolicyProfile(index='flat')
     why: memory is spent on cached blocks that no later prompt can ever hit
     - cached blocks are evicted to make room
 table_covers_its_tokens | T7 K2

@@ -7,6 +7,8 @@ from kvproof.harness.contract.profile import Profile
 JUDGES = {
     "what_fits_is_admitted": ("refusal",),
     "what_can_never_fit_is_refused_at_arrival": ("arrival",),
+    "what_can_fit_is_never_refused_for_good": ("arrival",),
+    "a_refusal_for_good_shows_the_lack": ("arrival",),
     "release_is_idempotent": ("unknown ids",),
     "eviction_takes_idle_cached_blocks": ("evict",),
     "reset_does_what_it_says": ("busy",),

@@ -107,6 +107,7 @@ def play_script(found: Counterexample, target: str) -> str:
             *(textwrap.indent(call, "    ") for call in calls),
             f"], target={target!r})",
         ],
+        target=target,
     )
 
 

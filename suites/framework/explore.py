@@ -20,7 +20,12 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.isolation.environments import home
 from kvproof.harness.oracle.violation import Violation
-from kvproof.suites.framework.component_suite import Counterexample, History, unanswered
+from kvproof.suites.framework.component_suite import (
+    ComponentSuite,
+    Counterexample,
+    History,
+    unanswered,
+)
 from kvproof.suites.framework.known import Known
 
 SHRINK_SECONDS = 10
@@ -300,6 +305,12 @@ def _few_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def planned(suite: ComponentSuite, budget: settings, seed: int | None) -> int:
+    """Return the histories that a budget asks for, dealt out to a suite's profiles."""
+    parts = turns_of(budget, seed=seed) * max(1, len(suite.profiles))
+    return math.ceil(budget.max_examples / parts) * parts
 
 
 def turns_of(budget: settings, *, seed: int | None) -> int:

@@ -12,8 +12,9 @@ A suite lists its properties in a table, which `table` reads:
         - a hit of several blocks
 
 The first line holds the name, the rules, and optionally situations by the names of their constants,
-the oracle, the capability and the level. Below are the sentence, the reason why a user cares, and
-more situations, as text or by the names of their constants.
+the oracle, the capability and the level. Below are the sentence, the reason why a user cares, more
+situations, as text or by the names of their constants, and a line `intended: ...` with the
+declaration that makes another behaviour right.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Property(NamedTuple):
     """The lowest level that judges it."""
     why: str = ""
     """Symptom that a user of the engine sees where it is broken."""
+    intended: str = ""
+    """Declaration by a field of the profile that the behaviour is meant; empty: there is none."""
 
     @property
     def section(self) -> str:
@@ -50,6 +53,7 @@ class Property(NamedTuple):
         return self.rules[0][0]
 
 
+_INTENDED = "intended: "
 _OPTIONS = {"by": "oracle", "needs": "needs", "level": "level"}
 
 
@@ -72,7 +76,12 @@ def _property(names: Mapping[str, Any], entry: list[str], level: Level) -> Prope
     sentence = " ".join(below)
     if not sentence or not rules[0].isupper():
         raise ValueError(f"the property {name!r} has no rules or no sentence")
-    options: dict[str, Any] = {"level": level, "why": " ".join(why)}
+    intended = [line.removeprefix(_INTENDED) for line in entry if line.startswith(_INTENDED)]
+    options: dict[str, Any] = {
+        "level": level,
+        "why": " ".join(why),
+        "intended": "".join(intended),
+    }
     situations = [line[2:] for line in entry[1:] if line.startswith("- ")]
     for column in columns:
         key, _, value = column.partition(" ")
@@ -86,7 +95,7 @@ def _property(names: Mapping[str, Any], entry: list[str], level: Level) -> Prope
 
 def _sentences(lines: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the lines of the sentence, and those of the reason, which begins with `why: `."""
-    text = [line for line in lines if not line.startswith("- ")]
+    text = [line for line in lines if not line.startswith(("- ", _INTENDED))]
     begin = next((at for at, line in enumerate(text) if line.startswith("why: ")), len(text))
     return text[:begin], [line.removeprefix("why: ") for line in text[begin:]]
 

@@ -156,13 +156,21 @@ def _verdict(suite: Suite, prop: Property, tally: Tally) -> tuple[Verdict, str]:
     if times := tally.unshrunk[prop.name]:
         histories = "history" if times == 1 else "histories"
         return "fail", f"it failed in {times} {histories}, not shrunk"
+    if cut_short := _cut_short(tally):
+        held = "held so far" if tally.checks[prop.name] else "not evaluated so far"
+        return "inconclusive", f"{held}: {cut_short}"
     missing = [name for name in prop.situations if not tally.situations[name]]
     if missing:
         return "inconclusive", "never happened: " + "; ".join(missing)
     if not tally.checks[prop.name]:
         return "inconclusive", "it was never evaluated"
-    if tally.died:
-        return "inconclusive", f"the target died ({tally.died.kind}) before the budget was spent"
-    if tally.cut:
-        return "inconclusive", f"{len(tally.failures)} failed before the budget was spent"
     return "pass", ""
+
+
+def _cut_short(tally: Tally) -> str:
+    """Return what ended the run before its budget was spent; empty: nothing did."""
+    if tally.died:
+        return f"the target died ({tally.died.kind}) before the budget was spent"
+    if tally.interrupted:
+        return "the run was interrupted"
+    return f"{len(tally.failures)} failed before the budget was spent" if tally.cut else ""

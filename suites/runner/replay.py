@@ -16,6 +16,7 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.records.events import Replayed, Step, TargetFailed
 from kvproof.harness.reproduce import oplog
+from kvproof.harness.reproduce.session_play import IMPOSSIBLE
 from kvproof.harness.session import Session
 from kvproof.suites.framework import expected_failures
 from kvproof.suites.framework.component_suite import ComponentSuite, History, carry_out
@@ -24,9 +25,6 @@ from kvproof.suites.framework.expected_failures import Expected
 from kvproof.suites.framework.known import Known
 from kvproof.suites.runner.levels import property_names
 from kvproof.suites.runner.registry import on
-
-IMPOSSIBLE = "its last operation is not possible on this target"
-"""The reason for no verdict if the failed operation itself is impossible there."""
 
 
 def replay(

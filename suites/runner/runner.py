@@ -31,28 +31,32 @@ from kvproof.harness.records.events import (
 )
 from kvproof.harness.reproduce import oplog
 from kvproof.harness.reproduce.oplog import CACHE
+from kvproof.harness.reproduce.session_play import IMPOSSIBLE
 from kvproof.harness.settings import Drawing
 from kvproof.suites.framework import expected_failures
 from kvproof.suites.framework.component_suite import Counterexample
 from kvproof.suites.framework.expected_failures import Expected
-from kvproof.suites.framework.explore import Elsewhere, Exploration
+from kvproof.suites.framework.explore import Elsewhere, Exploration, planned
 from kvproof.suites.framework.property import Level
 from kvproof.suites.framework.shrink import shortest_death
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.framework.verdicts import Tally, exercised, verdicts
 from kvproof.suites.runner import levels
-from kvproof.suites.runner.replay import IMPOSSIBLE, replay, shows, target_failed, unseen
+from kvproof.suites.runner.replay import replay, shows, target_failed, unseen
 from kvproof.suites.runner.shares import Budget, Order, Sharing, others, shared_out
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 """Op logs of earlier bugs, replayed before anything is generated."""
 
-Doing = Literal["exploring", "shrinking"]
-Progress = Callable[[str, int, Doing], None]
-"""Suite, number of its histories so far, and the work under way."""
+Doing = Literal["histories", "shrinking", "replaying"]
+Progress = Callable[[str, Doing, int, int], None]
+"""Suite, the work under way, how much of it is done, and its total; 0: unknown."""
 
 MOST_FAILURES = 3
-"""Most failing properties that one suite reports; after each the rest is explored anew."""
+"""Most failing properties that one suite shrinks. After each the rest is explored anew, and after
+the last once more, with those tolerated."""
+
+_WORST_FIRST = ("fail", "inconclusive", "expected_failure", "pass", "unsupported")
 
 
 class Files(Protocol):
@@ -82,6 +86,7 @@ class SuiteRun:
         self._expected: list[Expected] = []
         self._only = ""
         """The one suite that runs; empty: all of them."""
+        self._progress: Progress = lambda *_: None
 
     def run(
         self,
@@ -93,18 +98,16 @@ class SuiteRun:
     ) -> None:
         """Run everything. Never raises for the target; after Ctrl-C the results so far are written.
 
-        `progress` receives the name of a suite, the number of its test cases, and the work
-        under way; `only` names the one suite to run. The corpus is replayed before the suite
-        `cache`.
+        `only` names the one suite to run. The corpus is replayed before the suite `cache`.
         """
-        self._only = only
+        self._only, self._progress = only, progress
         with self.guarded():
             self.start()
             for suite in self.suites:
                 if suite.name == CACHE and only in ("", CACHE):
                     self._replay_corpus()
                 if only in ("", suite.name):
-                    self._run(suite, budget, seed, progress)
+                    self._run(suite, budget, seed)
             if not only:
                 self._write(TargetConcluded(target=self._handle.name))
 
@@ -113,11 +116,10 @@ class SuiteRun:
         suite: Suite,
         budget: settings,
         seed: int | None,
-        progress: Progress,
     ) -> None:
-        tally = Tally()
+        tally, progress = Tally(), partial(self._progress, suite.name)
         try:
-            self.explore(suite, budget, tally, seed=seed, progress=partial(progress, suite.name))
+            self.explore(suite, budget, tally, seed=seed, progress=progress)
             if tally.interrupted:
                 raise KeyboardInterrupt
         except BaseException:  # stored next to the other results
@@ -162,8 +164,10 @@ class SuiteRun:
 
     def _replay_corpus(self) -> None:
         deaths: dict[str, TargetFailed] = {}
-        logs = filter(self._concerns, sorted(CORPUS.glob("*.json")))
-        for path in logs:
+        found = list(filter(self._concerns, sorted(CORPUS.glob("*.json"))))
+        logs = iter(found)
+        for number, path in enumerate(logs):
+            self._progress(CACHE, "replaying", number, len(found))
             event = replay(self._handle, path, died=lambda e: deaths.setdefault(e.message, e))
             if event.outcome == "FIXED":  # its bug was a planted one
                 event = replace(event, outcome="PASS")
@@ -213,12 +217,13 @@ class SuiteRun:
         *,
         seed: int | None = None,
         draw: Drawing = "hypothesis",
-        progress: Callable[[int, Doing], None] = lambda *_: None,
+        progress: Callable[[Doing, int, int], None] = lambda *_: None,
         deadline: float = math.inf,
         most: int = MOST_FAILURES,
+        rest: bool = True,
         claim: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """Explore until nothing new fails, or until `most` properties have.
+        """Explore until nothing new fails; once `most` have, judge the others, with `rest` alone.
 
         Fills `tally` on the way, so that an early end loses nothing. Calls `claim` before it
         shrinks a property; False: another worker does. Skips a suite without properties for the
@@ -227,31 +232,34 @@ class SuiteRun:
         start, asked = time.monotonic(), self._handle.engine_seconds
 
         def unclaimed(name: str) -> bool:
-            return name not in tally.failures and claim(name)
+            new = len(tally.failures) < most and name not in tally.failures
+            return new and claim(name)
 
         shared = partial(self._shared, suite, budget, tally, seed=seed)
         explore = partial(
             suite.explore_by_seed if draw == "seeds" else suite.explore,
             budget,
             seed=seed,
-            progress=lambda seen: progress(tally.test_cases + seen, "exploring"),
-            shrinking=lambda seen: progress(tally.test_cases + seen, "shrinking"),
+            progress=lambda seen: progress(
+                "histories", seen, planned(suite.component, budget, seed)
+            ),
+            shrinking=lambda seen: progress("shrinking", seen, 0),
             deadline=deadline,
             claim=unclaimed,
         )
         try:
-            while suite.judged and len(tally.failures) < most:
+            while suite.judged and (rest or len(tally.failures) < most):
                 if draw == "seeds":
                     seen = explore()
                 else:
                     with shared() as elsewhere:
                         seen = explore(elsewhere=elsewhere)
-                tried = partial(progress, tally.test_cases + seen.test_cases, "shrinking")
+                tried = partial(progress, "shrinking", seen.test_cases, 0)
                 seen.death = self._death(suite, seen, unclaimed, tried)
                 if not self._add(suite, tally, seen, seed):
                     break
         finally:
-            tally.cut = len(tally.failures) >= most
+            tally.cut = not rest and len(tally.failures) >= most
             tally.seconds = time.monotonic() - start
             tally.engine_seconds = self._handle.engine_seconds - asked
 
@@ -318,7 +326,8 @@ class SuiteRun:
                 name, tally = self._handle.name, tallies[suite.name]
                 shown = self._shown(suite, tally)
                 expected = self._expected_of(suite)
-                for verdict in verdicts(name, suite, tally, expected, shown=shown):
+                judged = verdicts(name, suite, tally, expected, shown=shown)
+                for verdict in sorted(judged, key=lambda each: _WORST_FIRST.index(each.verdict)):
                     if verdict.verdict != "unsupported" or self._says_so(suite, verdict.property):
                         self._write(verdict)
 
@@ -341,7 +350,12 @@ class SuiteRun:
         unmet = [each for each in judged if not tally.tolerated[each.mechanism]]
         if tally.interrupted or tally.died:
             return None
-        return {each.mechanism for each in unmet if shows(self._handle, each, self._expected)}
+        found = set()
+        for number, each in enumerate(unmet):
+            self._progress(suite.name, "replaying", number, len(unmet))
+            if shows(self._handle, each, self._expected):
+                found.add(each.mechanism)
+        return found
 
     def _record(self, suite: Suite, tally: Tally) -> None:
         if suite.judged:
@@ -393,5 +407,6 @@ def stored_failure(
         tables=evidence.tables,
         timeline=evidence.timeline,
         seed=seed,
+        intended=suite.of(violation.property).intended,
         related=evidence.related,
     )

@@ -62,16 +62,16 @@ def suites(
         active.status(handle.name, "judged before the interruption")
         return
     settings = BUDGETS[budget]
-    total = settings.max_examples
 
-    def progress(suite: str, done: int, doing: Doing) -> None:
-        what = doing if suite == "cache" else f"{doing} {suite}"
+    def progress(suite: str, doing: Doing, done: int, total: int) -> None:
         if doing == "shrinking":
-            active.status(handle.name, what, seen=done)
+            active.status(handle.name, f"{suite}: {doing}", seen=done)
+        elif done > total:  # a history that ends early is drawn anew
+            active.status(handle.name, f"{suite}: {doing} beyond {total:,}", seen=done)
         else:
-            active.status(handle.name, what, min(done, total), total)
+            active.status(handle.name, f"{suite}: {doing}", done, total)
 
-    active.status(handle.name, "starting", 0, total)
+    active.status(handle.name, "starting")
     SuiteRun(handle, active.writer, write=active.write, level=level, sharing=sharing).run(
         settings if seed is None else seeded(settings, None), seed=seed, progress=progress
     )

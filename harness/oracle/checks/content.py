@@ -30,6 +30,16 @@ _REJECTED = "rejected_drafts_are_never_indexed"
 _MAY_NOT_READ = "requests_that_may_not_read_hit_nothing"
 _IN_EVERY_GROUP = "hits_are_valid_in_every_group"
 
+_CAUSES = (
+    "no_hit_across_epochs",
+    "namespaces_are_separate",
+    "keys_are_separate",
+    "spans_are_separate",
+    "embeddings_are_separate",
+    "nothing_is_read_before_it_is_written",
+)
+"""Properties that a wrong read may break besides `reads_return_own_content`."""
+
 _INVALID = {
     "span": "hits_never_end_inside_a_span",
     "state": "a_recurrent_hit_needs_a_checkpoint",
@@ -68,6 +78,7 @@ class ContentChecks:
             _IN_EVERY_GROUP: not layout.single,
         }
         self._validity = [prop for prop, needed in applies.items() if needed]
+        self._evaluated = (*_CAUSES, *self._validity)
         self._plain = layout.single and not state.config.require_experts
 
     def admitted(self, request: Request) -> None:
@@ -80,9 +91,13 @@ class ContentChecks:
                 _MALFORMED,
                 INVARIANT,
                 f"request {name} was admitted although {problem}",
-                assertion=f"isinstance({name}, Refused)",
             )
-        counts[_NEVER_FITS] += 1
+        for prop in (
+            _NEVER_FITS,
+            "what_can_fit_is_never_refused_for_good",
+            "what_fits_is_admitted",
+        ):
+            counts[prop] += 1
         capacity = self._state.config.num_blocks - 1
         single, count = self._layout.single, len(request.tokens)
         whole = -(-count // self._layout.unit) if single else self._layout.least(count)
@@ -92,8 +107,7 @@ class ContentChecks:
                 _NEVER_FITS,
                 INVARIANT,
                 f"request {name} needs {whole} blocks in the end, the pool has {capacity}",
-                assertion=f"isinstance({name}, Refused)",
-                facts={"admitted": True, "needed": whole, "capacity": capacity},
+                facts={"needed": whole, "capacity": capacity},
             )
 
     def hit(self, live: RequestState, answer: Scheduled, forecast: Forecast) -> None:
@@ -112,20 +126,8 @@ class ContentChecks:
                 f"request {name} of {count} tokens hit {hit} and computes positions "
                 f"{answer.start} up to {answer.stop}, exclusive: it must compute all positions "
                 f"from its hit on, and at least {count - 1}, its last",
-                assertion=f"{name}.hit < {count} "
-                f"and 0 <= {name}.start == {name}.hit < {name}.stop <= {count}",
             )
-        counts["no_hit_across_epochs"] += 1
-        counts["namespaces_are_separate"] += 1
-        if hit:
-            counts["nothing_is_read_before_it_is_written"] += 1
-        if request.spans:
-            counts["spans_are_separate"] += 1
-        if request.embedded:
-            counts["embeddings_are_separate"] += 1
-        if request.namespace.key is not None:
-            counts["keys_are_separate"] += 1
-        for prop in self._validity:
+        for prop in self._evaluated:
             counts[prop] += 1
         if self._validity and hit > 0 and not (self._plain and not request.spans):
             self._valid(live, hit, forecast)
@@ -146,7 +148,12 @@ class ContentChecks:
                 counts[prop] += 1
                 if hit > expected:
                     sentence = f"request {name} hit {hit} tokens; from {expected} on {why}"
-                    fail(state, prop, BRUTE_FORCE, sentence, assertion=f"{name}.hit <= {expected}")
+                    fail(state, prop, BRUTE_FORCE, sentence)
+        if not live.request.read:
+            counts[_MAY_NOT_READ] += 1
+            if hit:
+                sentence = f"request {name} may not read and hit {hit} tokens"
+                fail(state, _MAY_NOT_READ, INVARIANT, sentence)
         counts[_FROM_CACHE] += 1
         if hit > expected:
             fail(
@@ -155,13 +162,7 @@ class ContentChecks:
                 BRUTE_FORCE,
                 f"request {name} hit {hit} tokens, but only {expected} are complete, stored and "
                 "still cached",
-                assertion=f"{name}.hit <= {expected}",
             )
-        if not live.request.read:
-            counts[_MAY_NOT_READ] += 1
-            if hit:
-                sentence = f"request {name} may not read and hit {hit} tokens"
-                fail(state, _MAY_NOT_READ, INVARIANT, sentence, assertion=f"{name}.hit == 0")
         if state.profile.maximal:
             counts[_MAXIMAL] += 1
             if hit < listed and not self._left_out(live, hit, listed):
@@ -171,25 +172,16 @@ class ContentChecks:
                     BRUTE_FORCE,
                     f"request {name} hit {hit} tokens although {listed} tokens of its prefix are "
                     "cached: a lost hit",
-                    assertion=f"{name}.hit >= {listed}",
                     facts={"live": live, "hit": hit, "expected": listed},
                 )
 
     # --- reads and writes ---
 
-    def read(
-        self,
-        live: RequestState,
-        position: int,
-        stop: int | None = None,
-        *,
-        assertion: str = "",
-        table_of: str = "",
-    ) -> None:
+    def read(self, live: RequestState, position: int, stop: int | None = None) -> None:
         """Reads return the content that this request would compute (T1, H1, H3, H6, H7).
 
         A step that computes `position` reads the slots visible there in each group, up to `stop`
-        (default: `position`). `table_of`: variable of the script with the table.
+        (default: `position`).
         """
         state, layout = self._state, self._layout
         stop = position if stop is None else stop
@@ -204,9 +196,9 @@ class ContentChecks:
                     live.tables[group], (first, stop), layout.pagings[group], expected
                 )
             except BadTableError as error:
-                self._bad_table(live, group, stop, error)
+                self._bad_table(live, stop, error)
             if wrong is not None:
-                self._wrong(live, group, wrong, assertion, table_of or live.request.id)
+                self._wrong(live, group, wrong)
 
     def compute(self, live: RequestState, answer: Scheduled) -> None:
         """Write what a step computes into the slots that its tables name."""
@@ -221,29 +213,24 @@ class ContentChecks:
                     live.tables[group], (start, stop), layout.pagings[group], content, writer
                 )
             except BadTableError as error:
-                self._bad_table(live, group, stop, error)
+                self._bad_table(live, stop, error)
 
     def addresses(self, live: RequestState, stop: int) -> None:
         """The table of the first group names a slot for each of `stop` tokens (K2)."""
         try:
             self._state.shadow.slots(live.tables[0], 0, stop, self._layout.pagings[0])
         except BadTableError as error:
-            self._bad_table(live, 0, stop, error)
+            self._bad_table(live, stop, error)
 
-    def _bad_table(self, live: RequestState, group: int, stop: int, error: BadTableError) -> None:
-        name, size = live.request.id, self._layout.pagings[group].page_size
-        shown = f"len({name}.tables[0]) * {size} >= {stop}" if self._layout.single else ""
+    def _bad_table(self, live: RequestState, stop: int, error: BadTableError) -> None:
         raise Violation(
             _COVERS,
             INVARIANT,
-            f"the table of request {name} does not address its {stop} tokens",
+            f"the table of request {live.request.id} does not address its {stop} tokens",
             detail=str(error),
-            assertion=shown,
         ) from error
 
-    def _wrong(
-        self, live: RequestState, group: int, wrong: Mismatch, assertion: str, variable: str
-    ) -> None:
+    def _wrong(self, live: RequestState, group: int, wrong: Mismatch) -> None:
         where = "" if self._layout.single else f" of group {group}"
         fail(
             self._state,
@@ -255,7 +242,6 @@ class ContentChecks:
                 f"expected {describe_request(live.request, wrong.position + 1)}, epoch "
                 f"{live.epoch}\nfound {describe_writer(wrong.writer, wrong.written_as)}"
             ),
-            assertion=assertion or f"slot({variable}, {wrong.position}) != {wrong.slot}",
             suspects=(wrong.block,),
             facts={"live": live, "group": group, "mismatch": wrong},
         )

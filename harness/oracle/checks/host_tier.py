@@ -133,6 +133,7 @@ class HostTierChecks:
 
     def inspected(self, found: Inspection) -> None:
         """Follow the copies, then the blocks and rows that the host gave up."""
+        self._state.checks.update((_BACKUPS, _LOADS))
         self.moved(found.moves)
         self._waited, self._waiting = self._waiting, found.backing_up
         for group, table in enumerate(found.dropped or ()):

@@ -44,6 +44,7 @@ class LossChecks:
         rows, alone = list[Entry](), list[Entry]()
         state, changes = self._state, self._state.changes
         if dropped is not None:
+            self._counts[_MISMATCH] += bool(self._layout.states)
             self._no_null_block(dropped)
             pool = self._remove_blocks(dropped, self._still_allocated(held))
             rows = changes.overwritten

@@ -14,8 +14,7 @@ def oversized_prompt_stops_the_loop(found: Failed) -> bool:
         return False
     chunk = -(-answer.stop // found.state.layout.unit)
     return (
-        found.fact("admitted", bool)
-        and operation.compute is not None
+        operation.compute is not None
         and chunk <= found.fact("capacity", int) < found.fact("needed", int)
         and len(answer.blocks[0]) == chunk
     )

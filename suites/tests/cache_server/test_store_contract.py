@@ -9,6 +9,7 @@ from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.reference.cache_server.contract import contract_part, judge
 from kvproof.suites.reference.cache_server.contract_properties import PROPERTIES
 from kvproof.suites.reference.cache_server.remote import SUITE
+from kvproof.suites.tests.agreement.agreement_kit import component_agrees
 from kvproof.suites.tests.cache_server.store_kit import DictProvider, DictStore
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
@@ -92,11 +93,12 @@ def test_a_right_store_passes_and_everything_is_seen():
 
 
 @pytest.mark.parametrize(("prop", "store"), FAULTS, ids=[store.__name__ for _, store in FAULTS])
-def test_a_wrong_store_falls_to_its_property(prop, store):
+def test_a_wrong_store_falls_to_its_property(prop, store, tmp_path):
     others = {each.name for each in PROPERTIES} - {prop}
     seen = explore(contract_part(DictProvider(store)), UNSHRUNK, tolerate=others)
     assert seen.violation is not None, (seen.died, seen.tolerated)
     assert seen.violation.property == prop
+    component_agrees(seen.counterexample, tmp_path, contract_part(DictProvider()))
 
 
 def test_every_property_has_its_fault():

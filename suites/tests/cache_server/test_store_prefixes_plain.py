@@ -17,6 +17,7 @@ from kvproof.suites.reference.stored_prefixes import plain_server as prefixes_pl
 from kvproof.suites.reference.stored_prefixes.properties import PROPERTIES
 from kvproof.suites.reference.stored_prefixes.strategies import FULL, offered
 from kvproof.suites.runner.levels import suites
+from kvproof.suites.tests.agreement.agreement_kit import component_agrees
 from kvproof.suites.tests.framework.planted import load, plant
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, fallen
 
@@ -62,7 +63,7 @@ def test_it_hands_out_no_blocks():
 
 @pytest.mark.slow(reason="finds planted faults by exploration")
 @pytest.mark.parametrize("name", FAULTS)
-def test_each_fault_falls_to_its_property_alone(name):
+def test_each_fault_falls_to_its_property_alone(name, tmp_path):
     fault = find(name)
     assert fault.target == SPEC
     plant(name, fault)
@@ -74,3 +75,4 @@ def test_each_fault_falls_to_its_property_alone(name):
     seen = fallen(lambda seed: explore(part, UNSHRUNK, seed=seed, tolerate=others))
     assert seen.violation is not None, seen.tolerated
     assert seen.violation.property == fault.property
+    component_agrees(seen.counterexample, tmp_path, part_on(prefixes_plain.answer))

@@ -11,7 +11,7 @@ from hypothesis import Phase, settings
 from kvproof.suites.faults.catalogue import PlantedFault, of_suite
 from kvproof.suites.faults.planting import Change
 from kvproof.suites.framework.budgets import BUDGETS
-from kvproof.suites.framework.component_suite import ComponentSuite
+from kvproof.suites.framework.component_suite import ComponentSuite, Counterexample
 from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.tests.framework.planted import load, plant
 
@@ -55,9 +55,11 @@ def broken(part: ComponentSuite, fault: Change) -> ComponentSuite:
     return found
 
 
-def falls(part: ComponentSuite, fault: PlantedFault, budget: settings = UNSHRUNK) -> None:
-    """Its property finds the fault on a part that has it, whatever else fails."""
+def falls(part: ComponentSuite, fault: PlantedFault, budget: settings = UNSHRUNK) -> Counterexample:
+    """Its property finds the fault on a part that has it, whatever else fails; return how."""
     others = {prop.name for prop in part.properties} - {fault.property}
     seen = fallen(lambda seed: explore(part, budget, seed=seed, tolerate=others))
-    assert seen.violation is not None, (seen.died, seen.tolerated)
-    assert seen.violation.property == fault.property
+    found: Counterexample | None = seen.counterexample
+    assert found is not None, (seen.died, seen.tolerated)
+    assert found.violation.property == fault.property
+    return found

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from kvproof.harness.isolation.handles import InProcessHandle
-from kvproof.harness.reproduce import script
 from kvproof.suites.conformance.properties import BY_NAME
 from kvproof.suites.framework.budgets import BUDGETS
+from kvproof.suites.framework.evidence import evidence
 from kvproof.suites.tests.framework import faults
 from kvproof.suites.tests.framework.suite_faults import fallen
 from kvproof.suites.tests.framework.suite_kit import explore_target as explore
@@ -45,8 +45,8 @@ def test_fault_is_found_by_its_property_and_reproduced(fault, tmp_path):
     assert seen.violation is not None, f"{fault} survived {seen.test_cases} histories"
     assert seen.violation.property == prop
 
-    source = script.render(spec, seen.violation, seen.violation.state)
-    assert len(source.splitlines()) <= 30, source
+    source = evidence(seen.counterexample, spec).script
+    assert len(source.splitlines()) <= 40, source
     found = _run(tmp_path / "found.py", source)
     assert found.returncode == 1, found.stderr + source
     assert seen.violation.sentence in found.stderr

@@ -1,14 +1,19 @@
-"""Each property of a component suite finds a fault alone; `kvproof faults` runs all faults."""
+"""Each property of a component suite finds a fault alone, and its script and its replay agree.
+
+`kvproof faults` runs all faults.
+"""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from kvproof.suites.faults.catalogue import PlantedFault, of_suite
 from kvproof.suites.runner.registry import SUITES
+from kvproof.suites.tests.agreement.agreement_kit import component_agrees
 from kvproof.suites.tests.fast_share import one_in
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, broken, falls, of_property
 
@@ -41,11 +46,12 @@ def _compiled_only(monkeypatch: pytest.MonkeyPatch) -> None:
     one_in(4, FAULTS, reason="finds planted faults by exploration"),
     ids=lambda fault: fault.name,
 )
-def test_a_planted_fault_falls_to_its_property(fault: PlantedFault) -> None:
+def test_a_planted_fault_falls_to_its_property(fault: PlantedFault, tmp_path: Path) -> None:
     part = PARTS[fault.suite]
     if why := part.missing():
         pytest.skip(why)
-    falls(broken(part, fault), fault, BUDGETS.get(fault.suite, UNSHRUNK))
+    found = falls(broken(part, fault), fault, BUDGETS.get(fault.suite, UNSHRUNK))
+    component_agrees(found, tmp_path, part)
 
 
 @pytest.mark.parametrize("suite", PARTS)

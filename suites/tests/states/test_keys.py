@@ -10,15 +10,17 @@ from kvproof.suites.faults.catalogue import of_suite
 from kvproof.suites.framework.component_suite import run
 from kvproof.suites.reference.object_keys.machine import ObjectKeysMachine
 from kvproof.suites.reference.object_keys.strategies import SUITE
+from kvproof.suites.tests.agreement.agreement_kit import component_agrees
 from kvproof.suites.tests.framework.planted import load, plant
 from kvproof.suites.tests.framework.suite_faults import falls, of_property
 
 
 @pytest.mark.parametrize("fault", of_property("keys"), ids=lambda fault: fault.name)
-def test_a_planted_fault_falls_to_its_property(fault):
+def test_a_planted_fault_falls_to_its_property(fault, tmp_path):
     plant(fault.name, fault)
     subject = load(fault.name, "reference.core.identity")
-    falls(SUITE._replace(machine=partial(ObjectKeysMachine, subject=subject)), fault)
+    found = falls(SUITE._replace(machine=partial(ObjectKeysMachine, subject=subject)), fault)
+    component_agrees(found, tmp_path, SUITE)
 
 
 def test_every_property_has_a_fault():

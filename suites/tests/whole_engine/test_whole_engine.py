@@ -6,6 +6,7 @@ import pytest
 
 from kvproof.harness.contract.whole_engine import EngineConfig
 from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.tests.agreement.agreement_kit import component_agrees
 from kvproof.suites.tests.whole_engine.toy_engine import FAULTS, TRAITS, driver
 from kvproof.suites.tests.whole_engine.toy_suite import toy_provided, toy_suite
 from kvproof.suites.whole_engine.choices import Choices
@@ -49,10 +50,11 @@ def test_what_the_engine_has_not_is_unsupported_with_its_reason():
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_the_engine_is_found_by_the_property_that_it_breaks(fault):
+def test_a_fault_of_the_engine_is_found_by_the_property_that_it_breaks(fault, tmp_path):
     found = search(toy_suite(fault), seed=1, histories=60, operations=40, profiles=PROFILES)
     assert found.failure is not None
     assert found.failure.violation.property == FAULTS[fault], str(found.failure.violation)
+    component_agrees(found.failure, tmp_path, toy_suite())
 
 
 def test_a_failing_history_is_cut_down_to_what_it_needs():

@@ -157,6 +157,7 @@ def _explore(
         draw=order.draw,
         deadline=time.monotonic() + order.seconds,
         most=MOST_FAILURES if order.keep_going else 1,
+        rest=order.keep_going,
         claim=ours,
     )
 

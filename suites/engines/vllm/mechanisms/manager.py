@@ -190,8 +190,7 @@ def first_chunk_admits(found: Failed) -> bool:
     """A request is admitted if its first chunk fits, also where the rest never will."""
     operation, answer = found.state.history[-1]
     return (
-        found.fact("admitted", bool)
-        and isinstance(operation, ops.Admit)
+        isinstance(operation, ops.Admit)
         and isinstance(answer, Scheduled)
         and answer.stop < len(operation.request.tokens)
     )

@@ -1,13 +1,9 @@
-"""Groups, media, states, drafts and experts: a wrong answer falls to the property named for it."""
+"""One wrong answer for each property of groups, media, states, drafts and experts."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
-import pytest
-
-from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import (
     Group,
@@ -17,12 +13,19 @@ from kvproof.harness.contract.target import (
     StateUse,
     TargetConfig,
 )
-from kvproof.harness.oracle.violation import Violation
-from kvproof.harness.reproduce import script
-from kvproof.harness.session import Session
-from kvproof.suites.conformance.group_properties import FULL
+from kvproof.suites.tests.agreement.lies import (
+    FORK,
+    ONE,
+    OTHER,
+    TWIN,
+    A,
+    Lie,
+    another,
+    hit,
+    tables,
+    whole,
+)
 
-ONE = TargetConfig(num_blocks=12, block_size=2)
 WINDOW = TargetConfig(30, 2, groups=(Group("full", 2), Group("window", 2, size=3)))
 DRAFT = TargetConfig(30, 2, groups=(Group("full", 2), Group("full", 2, draft=True)))
 STATE = TargetConfig(30, 2, groups=(Group("full", 2), Group("state", 2)))
@@ -31,10 +34,6 @@ PARTIAL = replace(ONE, partial_blocks=True)
 STRICT = replace(ONE, require_experts=True)
 HOST = replace(ONE, host_blocks=4, host_policy="write_through")
 
-A = Request("a", (1, 2, 3, 4, 5, 6, 7))
-TWIN = replace(A, id="b")
-FORK = Request("b", (1, 2, 3, 4, 9, 9, 9))
-OTHER = Request("b", (9,) * 7)
 MEDIA = replace(A, spans=(Span("image", 0, 4, "h"),))
 SHORT = Request("b", (1, 2, 3, 4, 5, 6, 7, 8))
 LONGER = Request("b", (1, 2, 3, 4, 9))
@@ -44,36 +43,6 @@ def serve(request, *more, routed=True):
     """Compute a request in two steps, of which the first ends on a unit border."""
     rest = (ops.Complete(routed=routed), ops.Extend(request.id), ops.Complete(routed=routed))
     return (ops.Admit(request, compute=4), *rest, *more, ops.Finish(request.id))
-
-
-def whole(request, *, routed=True):
-    """Compute a request in one step."""
-    return (ops.Admit(request), ops.Complete(routed=routed), ops.Finish(request.id))
-
-
-class Lie(NamedTuple):
-    """Call `nth` (from 0; -1: every one) of `verb` answers `change(answer)`."""
-
-    config: TargetConfig
-    history: tuple[ops.Operation, ...]
-    verb: str
-    nth: int
-    change: object
-
-
-def hit(tokens):
-    return lambda answer: replace(answer, hit=tokens, start=tokens)
-
-
-def tables(*groups):
-    """Put these blocks into the groups; None leaves a group as it is."""
-
-    def change(answer):
-        reported = zip(groups, answer.blocks, strict=True)
-        blocks = tuple(own if ids is None else ids for ids, own in reported)
-        return replace(answer, blocks=blocks, tables=blocks)
-
-    return change
 
 
 def written_to(row):
@@ -116,11 +85,6 @@ def saved_early(tokens, block):
 def stale_table(answer):
     """Take the blocks of the request as they were, with those of an earlier block kept."""
     return tables((1, 2, max(answer.blocks[0])))(hit(4)(answer))
-
-
-def another(answer):
-    """Hit the first blocks of the request before."""
-    return tables((1, 2, *answer.blocks[0][2:]))(hit(4)(answer))
 
 
 LIES = {
@@ -242,45 +206,3 @@ LIES = {
     ),
 }
 """Property of the level `full` -> an answer that only this property has to find."""
-
-
-def subject(lie):
-    """Return a reference that lies once, or always; a lie about nothing new comes last."""
-    target, calls = make_target(lie.config), []
-    honest = getattr(target, lie.verb)
-    last = sum(1 for operation in lie.history if not isinstance(operation, ops.Lookup))
-
-    def answer(*arguments, **keywords):
-        calls.append(arguments)
-        reported = honest(*arguments, **keywords)
-        lies = len(calls) - 1 == lie.nth or (lie.nth < 0 and len(calls) > last + 1)
-        return lie.change(reported) if lies else reported
-
-    setattr(target, lie.verb, answer)
-    return target
-
-
-def play(target, lie):
-    session = Session(target, lie.config)
-    for operation in lie.history:
-        session.apply(operation)
-    return session
-
-
-def test_every_property_of_the_full_level_has_a_lie():
-    assert set(LIES) == {prop.name for prop in FULL}
-
-
-@pytest.mark.parametrize("prop", LIES)
-def test_the_honest_reference_passes(prop):
-    lie = LIES[prop]
-    assert play(make_target(lie.config), lie).checks.total() > 0
-
-
-@pytest.mark.parametrize("prop", LIES)
-def test_a_lie_is_found_by_its_property_and_its_script_passes_on_the_reference(prop):
-    with pytest.raises(Violation) as broken:
-        play(subject(LIES[prop]), LIES[prop])
-    assert broken.value.property == prop, broken.value
-    source = script.render("reference", broken.value, broken.value.state)
-    exec(compile(source, prop, "exec"), {})

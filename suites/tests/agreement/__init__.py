@@ -1,0 +1,1 @@
+"""Verdict, script and replay of one failure agree, for every property."""
