@@ -42,6 +42,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
     """The failure, with the expected and the found value."""
     history: list[Operation]
+    """Empty: the configuration alone breaks it."""
 
 
 @cache
@@ -71,7 +72,7 @@ def write(events: Iterable[FaultJudged]) -> None:
 
 def _examples(events: Iterable[FaultJudged]) -> Iterator[Example]:
     for event in events:
-        if (kill := event.kill) and kill.history:
+        if (kill := event.kill) and kill.op_log:
             yield Example(
                 property=kill.property,
                 fault=event.fault,

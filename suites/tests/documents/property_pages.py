@@ -129,18 +129,21 @@ def _failure(example: Example) -> Iterator[str]:
     yield from ("", "## Example failure", "")
     yield f"A fault planted in `{fault.module}`{where}: {fault.story}. The shortest history"
     yield from ("that shows it fails with", "", f"> {_code(example.sentence)}", "")
-    yield "| | operation | answer |"
-    yield "| ---: | --- | --- |"
-    for number, operation in enumerate(example.history, start=1):
-        yield f"| {number} | {_cells(operation)} |"
+    yield from _operations(example.history)
     yield ""
     target = "" if fault.target == SUBJECT else f" --target {fault.target}"
     alone = " --alone" if fault.property == example.property else ""
     yield f"`kvproof faults{target} --only {fault.name}{alone}` repeats it."
 
 
-def _cells(operation: Operation) -> str:
-    return f"{operation.verb} {_code(operation.arguments)} | {_code(operation.answer)}"
+def _operations(history: Sequence[Operation]) -> Iterator[str]:
+    if not history:
+        yield "No operation is needed: the configuration shows it."
+        return
+    yield "| | operation | answer |"
+    yield "| ---: | --- | --- |"
+    for number, each in enumerate(history, start=1):
+        yield f"| {number} | {each.verb} {_code(each.arguments)} | {_code(each.answer)} |"
 
 
 def _code(text: str) -> str:
