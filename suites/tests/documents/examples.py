@@ -18,7 +18,7 @@ from kvproof.harness.records.base import Step
 from kvproof.harness.records.fault_events import FaultJudged
 from kvproof.harness.records.run_directory import read_run
 from kvproof.reports.values.text import cut
-from kvproof.suites.faults.catalogue import SUBJECT, everything, load
+from kvproof.suites.faults.catalogue import everything, in_engine, load
 from kvproof.suites.runner.levels import property_names
 
 FILE = Path(__file__).parent / "examples.jsonl"
@@ -81,10 +81,11 @@ def _examples(events: Iterable[FaultJudged]) -> Iterator[Example]:
             )
 
 
-def _rank(example: Example) -> tuple[bool, int, str]:
-    """The first one is taken: in the reference before in an engine, then the shortest."""
-    away = everything()[example.fault].target != SUBJECT
-    return away, len(example.history), example.fault
+def _rank(example: Example) -> tuple[bool, bool, int, str]:
+    """The first is taken: in the reference, by a fault planted for the property, the shortest."""
+    fault = everything()[example.fault]
+    other = fault.property != example.property
+    return in_engine(fault), other, len(example.history), example.fault
 
 
 def _operation(step: Step) -> Operation:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from kvproof.suites.faults import recorded
-from kvproof.suites.faults.catalogue import SUBJECT, PlantedFault, everything, in_engine
+from kvproof.suites.faults.catalogue import PlantedFault, everything, in_engine
 from kvproof.suites.faults.recorded import Verdict
 from kvproof.suites.framework.property import Property
 from kvproof.suites.runner.levels import catalogue
@@ -125,15 +125,22 @@ def _situations(prop: Property) -> Iterator[str]:
 
 def _failure(example: Example) -> Iterator[str]:
     fault = everything()[example.fault]
-    where = "" if fault.target == SUBJECT else f" of {fault.target}"
+    where = f" of {fault.target}" if in_engine(fault) else ""
     yield from ("", "## Example failure", "")
     yield f"A fault planted in `{fault.module}`{where}: {fault.story}. The shortest history"
     yield from ("that shows it fails with", "", f"> {_code(example.sentence)}", "")
     yield from _operations(example.history)
     yield ""
-    target = "" if fault.target == SUBJECT else f" --target {fault.target}"
-    alone = " --alone" if fault.property == example.property else ""
-    yield f"`kvproof faults{target} --only {fault.name}{alone}` repeats it."
+    yield _command(fault, alone=fault.property == example.property)
+
+
+def _command(fault: PlantedFault, *, alone: bool) -> str:
+    """Return how to see the failure again; without `alone` the fault breaks others before."""
+    if in_engine(fault):
+        return f"`kvproof faults --target {fault.target} --only {fault.name}` repeats it."
+    if alone:
+        return f"`kvproof faults --only {fault.name} --alone` repeats it."
+    return f"The fault breaks others first: `kvproof faults --only {fault.name}` shows them."
 
 
 def _operations(history: Sequence[Operation]) -> Iterator[str]:

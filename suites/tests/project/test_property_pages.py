@@ -197,7 +197,7 @@ def test_a_page_shows_what_a_fault_does(monkeypatch) -> None:
     assert find("namespace_ignored").story in section
     assert "> `'1' <b>`" in section
     assert "| 1 | admit `r1: [0|1]` |  |" in section
-    assert "`kvproof faults --only namespace_ignored` repeats it." in section
+    assert "The fault breaks others first: `kvproof faults --only namespace_ignored`" in section
 
 
 def test_the_file_is_in_its_place() -> None:
