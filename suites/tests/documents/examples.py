@@ -18,7 +18,7 @@ from kvproof.harness.records.base import Step
 from kvproof.harness.records.fault_events import FaultJudged
 from kvproof.harness.records.run_directory import read_run
 from kvproof.reports.values.text import cut
-from kvproof.suites.faults.catalogue import SUBJECT, everything, load
+from kvproof.suites.faults.catalogue import everything, in_engine, load
 from kvproof.suites.runner.levels import property_names
 
 FILE = Path(__file__).parent / "examples.jsonl"
@@ -42,6 +42,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
     """The failure, with the expected and the found value."""
     history: list[Operation]
+    """Empty: the configuration alone breaks it."""
 
 
 @cache
@@ -71,7 +72,7 @@ def write(events: Iterable[FaultJudged]) -> None:
 
 def _examples(events: Iterable[FaultJudged]) -> Iterator[Example]:
     for event in events:
-        if (kill := event.kill) and kill.history:
+        if (kill := event.kill) and kill.op_log:
             yield Example(
                 property=kill.property,
                 fault=event.fault,
@@ -80,10 +81,11 @@ def _examples(events: Iterable[FaultJudged]) -> Iterator[Example]:
             )
 
 
-def _rank(example: Example) -> tuple[bool, int, str]:
-    """The first one is taken: in the reference before in an engine, then the shortest."""
-    away = everything()[example.fault].target != SUBJECT
-    return away, len(example.history), example.fault
+def _rank(example: Example) -> tuple[bool, bool, int, str]:
+    """The first is taken: in the reference, by a fault planted for the property, the shortest."""
+    fault = everything()[example.fault]
+    other = fault.property != example.property
+    return in_engine(fault), other, len(example.history), example.fault
 
 
 def _operation(step: Step) -> Operation:

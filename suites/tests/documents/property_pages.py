@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from kvproof.suites.faults.catalogue import SUBJECT, PlantedFault, everything, in_engine
+from kvproof.suites.faults.catalogue import PlantedFault, everything, in_engine
 from kvproof.suites.framework.property import Property
 from kvproof.suites.runner.levels import catalogue
 from kvproof.suites.tests.documents import recorded
@@ -125,22 +125,32 @@ def _situations(prop: Property) -> Iterator[str]:
 
 def _failure(example: Example) -> Iterator[str]:
     fault = everything()[example.fault]
-    where = "" if fault.target == SUBJECT else f" of {fault.target}"
+    where = f" of {fault.target}" if in_engine(fault) else ""
     yield from ("", "## Example failure", "")
     yield f"A fault planted in `{fault.module}`{where}: {fault.story}. The shortest history"
     yield from ("that shows it fails with", "", f"> {_code(example.sentence)}", "")
+    yield from _operations(example.history)
+    yield ""
+    yield _command(fault, alone=fault.property == example.property)
+
+
+def _command(fault: PlantedFault, *, alone: bool) -> str:
+    """Return how to see the failure again; without `alone` the fault breaks others before."""
+    if in_engine(fault):
+        return f"`kvproof faults --target {fault.target} --only {fault.name}` repeats it."
+    if alone:
+        return f"`kvproof faults --only {fault.name} --alone` repeats it."
+    return f"The fault breaks others first: `kvproof faults --only {fault.name}` shows them."
+
+
+def _operations(history: Sequence[Operation]) -> Iterator[str]:
+    if not history:
+        yield "No operation is needed: the configuration shows it."
+        return
     yield "| | operation | answer |"
     yield "| ---: | --- | --- |"
-    for number, operation in enumerate(example.history, start=1):
-        yield f"| {number} | {_cells(operation)} |"
-    yield ""
-    target = "" if fault.target == SUBJECT else f" --target {fault.target}"
-    alone = " --alone" if fault.property == example.property else ""
-    yield f"`kvproof faults{target} --only {fault.name}{alone}` repeats it."
-
-
-def _cells(operation: Operation) -> str:
-    return f"{operation.verb} {_code(operation.arguments)} | {_code(operation.answer)}"
+    for number, each in enumerate(history, start=1):
+        yield f"| {number} | {each.verb} {_code(each.arguments)} | {_code(each.answer)} |"
 
 
 def _code(text: str) -> str:
