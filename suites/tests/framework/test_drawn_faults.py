@@ -147,7 +147,7 @@ class FrameOf:
         self.f_code = function.__code__
 
 
-def test_a_change_that_nobody_can_observe_is_marked_with_the_reason(
+def test_an_unobservable_change_is_marked_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first, second = drawn(6, 2)
