@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.sizes import size_of
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ class IsolationArguments:
 
     def own_targets(self) -> OwnTargets:
         """Return the options as `open_handle` takes them. Raises UsageError."""
+        from kvproof.harness.cli.duration import seconds
         from kvproof.harness.isolation.registry import OwnTargets
 
         start = seconds(self.worker_start)

@@ -9,7 +9,6 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from kvproof.harness.cli.arguments.isolation import IsolationArguments
-from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.options import Output, Targets
 from kvproof.harness.settings import Drawing, LevelName, load_settings
 
@@ -76,6 +75,7 @@ def fuzz(
     from kvproof.harness.cli.actions.campaign import (
         fuzz as action,
     )  # dear: not for a mistyped target
+    from kvproof.harness.cli.duration import seconds
 
     shared = replace(settings.campaign, **({"database": database} if database else {}))
     return action.fuzz(
