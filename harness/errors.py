@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Literal
 
-from kvproof.harness import foreign_text as text
-
 FailureKind = Literal["crash", "hang", "garbage", "start"]
 ANSWERS = "every_verb_answers"
 """The property that a death breaks."""
@@ -61,6 +59,8 @@ class TargetDied(Exception):
     def __init__(
         self, kind: FailureKind, message: str, log: str = "", *, fatal: bool = False
     ) -> None:
+        from kvproof.harness import foreign_text as text  # dear: --version needs no text of others
+
         super().__init__(text.message(message))
         self.kind = kind
         self.fatal = fatal

@@ -1,7 +1,7 @@
 """Text of others, made harmless where it enters: bounded, and with its control characters spelled.
 
-Whoever writes it - a target, a recorded file - must not act on a terminal, hide text in HTML, break
-XML, or fill a report. Only the standard library, as it runs beside engines too.
+That of a target, or of a recorded file, must not act on a terminal, hide text in HTML, break XML,
+or fill a report. Imports the standard library alone: it runs in the environment of engines too.
 """
 
 from __future__ import annotations

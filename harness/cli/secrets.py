@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.opening import opened
 from kvproof.harness.redaction import has_password, learn, secret_options
 
 _REDIS = "set KVPROOF_REDIS_PASSWORD, or name a file with --{}"
@@ -50,6 +49,8 @@ def read_secret(option: str, path: Path | None) -> str:
     """Return the first line of a file, hidden from now on; no file: empty. Raises UsageError."""
     if path is None:
         return ""
+    from kvproof.harness.opening import opened  # a start counts its modules
+
     try:
         with opened(path) as file:
             secret = file.readline(_LONGEST).decode().strip()

@@ -1,7 +1,7 @@
-"""Processes below this one: whoever leaves its session or its parent still ends with it.
+"""Processes below this one: one that has left its session and its parent still ends with it.
 
-Only the standard library, in Python 3.10: it runs beside engines. Linux has the two calls that it
-needs; elsewhere the process group has to do.
+Imports the standard library of Python 3.10 alone: it runs in the environment of engines. Linux has
+the two calls that it needs; elsewhere the process group has to do.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def guarded(source: int) -> bool:
     """Go on in a child, and end all below this process when it ends, or when `source` hangs up.
 
     Returns in the child alone, True; False if the system cannot do it, and nothing has changed. The
-    parent ends as its child did, so that who waits for it sees the same signal or code.
+    parent ends as its child did, with the same signal or code.
     """
     if not (hasattr(os, "pidfd_open") and adopt()):
         return False

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Self, TypeVar, cast
+from typing import Any, NoReturn, Self, TypeVar, cast
 
 import msgspec
 
@@ -96,7 +96,7 @@ class WorkerHandle:
     """
 
     isolation: Isolation = "worker"
-    waiting: ClassVar[Callable[[str], object]] = staticmethod(lambda _: None)
+    waiting: Callable[[str], object] = staticmethod(lambda _: None)
     """Receives a line about each call that takes more than two seconds."""
 
     def __init__(

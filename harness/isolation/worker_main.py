@@ -42,7 +42,6 @@ if not __package__:
 
 from kvproof.harness.contract.profile import Profile, wrong_choices
 from kvproof.harness.contract.target import CONTRACT_VERSION, Target, TargetConfig
-from kvproof.harness.isolation.descendants import guarded
 
 _PROBE_SIZES = (16, 64, 256, 1)
 """Block sizes tried for the target whose profile is read; the first accepted one is used."""
@@ -294,6 +293,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.path is not None:
         sys.path[:] = options.path.split(os.pathsep)
+    from kvproof.harness.isolation.descendants import guarded  # the host does not need it
+
     alone = not guarded(0)
     worker = Worker(options.factory, options.memory)
     source, sink = take_pipes()

@@ -279,7 +279,7 @@ def read_run(directory: Path) -> Run:
 
 
 def _without_most_failures(events: Sequence[AnyEvent]) -> Iterator[AnyEvent]:
-    """Leave out the failures that nobody reads, with a note of their number."""
+    """Leave out the failures beyond the most that are read, with a note of their number."""
     seen = 0
     for event in events:
         seen += isinstance(event, Failure)

@@ -209,7 +209,9 @@ def contents(folder: Path) -> dict[str, int]:
     """
     found = {path: path.read_bytes() for path in _files(folder)}
     found |= {path: os.fsencode(path.readlink()) for path in folder.rglob("*") if path.is_symlink()}
-    found |= {path: b"" for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()}
+    found |= {
+        path: b"" for path in folder.glob("*/**/*") if path.is_dir() and not path.is_symlink()
+    }
     return {str(path.relative_to(folder)): hash(data) for path, data in found.items()}
 
 

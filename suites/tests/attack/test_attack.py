@@ -18,7 +18,14 @@ from kvproof.suites.tests.attack.classes.files import OF_FILES
 from kvproof.suites.tests.attack.line import Installation, Option, Verb
 from kvproof.suites.tests.attack.materials import BASES, base, command
 from kvproof.suites.tests.attack.mutations import damaged
-from kvproof.suites.tests.attack.processes import MARK, Command, run, start_real
+from kvproof.suites.tests.attack.processes import (
+    MARK,
+    Command,
+    Outcome,
+    _long_enough,
+    run,
+    start_real,
+)
 from kvproof.suites.tests.attack.session import Session
 from kvproof.suites.tests.attack.values import SECRET, hostile
 
@@ -141,3 +148,40 @@ def test_some_seconds_of_attacks_are_inside_the_rules(tmp_path: Path) -> None:
         all_classes(session, report, classes, seconds=12, seed=1)
     assert report.broken == 0
     assert all(report.figures[name].inputs for name in classes)
+
+
+def test_without_torch_the_sweeps_are_left_out_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were an error that ended the attack."""
+    installed = Installation(INSTALLED.command)
+    installed.has_torch = False  # a cached property
+    said: list[str] = []
+    with Session(installed, tmp_path, only_real=True) as session:
+        made: list[str] = []
+
+        def run(command: Command) -> Outcome:
+            made.append(command.words[0])
+            return NOTHING
+
+        monkeypatch.setattr(session, "run", run)  # each would take seconds
+        session.build(said.append)
+        assert "sweep" not in made
+        assert {"bench", "replay", "gate"} <= set(made)
+        assert "torch is not installed" in said[0]
+        assert session.lacks("merge", "sweep")
+        assert not session.lacks("merge", "run-a")
+
+
+NOTHING = Outcome(0, "", "", 0.0, stopped=False, hung=False, sent=False, lines_before=0, left=())
+
+
+def test_a_command_that_gets_no_processor_has_its_patience_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock alone would stop it: another command has the core."""
+    seen = iter([0.1] * 5 + [0.6] * 1000)
+    monkeypatch.setattr("kvproof.suites.tests.attack.processes.cpu_seconds", lambda _: next(seen))
+    monkeypatch.setattr("kvproof.suites.tests.attack.processes._wants_cpu", lambda _: True)
+    late = [_long_enough(1, seconds, 0.5) for seconds in (0.4, 0.6, 0.8, 1.0, 2.0, 3.0, 4.0)]
+    assert late == [False, False, False, False, False, False, True]

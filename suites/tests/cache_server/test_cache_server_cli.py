@@ -182,7 +182,7 @@ def test_a_network_interface_is_served_with_a_token(tmp_path, token_file):
         ("--memory 1MiB --host 0.0.0.0 --address ipc:///a", "both address"),
         ("--memory 1MiB --token-file none", "cannot read the token in 'none'"),
         ("--memory 1MiB --token-file short", "has 2 characters"),
-        ("--memory 1MiB --token-file /dev/full", "is open to other users"),
+        ("--memory 1MiB --token-file /dev/full", "it is no regular file"),
         ("--memory 1MiB --token-file open", "is open to other users"),
         ("--memory 1MiB --patience 0", "patience 0 must be positive"),
         ("status --address ipc:///tmp/kvproof-nobody.sock", "other users can write to the folder"),

@@ -175,7 +175,7 @@ def test_a_missing_field_is_named(tmp_path: Path, name: str) -> None:
 def test_what_is_no_file_of_samples_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         DataSet(tmp_path / "none.json")
-    with pytest.raises(UsageError, match="Is a directory"):
+    with pytest.raises(UsageError, match="it is a folder"):
         DataSet(tmp_path)
     (tmp_path / "page.html").write_text("<html>")
     with pytest.raises(UsageError, match="row 0: byte 0: an object was expected"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from kvproof.kernels import registry as kernels
 from kvproof.kernels.entry_points import offers, usable
 from kvproof.suites.tests.cli.cli_kit import here
 from kvproof.suites.tests.opening.package_kit import Install, install
+from kvproof.suites.tests.project.test_layout import PRODUCT, named
 
 __all__ = ["install"]
 
@@ -115,3 +117,14 @@ def test_a_sweep_lists_a_bad_provider(install: Install, tmp_path: Path) -> None:
     listed = here("sweep", "--list", "--device", "cpu", cwd=tmp_path)
     assert listed.code == 0, listed.err
     assert "not usable: 'no such thing' is not" in " ".join(listed.out.split())
+
+
+def test_every_group_of_entry_points_is_read_by_the_check_of_owners() -> None:
+    """Plugins of pytest and vLLM are offered by kvproof, and read by them alone."""
+    calls = {
+        named(path): re.findall(r"\bentry_points\(([^)]*)\)", path.read_text(encoding="utf-8"))
+        for path in PRODUCT
+    }
+    command = 'group="console_scripts", name="kvproof"'
+    found = {name: texts for name, texts in calls.items() if set(texts) - {command}}
+    assert found == {"kernels/entry_points.py": ["group=group"]}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -104,3 +106,54 @@ def test_without_uv_the_same_pins_are_installed_by_pip(tmp_path: Path) -> None:
     assert "-m pip --quiet --disable-pip-version-check install -r requirements/core.txt" in (
         done.stdout
     )
+
+
+TARGETS = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+EXTRAS = {
+    "core": ("torch", "triton", "transformers", "pytest", "mypy", "mkdocs", "duckdb", "ray"),
+    "dev": ("torch", "triton", "transformers", "mkdocs", "duckdb", "ray"),
+    "hf": ("mkdocs", "pytest", "mypy", "duckdb", "ray"),
+}
+"""Extra of a target -> packages that it does not install."""
+STARTED = (
+    ("core", "kvproof.harness.cli"),
+    ("core", "kvproof.reports.render.matrix_page"),
+    ("core", "kvproof.suites.tests.documents.write"),
+    ("dev", "kvproof.suites.tests.attack.__main__"),
+    ("dev", "kvproof.suites.tests.cli.starts"),
+    ("hf", "kvproof.suites.tests.lab.parity"),
+)
+"""Extra of the target, and the module that it starts."""
+
+
+def test_every_module_that_the_makefile_starts_is_here() -> None:
+    started = re.findall(r"-m (kvproof[.\w]+)", (ROOT / "Makefile").read_text())
+    assert len(started) > 4
+    known = {module.removesuffix(".__main__") for _, module in STARTED}
+    assert set(started) <= known
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_target_has_all_that_it_starts_from(tmp_path: Path, target: str) -> None:
+    """A fresh clone has tracked files alone; make names the one that is missing."""
+    names = subprocess.run(
+        ["git", "ls-files", "Makefile", "pyproject.toml", "requirements", "harness/locks", "eval"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "harness" / "adapters").mkdir()
+    done = subprocess.run(
+        ["make", "--dry-run", target], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("extra", "module"), STARTED, ids=[module for _, module in STARTED])
+def test_a_module_starts_with_the_extra_of_its_target(extra: str, module: str) -> None:
+    absent = "import sys; sys.modules.update(dict.fromkeys(sys.argv[2:]))\n"
+    code = f"{absent}import importlib; importlib.import_module(sys.argv[1])"
+    line = [sys.executable, "-c", code, module, *EXTRAS[extra]]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
