@@ -59,7 +59,7 @@ def judged(name: str, folder: Path) -> Folder:
     with open_handle(f"examples.broken_engines:{name}", options=options) as handle:
         SuiteRun(handle, found, write=found.events.append).run(
             BUDGETS["debug"],
-            progress=lambda _, done, doing: found.doing.append((doing, done)),
+            progress=lambda _, doing, done, __: found.doing.append((doing, done)),
         )
     return found
 
