@@ -15,8 +15,8 @@ RANKS: dict[Verdict, int] = {
 
 _WORDS = {
     "inconclusive": "inconclusive",
-    "expected_failure": "failing as expected",
-    "pass": "passing",
+    "expected_failure": "expected to fail",
+    "pass": "pass",
     "unsupported": "unsupported",
 }
 

@@ -57,11 +57,11 @@ def test_the_headline_begins_with_what_is_wrong_and_counts_a_property_once() -> 
         verdict("good", "pass", target="other"),
     )
     assert leading(more) == "2 properties fail: lost, found"
-    assert others(more) == "2 passing, 1 unsupported"
+    assert others(more) == "2 pass, 1 unsupported"
     assert leading(MIXED[:1]) == ""
     unclear = (*MIXED[:2], verdict("dark", "inconclusive"))
     assert leading(unclear) == "1 property inconclusive: dark"
-    assert others(unclear) == "1 passing, 1 unsupported"
+    assert others(unclear) == "1 pass, 1 unsupported"
 
 
 def test_a_report_without_a_sentence_of_its_run_has_the_same_headline() -> None:
@@ -94,8 +94,8 @@ def test_a_pipe_gets_one_line_for_all_of_them() -> None:
             live.event(verdict(f"p{number}", "unsupported"))
         live.event(verdict("good", "pass"))
     assert file.getvalue().splitlines() == [
-        "- unsupported mine: 200 properties, reasons in the report",
         "+ pass mine good",
+        "- unsupported mine: 200 properties, reasons in the report",
     ]
 
 
