@@ -13,7 +13,7 @@ RANKS: dict[Verdict, int] = {
 }  # fmt: skip
 """Verdict -> its place in a report, the worst first."""
 
-_WORDS = {
+_WORDS: dict[Verdict, str] = {
     "inconclusive": "inconclusive",
     "expected_failure": "expected to fail",
     "pass": "pass",
