@@ -154,7 +154,7 @@ class ActiveRun:
         )
 
     def _tally(self, counted: Sequence[AnyEvent]) -> tuple[str, str, str, str]:
-        """Return what is wrong, then the rest."""
+        """Return the failures, the first of them, and the rest."""
         verdicts = [event for event in counted if isinstance(event, PropertyVerdict)]
         failures = filter(None, map(_what_is_wrong, counted))
         first = next((f"first: {failure}" for failure in failures), "")

@@ -1,4 +1,4 @@
-"""The verdicts of a run in a sentence that begins with what is wrong; one count a word."""
+"""The verdicts of a run in one sentence, failures first; one count a word."""
 
 from __future__ import annotations
 
