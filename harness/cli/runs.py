@@ -51,7 +51,7 @@ from kvproof.harness.redaction import redacted_tree
 from kvproof.reports.render.markdown import append_step_summary, render_markdown
 from kvproof.reports.render.render import render
 from kvproof.reports.render.terminal import LiveProgress, print_run
-from kvproof.reports.values.headline import failing, others
+from kvproof.reports.values.headline import leading, others
 
 RUNS = Path("runs")
 """Default folder of runs."""
@@ -154,12 +154,12 @@ class ActiveRun:
         )
 
     def _tally(self, counted: Sequence[AnyEvent]) -> tuple[str, str, str, str]:
-        """Return what is wrong, then the rest."""
+        """Return the failures, the first of them, and the rest."""
         verdicts = [event for event in counted if isinstance(event, PropertyVerdict)]
         failures = filter(None, map(_what_is_wrong, counted))
         first = next((f"first: {failure}" for failure in failures), "")
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(self._counts.items()))
-        return failing(verdicts), first, others(verdicts), counts.replace("_", " ")
+        return leading(verdicts), first, others(verdicts), counts.replace("_", " ")
 
 
 def _what_is_wrong(event: AnyEvent) -> str:

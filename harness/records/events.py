@@ -107,7 +107,7 @@ class Failure(Event, tag="failure", frozen=True, kw_only=True):
     """Timeline of a whole engine's steps."""
     seed: int | None = None
     intended: str = ""
-    """Declaration by which a target says that the behaviour is meant; empty: there is none."""
+    """Declaration that makes the behaviour a choice of the target; empty: there is none."""
     related: list[str] = []
 
 

@@ -28,7 +28,7 @@ from kvproof.harness.records.events import (
     Threshold,
 )
 from kvproof.harness.records.run_directory import Manifest, Run
-from kvproof.reports.values.headline import RANKS, failing, others
+from kvproof.reports.values.headline import RANKS, leading, others
 from kvproof.reports.values.text import listed
 from kvproof.reports.values.types import (
     MAIN_SUITE,
@@ -142,16 +142,21 @@ class Report:
     def script_command(self, failure: Failure) -> str:
         """The command that reproduces a failure, with the interpreter of the run, in any folder."""
         python = self.manifest.interpreter or "python"
-        return shlex.join([python, str(self.run.directory.absolute() / failure.script_path)])
+        return shlex.join([python, self._path(failure.script_path)])
 
     def replay_command(self, failure: Failure) -> str:
         """The command that runs a failure again; empty for requests to a server."""
         if self.manifest.verb == "probe":
             return ""
-        log = str(self.run.directory.absolute() / failure.op_log)
-        command = shlex.join(["kvproof", "replay", log, "--target", failure.target])
+        words = ["kvproof", "replay", self._path(failure.op_log), "--target", failure.target]
+        command = shlex.join(words)
         folder = self.manifest.folder if ":" in failure.target else ""
         return f"PYTHONPATH={shlex.quote(folder)} {command}" if folder else command
+
+    def _path(self, name: str) -> str:
+        """A file of the run, in any folder; runs up to 0.14 did not record their interpreter."""
+        folder = self.run.directory
+        return str((folder.absolute() if self.manifest.interpreter else folder) / name)
 
     def sentence_of(self, name: str) -> str:
         """The sentence of a property; empty if the run did not get to its verdict."""
@@ -294,7 +299,7 @@ def _outcome(report: Report) -> Outcome:
 
 def _failed_sentence(report: Report) -> str:
     verdicts = report.verdicts(*RANKS)
-    parts = [failing(verdicts) or "no property fails"]
+    parts = [leading(verdicts) or "no property fails"]
     if report.deaths:
         parts.append(f"{listed([event.target for event in report.deaths])} did not survive")
     if report.failures:

@@ -1,9 +1,9 @@
-"""The verdicts of a run in a sentence that begins with what is wrong; one count a word."""
+"""The verdicts of a run in one sentence, failures first; one count a word."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kvproof.harness.records.events import PropertyVerdict, Verdict
 from kvproof.reports.values.text import listed, plural
@@ -13,10 +13,10 @@ RANKS: dict[Verdict, int] = {
 }  # fmt: skip
 """Verdict -> its place in a report, the worst first."""
 
-_WORDS = {
+_WORDS: dict[Verdict, str] = {
     "inconclusive": "inconclusive",
-    "expected_failure": "failing as expected",
-    "pass": "passing",
+    "expected_failure": "expected to fail",
+    "pass": "pass",
     "unsupported": "unsupported",
 }
 
@@ -29,15 +29,23 @@ def worst(verdicts: Iterable[PropertyVerdict]) -> dict[str, Verdict]:
     return found
 
 
-def failing(verdicts: Iterable[PropertyVerdict]) -> str:
-    """Return the properties that fail, with their number; empty if none does."""
-    names = [name for name, verdict in worst(verdicts).items() if verdict == "fail"]
+def leading(verdicts: Iterable[PropertyVerdict]) -> str:
+    """Return the properties that fail, or else that are inconclusive; empty if none is."""
+    found = worst(verdicts)
+    lead = _lead(found)
+    names = [name for name, verdict in found.items() if verdict == lead]
     if not names:
         return ""
-    return f"{plural(len(names), 'property')} fail{'s' * (len(names) == 1)}: {listed(names)}"
+    word = f"fail{'s' * (len(names) == 1)}" if lead == "fail" else lead
+    return f"{plural(len(names), 'property')} {word}: {listed(names)}"
 
 
 def others(verdicts: Iterable[PropertyVerdict]) -> str:
     """Return the numbers of the other verdicts, the worst first."""
-    counts = Counter(worst(verdicts).values())
+    found = worst(verdicts)
+    counts = Counter(verdict for verdict in found.values() if verdict != _lead(found))
     return ", ".join(f"{counts[name]:,} {word}" for name, word in _WORDS.items() if counts[name])
+
+
+def _lead(found: Mapping[str, Verdict]) -> Verdict:
+    return "fail" if "fail" in found.values() else "inconclusive"

@@ -45,7 +45,7 @@ class Property(NamedTuple):
     why: str = ""
     """Symptom that a user of the engine sees where it is broken."""
     intended: str = ""
-    """Declaration by a field of the profile that the behaviour is meant; empty: there is none."""
+    """Field of the profile and value that make the behaviour a choice; empty: there is none."""
 
     @property
     def section(self) -> str:

@@ -76,7 +76,6 @@ def fuzz(
     from kvproof.harness.cli.actions.campaign import (
         fuzz as action,
     )  # dear: not for a mistyped target
-    from kvproof.harness.cli.duration import seconds
 
     shared = replace(settings.campaign, **({"database": database} if database else {}))
     return action.fuzz(

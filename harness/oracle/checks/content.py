@@ -30,6 +30,14 @@ _REJECTED = "rejected_drafts_are_never_indexed"
 _MAY_NOT_READ = "requests_that_may_not_read_hit_nothing"
 _IN_EVERY_GROUP = "hits_are_valid_in_every_group"
 
+_ADMISSION = (
+    _NEVER_FITS,
+    "what_can_fit_is_never_refused_for_good",
+    "a_refusal_for_good_shows_the_lack",
+    "what_fits_is_admitted",
+)
+"""Properties that an admission cannot break any more."""
+
 _CAUSES = (
     "no_hit_across_epochs",
     "namespaces_are_separate",
@@ -92,11 +100,7 @@ class ContentChecks:
                 INVARIANT,
                 f"request {name} was admitted although {problem}",
             )
-        for prop in (
-            _NEVER_FITS,
-            "what_can_fit_is_never_refused_for_good",
-            "what_fits_is_admitted",
-        ):
+        for prop in _ADMISSION:
             counts[prop] += 1
         capacity = self._state.config.num_blocks - 1
         single, count = self._layout.single, len(request.tokens)

@@ -141,7 +141,7 @@ def test_a_record_of_0_13_that_took_a_failure_back_is_no_pass(tmp_path: Path) ->
     report = build(read_run(tmp_path / "old"))
     assert report.outcome.word == "FAIL"
     assert len(report.verdicts("fail")) == 1
-    assert "1 of 1 property failed" in report.outcome.sentence
+    assert "1 property fails: a" in report.outcome.sentence
 
 
 def test_times_go_on_when_a_run_is_resumed(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ LONG_TO_SHRINK = f"{TARGETS}:refuses_for_long"
 WORKLOAD = "shared-prefix:requests=400"
 SETTINGS = '[run]\nbudget = "debug"\n'
 COMMANDS: dict[str, tuple[str, Callable[[Started], object]]] = {
-    "run": (f"run --target {SLOW}", lambda it: "exploring" in it.out.read_text()),
+    "run": (f"run --target {SLOW}", lambda it: "histories" in it.out.read_text()),
     "fuzz": (f"fuzz --target {SLOW} --workers 2", lambda it: (it.cwd / STARTED).exists()),
     "bench": (f"bench --workload {WORKLOAD}", lambda it: it.has("bench_sample")),
     "gate": ("gate", lambda it: it.has("bench_sample")),
@@ -187,7 +187,7 @@ def test_the_same_with_the_real_engine(tmp_path: Path) -> None:
 def _kill_the_worker(cwd: Path, **environment: str) -> None:
     command = ("run", "--targets", f"{ENGINE} reference", "--budget", "debug")
     with started(*command, cwd=cwd, **environment) as running:
-        running.until(lambda: "exploring" in running.out.read_text())
+        running.until(lambda: "histories" in running.out.read_text())
         for worker in workers_of(running):
             os.kill(worker, signal.SIGKILL)
         done = running.wait()

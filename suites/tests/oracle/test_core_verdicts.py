@@ -155,7 +155,8 @@ def test_a_situation_that_never_occurred_makes_its_property_inconclusive():
 def test_the_reference_passes_and_every_property_has_a_verdict():
     recorder = judged(make_target, UNSHRUNK)
     assert recorder.of(Failure) == recorder.of(HarnessFault) == recorder.of(TargetFailed) == []
-    assert [event.property for event in recorder.of(PropertyVerdict)] == [p.name for p in CORE]
+    reported = [event.property for event in recorder.of(PropertyVerdict)]
+    assert sorted(reported) == sorted(prop.name for prop in CORE)
     assert {event.verdict for event in recorder.of(PropertyVerdict)} <= {"pass", "inconclusive"}
 
 
@@ -187,11 +188,25 @@ def test_nothing_passes_where_failures_ended_the_search_early():
     recorder = Recorder()
     run = SuiteRun(InProcessHandle("subject", odd(LeaksOnRefusal)), recorder, write=print)
     suite, tally = run.suites[0], Tally()
-    run.explore(suite, UNSHRUNK, tally, most=1)
+    run.explore(suite, UNSHRUNK, tally, most=1, rest=False)
     reported = verdicts("subject", suite, tally, [])
     assert {event.verdict for event in reported} <= {"fail", "inconclusive", "unsupported"}
-    reason = "1 failed before the budget was spent"
+    reason = "held so far: 1 failed before the budget was spent"
     assert sum(event.reason == reason for event in reported) > 9
+
+
+def test_the_rest_is_judged_after_the_last_failure_that_is_shrunk():
+    recorder, doing = Recorder(), []
+    run = SuiteRun(InProcessHandle("subject", odd(LeaksOnRefusal)), recorder, write=print)
+    suite, tally = run.suites[0], Tally()
+    run.explore(suite, UNSHRUNK, tally, most=1, progress=lambda *all_: doing.append(all_))
+    assert len(tally.failures) == 1
+    reported = {each.property: each for each in verdicts("subject", suite, tally, [])}
+    assert reported["last_token_is_computed"].verdict == "pass"
+    assert len([each for each in reported.values() if each.verdict == "pass"]) > 9
+    assert {what for what, *_ in doing} <= {"histories", "shrinking"}
+    first = [done for what, done, total in doing if what == "histories" and done <= total]
+    assert first.count(1) == 2, "each exploration counts from its beginning"
 
 
 @pytest.mark.slow(reason="explores until every situation occurs")
