@@ -33,6 +33,8 @@ from kvproof.harness.redaction import redacted_bytes
 SCHEMA_VERSION = 1
 
 EVENTS = "events.jsonl"
+MOST_LEVELS = 200
+"""Folders that an output lies in."""
 MOST_FAILURES = 1_000
 """Failures that are read; a campaign groups its own by fingerprint and has some dozens."""
 
@@ -194,6 +196,8 @@ class RunWriter:
 def make_folder(folder: Path) -> list[Path]:
     """Make a folder and those above it, all or none; returns the new ones, the outermost last."""
     new: list[Path] = []
+    if len(folder.parts) > MOST_LEVELS:  # no tool could remove them again
+        raise OSError(errno.ENAMETOOLONG, f"it is {len(folder.parts):,} folders deep", str(folder))
     try:
         for each in (*reversed(folder.parents), folder):
             if not each.exists():

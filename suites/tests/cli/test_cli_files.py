@@ -139,16 +139,18 @@ def test_nothing_is_written_into_the_record_of_a_run(tmp_path: Path, verb: str) 
         "sweep --kernels none --output a/b",
         "bench --workload none --output a/b",
         "compare none none --output a/b",
+        "replay CORPUS --output " + "a/" * 1000 + "b",
     ],
 )
 def test_a_refused_command_leaves_no_folder(tmp_path: Path, command: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "log.json").write_text(LOG)
-    done = here(*command.split(), cwd=tmp_path)
+    done = here(*command.replace("CORPUS", str(GOOD)).split(), cwd=tmp_path)
     assert done.code == 2, done
     assert {path.name for path in tmp_path.iterdir()} == {"file", "log.json"}
 
 
+GOOD = Path(__file__).parents[2] / "corpus" / "split_node_gives_back_whole_table.json"
 LOG = """{"target": "reference", "property": "reads_return_own_content", "suite": "states",
     "config": {"num_blocks": 4, "block_size": 2}, "operations": []}"""
 
