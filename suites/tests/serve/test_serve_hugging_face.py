@@ -189,9 +189,7 @@ def test_a_template_shows_tools_and_takes_variables(server: Server) -> None:
 
 def test_pictures_are_refused_by_a_model_without_eyes(server: Server) -> None:
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
-    reply = chat(server, [part])
-    assert reply.status == 400
-    assert "reads no images" in reply.json["error"]["message"]
+    assert "reads no images" in chat(server, [part]).json["error"]["message"]
 
 
 @pytest.mark.slow(reason="computes with torch models")
@@ -354,8 +352,8 @@ def test_images_that_cannot_be_read_are_refused(eyes: tuple[Path, Server]) -> No
     spelled = look(server, text="<image>")
     assert spelled.status == 400
     assert "placeholder" in spelled.json["error"]["message"]
-    ids = server.send("POST", "/v1/completions", {"model": "tiny", "prompt": [9, 370, 9]})
-    assert ids.status == 400
+    placeholder = {"model": "tiny", "prompt": [9, 370, 9]}
+    assert server.send("POST", "/v1/completions", placeholder).status == 400
     assert look(server, png(RED)).status == 200
 
 
