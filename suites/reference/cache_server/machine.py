@@ -99,7 +99,7 @@ class CacheServerMachine:
         return answer
 
     def _may(self, verb: str, actor: int) -> bool:
-        """Whether there is such a client, and it sends something if that is what the verb does."""
+        """Whether there is such a client, and it is free to send, if the verb sends something."""
         there = self.actors[actor : actor + 1]
         return any(verb in SILENT or each.acts for each in there)
 
