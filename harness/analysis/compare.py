@@ -224,7 +224,7 @@ def judge(
         for at, (base, head) in enumerate(pairs)
         if base.key.metric not in COUNTED
     }
-    raw = [_two_sided(estimates[at]) for at in tested]
+    raw = [min(1.0, 2 * min(each.p_slower, each.p_faster)) for each in estimates.values()]
     adjusted = dict(zip(tested, holm(raw), strict=True))
     return [
         _measured(pair, estimates[at], adjusted[at], margins[at], alpha, len(tested))
@@ -232,10 +232,6 @@ def judge(
         else _counted(pair, margins[at])
         for at, pair in enumerate(pairs)
     ]
-
-
-def _two_sided(found: Estimate) -> float:
-    return min(1.0, 2 * min(found.p_slower, found.p_faster))
 
 
 def _margin(base: Series, head: Series, settings: CompareSettings) -> float:

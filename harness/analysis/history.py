@@ -12,7 +12,7 @@ import numpy as np
 
 from kvproof.harness.analysis.change_points import Step, steps
 from kvproof.harness.analysis.series import Key, series_of
-from kvproof.harness.analysis.verdicts import Subject, outcomes
+from kvproof.harness.analysis.verdicts import outcomes
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.below import files_below
 from kvproof.harness.records.events import Failure, PropertyVerdict, Replayed
@@ -191,13 +191,8 @@ def _fault_outcomes(runs: Sequence[Run]) -> Iterator[tuple[int, Mapping[str, str
 
 def _verdict_outcomes(runs: Sequence[Run]) -> Iterator[tuple[int, Mapping[str, str]]]:
     for number, run in enumerate(runs):
-        found = outcomes([run])
-        yield number, {_name(subject): each.verdict for subject, each in found.items()
-                       if subject.kind == "property"}  # fmt: skip
-
-
-def _name(subject: Subject) -> str:
-    return f"{subject.target}: {subject.name}"
+        found = {s: each for s, each in outcomes([run]).items() if s.kind == "property"}
+        yield number, {f"{s.target}: {s.name}": each.verdict for s, each in found.items()}
 
 
 def _strips(recorded: Iterator[tuple[int, Mapping[str, str]]]) -> Iterator[Strip]:

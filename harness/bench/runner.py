@@ -7,7 +7,7 @@ hits all sides; ratios are paired by repetition. Raw samples are events, summari
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -198,7 +198,8 @@ class _Bench:
     def growth(self, block_size: int) -> None:
         """Cost per token with growing numbers of cached blocks."""
         sizes = list(self.options.growth_sizes)
-        done = {e.target for e in self._growth() if e.block_size == block_size}
+        points = [each for each in self.earlier if isinstance(each, GrowthPoint)]
+        done = {each.target for each in points if each.block_size == block_size}
         for runner in list(self.runners) if sizes else []:
             if runner.name in done:
                 continue
@@ -215,9 +216,6 @@ class _Bench:
             )
             for point in result["points"] if result else []:
                 self.write(GrowthPoint(target=runner.name, block_size=block_size, **point))
-
-    def _growth(self) -> Iterator[GrowthPoint]:
-        return (event for event in self.earlier if isinstance(event, GrowthPoint))
 
     def _skip(self, part: str, reason: str) -> None:
         """Write it once, not in each repetition."""

@@ -101,9 +101,7 @@ class Checker:
         if body.max_completion_tokens is None:
             return options
         if body.max_tokens is not None:
-            raise invalid(
-                "max_tokens", body.max_tokens, "absent where max_completion_tokens is given"
-            )
+            raise invalid("max_tokens", body.max_tokens, "absent with max_completion_tokens")
         most = self._most("max_completion_tokens", body.max_completion_tokens)
         return replace(options, max_tokens=most)
 

@@ -81,7 +81,7 @@ class Judge:
         The suite that the catalogue names comes first.
         """
         begin = time.monotonic()
-        kill = self._first_kill(self._all(fault))
+        kill = next(filter(None, map(self._explore, self._all(fault))), None)
         if not kill and self._broken:  # without a verdict of the others it proves nothing
             raise self._broken[0]
         shadow = kill if kill and kill.oracle == SHADOW else None
@@ -128,9 +128,6 @@ class Judge:
             shadow = any(prop.oracle == SHADOW for prop in known)
             if shadow and suite.name in (CACHE, fault.suite):
                 yield Attempt(suite, TOLERATED)
-
-    def _first_kill(self, attempts: Iterator[Attempt]) -> Kill | None:
-        return next(filter(None, map(self._explore, attempts)), None)
 
     def _explore(self, attempt: Attempt) -> Kill | None:
         suite, begin = attempt.suite, time.monotonic()

@@ -96,17 +96,10 @@ def layer(target: str) -> Layer:
 
 @cache
 def _read(folder: Path) -> Room:
-    first = _records(folder / ALL)
-    more = [bug for path in sorted(folder.glob("bugs/*.toml")) for bug in _more(path)]
+    first = _converted(folder / ALL, Records)
+    topics = [_converted(path, _Topic) for path in sorted(folder.glob("bugs/*.toml"))]
+    more = [bug for topic in topics for bug in topic.bug]
     return Room(folder, msgspec.structs.replace(first, bug=(*first.bug, *more)))
-
-
-def _records(path: Path) -> Records:
-    return _converted(path, Records)
-
-
-def _more(path: Path) -> tuple[Bug, ...]:
-    return _converted(path, _Topic).bug
 
 
 class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -72,15 +72,11 @@ def judge_claims(context: TrialContext, length: int, progress: Callable[[str], N
             elif found is not None:
                 lost += 1  # the first round warms up
         verdict = _judged(rounds, length)
-        if verdict.outcome != "inconclusive" or not rounds or _slow(rounds):
+        if verdict.outcome != "inconclusive" or not rounds or sum(rounds[-1][:3]) > _LATE:
             break
     if verdict.outcome == "fail":
         verdict.history = shown
     return verdict
-
-
-def _slow(rounds: list[Round]) -> bool:
-    return sum(rounds[-1][:3]) > _LATE
 
 
 def _round(context: TrialContext, length: int) -> Round | None:

@@ -126,7 +126,9 @@ def _blocks(asker: Asker, sizes: Sizes) -> Verdict:
         if asker.facts.longest:
             why += f"; with {asker.facts.longest:,} tokens of a prompt it takes smaller blocks"
         return Verdict(BLOCKS, "inconclusive", why, situations=situations)
-    misplaced = [r for r in sizes.ladder if _grows(sizes, r) and _off(sizes, r)]
+    misplaced = [
+        r for r in sizes.ladder if _grows(sizes, r) and (r[0] - sizes.smallest) % sizes.step
+    ]
     if misplaced or sizes.falls:
         why = "hits do not grow at equal distances, so the block size is unknown"
         return Verdict(BLOCKS, "inconclusive", why, situations=situations)
@@ -146,10 +148,6 @@ def _grows(sizes: Sizes, rung: tuple[int, int]) -> bool:
     """Return whether the hit is longer than with one word less, if both were sent."""
     below = dict(sizes.ladder).get(rung[0] - 1)
     return below is not None and rung[1] > below
-
-
-def _off(sizes: Sizes, rung: tuple[int, int]) -> bool:
-    return (rung[0] - sizes.smallest) % sizes.step != 0
 
 
 def _monotone(asker: Asker, sizes: Sizes) -> Verdict:

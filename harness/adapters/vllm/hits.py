@@ -52,7 +52,7 @@ class Index:
     def hit(self, limit: int, resident: list[list[int]]) -> tuple[int, list[list[int]]]:
         """Return the hit of a prompt of `limit` + 1 tokens, and the blocks that it names."""
         self._map._cache.clear()
-        hashes = [_hash(at) for at in range((limit + 1) // self._grain)]
+        hashes = [at.to_bytes(_HASH_BYTES, "big") for at in range((limit + 1) // self._grain)]
         places: dict[int, int] = {}
         free = iter(self._blocks[1:])
         for group, there in enumerate(resident):
@@ -79,7 +79,3 @@ def _names() -> Any:
     from vllm.v1.core import kv_cache_utils
 
     return kv_cache_utils
-
-
-def _hash(at: int) -> bytes:
-    return at.to_bytes(_HASH_BYTES, "big")

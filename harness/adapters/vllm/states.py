@@ -19,12 +19,8 @@ class States:
         self._groups = [g for g, group in enumerate(config.layout) if group.kind == "state"]
         self._size = config.block_size
         drafts = any(group.draft for group in config.layout)
-        self._scheduler = (
-            _scheduler(config.block_size, drafts=drafts) if self._cached(config) else None
-        )
-
-    def _cached(self, config: TargetConfig) -> bool:
-        return bool(self._groups) and config.prefix_caching
+        cached = self._groups and config.prefix_caching
+        self._scheduler = _scheduler(config.block_size, drafts=drafts) if cached else None
 
     def clipped(self, native: Any, hit: int, left: int, compute: int | None) -> int:
         """Return the tokens of a step that may take `compute` of the `left` ones (all: None).

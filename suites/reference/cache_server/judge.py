@@ -69,7 +69,8 @@ class StoreChecker:
         copies = self._machine.copies(actor.space)
         if lost:
             self._event(seen.LOST, views)
-            reported, expected = self._reserved(), sum(map(self._count, self._machine.actors))
+            reported = self._machine.server.core.report().reserved
+            expected = sum(len(each.copies) for each in self._machine.actors)
             self._coverage.equal(
                 "a_call_happens_once", reported, expected + len(views), "objects being written:"
             )
@@ -89,12 +90,6 @@ class StoreChecker:
             lambda: f"{there} are reported present, {busy} busy; {writing} are being written",
         )
         self._event(seen.FILLED, "full" in refused.values())
-
-    def _reserved(self) -> int:
-        return self._machine.server.core.report().reserved
-
-    def _count(self, actor: Actor) -> int:
-        return len(actor.copies)
 
     def evictions(self, idle: Sequence[Life], *, granted: bool) -> None:
         spaces = self._machine.server.core.spaces

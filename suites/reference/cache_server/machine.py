@@ -65,6 +65,8 @@ STRANGE: dict[str, m.Request] = {
 """Requests that decode, and are refused."""
 
 
+SILENT = ("copy", "lose", "stop", "die")
+"""Verbs of a client that sends nothing for them."""
 PATIENCE = 60.0
 MOST_ACTORS = 4
 
@@ -89,12 +91,17 @@ class CacheServerMachine:
         """Run one operation; then check every byte in use, and the report."""
         if verb in ("join", "wait", "restart", "noise", "flip"):
             answer = getattr(self, f"_{verb}")(**arguments)
-        elif actor < len(self.actors):
+        elif self._may(verb, actor):
             answer = getattr(self, f"_{verb}")(self.actors[actor], **arguments)
         else:
             answer = None
         self._checker.everything()
         return answer
+
+    def _may(self, verb: str, actor: int) -> bool:
+        """Whether there is such a client, and it is free to send, if the verb sends something."""
+        there = self.actors[actor : actor + 1]
+        return any(verb in SILENT or each.acts for each in there)
 
     def held(self) -> set[Life]:
         return {life for actor in self.actors for life in actor.held}
@@ -119,8 +126,6 @@ class CacheServerMachine:
                 actor.session = self._watched.sessions[-1]
 
     def _reserve(self, actor: Actor, *, keys: list[int]) -> object:
-        if not actor.acts:
-            return None
         numbers, lost = list(dict.fromkeys(keys)), actor.link.lose
         sizes = {key(n): self._sizes[n] for n in numbers}
         there = self.model.of(actor.space)
@@ -137,8 +142,6 @@ class CacheServerMachine:
         return f"{sorted(views)} to write, {sorted(present)} there, {refused or 'none'} refused"
 
     def _store(self, actor: Actor, *, keys: list[int]) -> object:
-        if not actor.acts:
-            return None
         self._reserve(actor, keys=keys)
         for at in range(len(actor.rooms[-1].copies)):
             self._copy(actor, room=len(actor.rooms) - 1, at=at, half=False)
@@ -155,7 +158,7 @@ class CacheServerMachine:
         return f"{copy.done} bytes of {copy.number}"
 
     def _commit(self, actor: Actor, *, room: int) -> object:
-        if not actor.acts or room >= len(actor.rooms):
+        if room >= len(actor.rooms):
             return None
         ended = actor.rooms.pop(room)
         copies = {copy.number: copy for copy in ended.copies}
@@ -172,7 +175,7 @@ class CacheServerMachine:
         return f"{len(stored)} of {ended.order} are there"
 
     def _abort(self, actor: Actor, *, room: int) -> object:
-        if not actor.acts or room >= len(actor.rooms):
+        if room >= len(actor.rooms):
             return None
         ended = actor.rooms.pop(room)
         self._call(actor, ended.reservation.release)
@@ -181,15 +184,11 @@ class CacheServerMachine:
         return f"{ended.order} given back"
 
     def _lookup(self, actor: Actor, *, keys: list[int]) -> object:
-        if not actor.acts:
-            return None
         flags = self._call(actor, lambda: actor.client.lookup([key(n) for n in keys]))
         self._checker.presence(actor, keys, flags)
         return flags
 
     def _acquire(self, actor: Actor, *, keys: list[int]) -> object:
-        if not actor.acts:
-            return None
         before = self.model.of(actor.space)
         lease = self._call(actor, lambda: actor.client.acquire([key(n) for n in keys]))
         lives = [before.get(n) for n in keys]
@@ -200,7 +199,7 @@ class CacheServerMachine:
         return [view is not None for view in lease.views]
 
     def _release(self, actor: Actor, *, lease: int) -> object:
-        if not actor.acts or lease >= len(actor.holdings):
+        if lease >= len(actor.holdings):
             return None
         ended = actor.holdings.pop(lease)
         self._call(actor, ended.lease.release)
@@ -215,15 +214,11 @@ class CacheServerMachine:
                 self.model.use(life)
 
     def _drop(self, actor: Actor, *, keys: list[int]) -> object:
-        if not actor.acts:
-            return None
         return self._dropped(
             actor, set(keys), self._call(actor, lambda: actor.client.drop([key(n) for n in keys]))
         )
 
     def _clear(self, actor: Actor) -> object:
-        if not actor.acts:
-            return None
         spaces = {space for space, _ in self.model.there}
         self._coverage.event(seen.OTHER, spaces > {actor.space})
         everything = set(range(len(self._sizes)))
@@ -240,8 +235,6 @@ class CacheServerMachine:
         return count
 
     def _pin(self, actor: Actor, *, name: str, keys: list[int]) -> object:
-        if not actor.acts:
-            return None
         flags = self._call(actor, lambda: actor.client.pin(name, [key(n) for n in keys]))
         share = self.server.settings.pinned_share * self.server.settings.size
         expected = [self.model.pin(actor.space, n, name, share) for n in keys]
@@ -250,8 +243,6 @@ class CacheServerMachine:
         return flags
 
     def _unpin(self, actor: Actor, *, name: str) -> object:
-        if not actor.acts:
-            return None
         count = self._call(actor, lambda: actor.client.unpin(name))
         lives = self.model.unpin(actor.space, name)
         self._unheld(lives)
@@ -279,8 +270,6 @@ class CacheServerMachine:
         return "dead"
 
     def _leave(self, actor: Actor) -> object:
-        if not actor.acts:
-            return None
         actor.link.lose = 0
         actor.client.close()
         self._coverage.event(seen.LEFT, self.model.names)
@@ -327,8 +316,6 @@ class CacheServerMachine:
         return self._checker.refused(frame)
 
     def _strange(self, actor: Actor, *, kind: str) -> object:
-        if not actor.acts:
-            return None
         try:
             self._call(actor, lambda: actor.client._connection.call(STRANGE[kind]))
         except CacheServerRefused as refused:

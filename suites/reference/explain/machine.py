@@ -68,18 +68,10 @@ class ExplainMachine:
 
     def apply(self, verb: str, **arguments: Any) -> object:
         """Serve a request, make room, or clear the cache."""
-        if verb == "serve":
-            return self._serve(**arguments)
-        if verb == "fill":
-            return self._fill(**arguments)
-        if verb == "evict":
-            return f"{len(self.manager.evict(arguments['count']))} blocks"
-        if verb == "drop":
-            self._drop(**arguments)
-        else:
-            assert verb == "reset", verb
-            self._reset()
-        return None
+        return getattr(self, f"_{verb}")(**arguments)
+
+    def _evict(self, *, count: int) -> object:
+        return f"{len(self.manager.evict(count))} blocks"
 
     def _reset(self) -> None:
         self.manager.reset()

@@ -24,15 +24,9 @@ from kvproof.suites.framework.component_suite import (
     TargetProvided,
 )
 from kvproof.suites.framework.coverage import Coverage
+from kvproof.suites.reference.hit_length import properties as seen
 from kvproof.suites.reference.hit_length.cases import Case, Group, has_all
-from kvproof.suites.reference.hit_length.properties import (
-    DRAFTS,
-    HOLE,
-    LIMITS,
-    MIXED,
-    ODD_CHUNK,
-    PROPERTIES,
-)
+from kvproof.suites.reference.hit_length.properties import PROPERTIES
 
 _JUDGED = ("the_length_is_valid_in_every_group", "the_hit_is_the_longest_valid_length")
 _WITHOUT = {
@@ -67,9 +61,9 @@ class Traits(NamedTuple):
     @property
     def reached(self) -> tuple[str, ...]:
         """Situations that have to occur."""
-        limits = tuple(LIMITS[kind] for kind in self.kinds)
-        hole = (HOLE,) if "window" in self.kinds else ()
-        return (*limits, *hole, *((LIMITS["draft"],) if self.drafts else ()))
+        limits = tuple(seen.LIMITS[kind] for kind in self.kinds)
+        hole = (seen.HOLE,) if "window" in self.kinds else ()
+        return (*limits, *hole, *((seen.LIMITS["draft"],) if self.drafts else ()))
 
 
 def on_index(ask: RemoteCalls) -> TargetProvided:
@@ -190,16 +184,18 @@ class IndexMachine:
         for group, there in zip(case.groups, case.resident, strict=True):
             alone = not has_all(group, set(there), hit + self.unit)
             below = hit + self.unit <= case.limit
-            self._coverage.event(LIMITS[group.kind], below and alone)
+            self._coverage.event(seen.LIMITS[group.kind], below and alone)
             hole = group.kind == "window" and not set(range(hit // group.block_size)) <= set(there)
-            self._coverage.event(HOLE, hole)
+            self._coverage.event(seen.HOLE, hole)
         plain = case._replace(groups=tuple(g._replace(draft=False) for g in case.groups))
         drafts = sum(group.draft for group in self.groups)
-        self._coverage.event(LIMITS["draft"], drafts and longest(plain, self._traits.reach) > hit)
-        self._coverage.event(DRAFTS, drafts > 1)
-        self._coverage.event(MIXED, len({group.block_size for group in self.groups}) > 2)
+        self._coverage.event(
+            seen.LIMITS["draft"], drafts and longest(plain, self._traits.reach) > hit
+        )
+        self._coverage.event(seen.DRAFTS, drafts > 1)
+        self._coverage.event(seen.MIXED, len({group.block_size for group in self.groups}) > 2)
         odd = any(g.kind == "chunk" and g.size % g.block_size for g in self.groups)
-        self._coverage.event(ODD_CHUNK, odd)
+        self._coverage.event(seen.ODD_CHUNK, odd)
 
 
 def longest(case: Case, reach: str) -> int:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kvproof.suites.framework.component_suite import ComponentSuite, Config, Draw
 from kvproof.suites.framework.coverage import Coverage
+from kvproof.suites.reference.hit_length import properties as seen
 from kvproof.suites.reference.hit_length.cases import (
     Case,
     Choose,
@@ -20,16 +21,7 @@ from kvproof.suites.reference.hit_length.cases import (
 )
 from kvproof.suites.reference.hit_length.engine_index import on_index
 from kvproof.suites.reference.hit_length.index import LiveIndex, Reduction, as_indexed
-from kvproof.suites.reference.hit_length.properties import (
-    DRAFTS,
-    HOLE,
-    LIMITS,
-    MIXED,
-    ODD_CHUNK,
-    PROPERTIES,
-    TINY_WINDOW,
-    TWO_ROUNDS,
-)
+from kvproof.suites.reference.hit_length.properties import PROPERTIES
 
 Spans: TypeAlias = Sequence[tuple[int, int]]
 
@@ -111,14 +103,14 @@ def _situations(case: Case, hit: int, steps: list[Reduction]) -> list[str]:
     applied = [step.which for step in steps]
     groups = case.groups
     happened = {
-        TWO_ROUNDS: applied != sorted(set(applied)),
-        HOLE: any(_looks_over_a_hole(case, index, hit) for index in range(len(groups))),
-        ODD_CHUNK: any(g.kind == "chunk" and g.size % g.block_size for g in groups),
-        TINY_WINDOW: any(g.kind == "window" and g.size == 1 for g in groups),
-        DRAFTS: sum(g.draft and g.kind != "state" for g in groups) > 1,
-        MIXED: len({g.block_size for g in groups}) > 2,
+        seen.TWO_ROUNDS: applied != sorted(set(applied)),
+        seen.HOLE: any(_looks_over_a_hole(case, index, hit) for index in range(len(groups))),
+        seen.ODD_CHUNK: any(g.kind == "chunk" and g.size % g.block_size for g in groups),
+        seen.TINY_WINDOW: any(g.kind == "window" and g.size == 1 for g in groups),
+        seen.DRAFTS: sum(g.draft and g.kind != "state" for g in groups) > 1,
+        seen.MIXED: len({g.block_size for g in groups}) > 2,
     }
-    last = [LIMITS[steps[-1].name]] if steps else []
+    last = [seen.LIMITS[steps[-1].name]] if steps else []
     return last + [situation for situation, so in happened.items() if so]
 
 

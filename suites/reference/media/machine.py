@@ -75,9 +75,8 @@ class MediaMachine:
 
     def _spans(self, given: list[Thing], order: list[int], *, blank: bool) -> Spans:
         items = [item for thing in given for item in self._items(thing)]
-        turned = (
-            [items[index % len(items)] for index in order] if _is_order(order, items) else items
-        )
+        whole = sorted(order) == list(range(len(items)))
+        turned = [items[index % len(items)] for index in order] if whole else items
         first: Spans = media.spans_of(turned, hashing.ALLOWED)
         second: Spans = media.spans_of(items, hashing.ALLOWED)
         self._coverage.equal("span_order_does_not_matter", first, second, f"in order {order}:")
@@ -174,7 +173,3 @@ def _lowered(length: int, clamps: Sequence[hit_length.Clamp]) -> int:
         for clamp in clamps:
             length = clamp(length)
     return count
-
-
-def _is_order(order: list[int], items: Sequence[Any]) -> bool:
-    return sorted(order) == list(range(len(items)))

@@ -46,7 +46,10 @@ def _of_groups(model: ModelSpec, plan: Plan) -> dict[str, bool]:
         seen.SPLIT: len(set(rules)) < len(rules),
         seen.UNEQUAL_BLOCKS: len({group.block_size for group in attention}) > 1,
         seen.PADDED: need(plan, length).padding > 0,
-        seen.MIXED_LAYERS: any(_mixed(model, group.layers) for group in attention),
+        seen.MIXED_LAYERS: any(
+            len({layer.parts for layer in model.layers if layer.name in group.layers}) > 1
+            for group in attention
+        ),
         seen.BOUNDED: any(
             group.kind == "window" and group.size + flight + plan.unit < length
             for group in attention
@@ -58,10 +61,6 @@ def _of_groups(model: ModelSpec, plan: Plan) -> dict[str, bool]:
         seen.DRAFT_STATES: bool(states) and plan.settings.drafts > 0,
         seen.READER: any(group.readers for group in plan.groups),
     }
-
-
-def _mixed(model: ModelSpec, names: tuple[str, ...]) -> bool:
-    return len({layer.parts for layer in model.layers if layer.name in names}) > 1
 
 
 def _of_settings(plan: Plan) -> dict[str, bool]:

@@ -21,6 +21,8 @@ from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.routed_experts.index import Index, Node
 
 Rows: TypeAlias = npt.NDArray[np.int64]
+OF_LIVE = ("compute", "verify", "ask", "keep", "unfit")
+"""Verbs of a running request; without it they are ignored."""
 
 
 @dataclass
@@ -58,7 +60,11 @@ class RoutedExpertsMachine:
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
         """Run one operation and compare everything (see `Machine`)."""
-        answer = getattr(self, verb)(**arguments)
+        if verb in OF_LIVE:
+            live = self.requests.get(arguments.pop("request"))
+            answer = None if live is None else getattr(self, verb)(live, **arguments)
+        else:
+            answer = getattr(self, verb)(**arguments)
         if answer is not None:
             self._check_store(verb)
         return answer
@@ -87,10 +93,9 @@ class RoutedExpertsMachine:
         self.coverage.event("a hit ends inside a node", 0 < inside < len(node.units))
         return expected
 
-    def compute(self, request: str, count: int, *, record: bool) -> object:
+    def compute(self, live: Request, count: int, *, record: bool) -> object:
         """Compute tokens, with or without rows."""
-        live = self.requests.get(request)
-        if live is None or live.history.length + count > len(live.text):
+        if live.history.length + count > len(live.text):
             return None
         start = live.history.length
         self._append(live, count, record=record)
@@ -102,11 +107,8 @@ class RoutedExpertsMachine:
         live.history.append(start, count, rows)
         live.recorded |= dict.fromkeys(range(start, start + count), record)
 
-    def verify(self, request: str, drafts: str, accepted: int, *, record: bool) -> object:
+    def verify(self, live: Request, drafts: str, accepted: int, *, record: bool) -> object:
         """Compute the rest of the text and then drafts; the accepted ones extend the text."""
-        live = self.requests.get(request)
-        if live is None:
-            return None
         start, accepted = len(live.text), min(accepted, len(drafts))
         self._append(live, start - live.history.length, record=record)
         self._append(live, len(drafts), record=record, text=live.text + drafts)
@@ -121,11 +123,8 @@ class RoutedExpertsMachine:
         self._check_returned(live, "expert_rows_roll_back_with_drafts")
         return accepted
 
-    def ask(self, request: str) -> object:
+    def ask(self, live: Request) -> object:
         """Return the rows of a request, as its client would get them."""
-        live = self.requests.get(request)
-        if live is None:
-            return None
         return self._check_returned(live, "returned_expert_rows_are_right")
 
     def finish(self, request: str) -> object:
@@ -134,18 +133,16 @@ class RoutedExpertsMachine:
     def serve(self, request: str, text: str, *, require: bool, record: bool) -> object:
         hit = self.arrive(request, text, require=require)
         if hit is not None:
-            self.compute(request, len(text) - self.requests[request].history.length, record=record)
-            self.keep(request)
-            self.ask(request)
+            live = self.requests[request]
+            self.compute(live, len(text) - live.history.length, record=record)
+            self.keep(live)
+            self.ask(live)
             self.finish(request)
         return hit
 
     # --- index ---
 
-    def keep(self, request: str) -> object:
-        live = self.requests.get(request)
-        if live is None:
-            return None
+    def keep(self, live: Request) -> object:
         units = self._units(live.text[: live.history.length])
         sizes = {node: len(node.units) for node in self.index.nodes() if self._has_rows(node)}
         live.node = self.index.insert(units)
@@ -215,10 +212,7 @@ class RoutedExpertsMachine:
 
     # --- rows that do not fit ---
 
-    def unfit(self, request: str, kind: str) -> object:
-        live = self.requests.get(request)
-        if live is None:
-            return None
+    def unfit(self, live: Request, kind: str) -> object:
         start = live.history.length
         rows = self._truth(live.text + "zz", start, start + 2)
         offers: dict[str, Callable[[], object]] = {

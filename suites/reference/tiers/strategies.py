@@ -45,10 +45,6 @@ def _read(machine: TiersMachine, draw: Draw) -> Arguments:
     return {"numbers": _numbers(draw)}
 
 
-def _end(machine: TiersMachine, draw: Draw) -> Arguments:
-    return {"reading": draw(st.sampled_from(sorted(machine.reading) or [0]))}
-
-
 def _trouble(_: TiersMachine, draw: Draw) -> Arguments:
     return {
         "how": draw(st.sampled_from(("full", "error", "killed", "killed_after"))),
@@ -82,7 +78,7 @@ def _key(_: TiersMachine, draw: Draw) -> Arguments:
 _ARGUMENTS: dict[str, Callable[[TiersMachine, Draw], Arguments]] = {
     "store": _store,
     "read": _read,
-    "end": _end,
+    "end": lambda machine, draw: {"reading": draw(st.sampled_from(sorted(machine.reading) or [0]))},
     "trouble": _trouble,
     "spoil": _spoil,
     "restart": _restart,

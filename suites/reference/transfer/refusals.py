@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -66,10 +67,6 @@ def _id(machine: TransferState, call: dict[str, Any], wrong: int | None = None) 
         return False
     ids[-1] = group.blocks if wrong is None else wrong
     return True
-
-
-def _negative(machine: TransferState, call: dict[str, Any]) -> bool:
-    return _id(machine, call, -1)
 
 
 def _count(_: TransferState, call: dict[str, Any]) -> bool:
@@ -175,7 +172,7 @@ def _key(layout: ChunkLayout) -> bytes:
 
 _SPOILT: dict[str, Callable[[TransferState, dict[str, Any]], bool]] = {
     "id": _id,
-    "negative": _negative,
+    "negative": partial(_id, wrong=-1),
     "count": _count,
     "groups": _groups,
     "object": _object,

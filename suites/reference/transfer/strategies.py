@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from math import gcd
 from typing import TYPE_CHECKING
@@ -67,10 +68,6 @@ def _ids(draw: Draw, count: int, blocks: int, *, unique: bool) -> list[int]:
     for _ in range(holes):
         found[draw(st.integers(0, count - 1))] = 0
     return found
-
-
-def _store(machine: TransferMachine, draw: Draw) -> Arguments:
-    return _move(machine, draw, unique=False)
 
 
 def _retrieve(machine: TransferMachine, draw: Draw) -> Arguments:
@@ -141,7 +138,7 @@ def _foreign(_: TransferMachine, draw: Draw) -> Arguments:
 _AXES_WITH_HEADS = {name: ("heads",) if name.endswith(("nhd", "hnd")) else () for name in LAYOUTS}
 
 _ARGUMENTS: dict[str, Callable[[TransferMachine, Draw], Arguments]] = {
-    "store": _store,
+    "store": partial(_move, unique=False),
     "retrieve": _retrieve,
     "write": _write,
     "refuse": _refuse,

@@ -6,7 +6,7 @@ import numpy as np
 
 from kvproof.suites.reference.transfer import oracle
 from kvproof.suites.reference.transfer import properties as seen
-from kvproof.suites.reference.transfer.oracle import Bytes, Cache, Move
+from kvproof.suites.reference.transfer.oracle import Bytes, Move
 from kvproof.suites.reference.transfer.state import TransferState
 
 ELSEWHERE, MOVED, SKIPPED, LEFT = range(4)
@@ -83,7 +83,8 @@ def _broken(
     if marks is None:
         name = "every_byte_read_was_written"
     elif cache:
-        null = byte in machine.places[cache][:, : _ratio(machine, cache)]
+        ratio = next(each.ratio for each in machine.caches if each.name == cache)
+        null = byte in machine.places[cache][:, :ratio]
         name = marks.property_of(int(marks.of_pages[cache][byte]), null_page=null)
     else:
         name = marks.property_of(int(marks.of_objects[item][byte]), null_page=False)
@@ -100,10 +101,6 @@ def _owner(machine: TransferState, name: str, byte: int) -> str:
     memory = {cache.name: cache.memory for cache in machine.caches}
     sharing = (each for each in memory if memory[each] == memory[name])
     return next((each for each in sharing if byte in machine.places[each]), name)
-
-
-def _ratio(machine: TransferState, name: str) -> int:
-    return next(cache.ratio for cache in machine.caches if cache.name == name)
 
 
 def _in_pages(machine: TransferState, name: str, byte: int) -> str:
@@ -134,7 +131,8 @@ def saw_geometry(machine: TransferState, objects: list[int], skip: int, marks: M
         saw(seen.ODD, cache.head % 2)
         saw(seen.RATIO, cache.ratio > 1)
         saw(seen.INSIDE, marks.skipped and skip % cache.block)
-        saw(seen.WINDOW, 0 < oracle.kept(cache, machine.config["chunk"]) < _whole(machine, cache))
+        whole = oracle.ids_of_chunk(cache, machine.config["chunk"])
+        saw(seen.WINDOW, 0 < oracle.kept(cache, machine.config["chunk"]) < whole)
     saw(seen.UNEQUAL, len(machine.subject.groups.groups) > 1)
     saw(seen.NULL, marks.left)
     slots = machine.config["slots"]
@@ -144,7 +142,3 @@ def saw_geometry(machine: TransferState, objects: list[int], skip: int, marks: M
         machine.subject.transfer.moved_by_engine(each) for each in machine.subject.groups.groups
     ]
     saw(seen.LARGE, slots and any(large))
-
-
-def _whole(machine: TransferState, cache: Cache) -> int:
-    return oracle.ids_of_chunk(cache, machine.config["chunk"])

@@ -194,8 +194,8 @@ def test_pages_in_the_pool_beside_a_window_on_the_host_need_no_room(
     [
         ({"host_policy": "sometimes"}, "one of"),
         ({"groups": WINDOWED, "host_blocks": 1}, "each group needs one"),
-        ({**STATES, "host_rows": 0}, "states need them"),
-        ({"host_rows": 3}, "nobody else has any"),
+        ({**STATES, "host_rows": 0}, "all of them do"),
+        ({"host_rows": 3}, "only states need them"),
     ],
 )
 def test_a_host_tier_that_is_not_claimed_is_refused(

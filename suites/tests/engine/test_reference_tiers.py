@@ -1,4 +1,4 @@
-"""What is evicted comes back: as much as a large pool would have, in time, and counted."""
+"""Blocks that were evicted come back: as many as a large pool would have, in time, and counted."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.handles import InProcessHandle
-from kvproof.harness.oracle.violation import INVARIANT, SHADOW
+from kvproof.harness.oracle.violation import INVARIANT, SHADOW, Violation
 from kvproof.harness.records.fault_events import Kill
 from kvproof.suites.faults.alone import TOLERATED, shadow_alone
 from kvproof.suites.faults.catalogue import PlantedFault, find, shadowed
@@ -31,6 +31,20 @@ IN_PARTS = {
     "silent_writer_loses_its_bytes": "leased_bytes_do_not_change",
 }
 """Fault whose part finds it long before anybody reads -> what finds it with the others silent."""
+
+
+def test_facts_of_a_part_reach_the_shadow_memory_and_others_are_silent():
+    properties = [
+        Property(name, ("B1",), "it is", oracle=oracle)
+        for name, oracle in (("silent", INVARIANT), ("judge", SHADOW))
+    ]
+    with shadow_alone():
+        coverage = Coverage(properties)
+        assert not coverage.equal("silent", 1, 2, "it is", facts={"n": 1})
+        assert coverage.equal("silent", 2, 2, "it is")
+        with pytest.raises(Violation) as found:
+            coverage.equal("judge", 1, 2, "it is", facts={"n": 1})
+    assert (found.value.sentence, found.value.facts) == ("it is 1, expected 2", {"n": 1})
 
 
 @pytest.mark.parametrize("name", IN_PARTS)
