@@ -61,7 +61,7 @@ class TargetProvided(NamedTuple):
     """Properties that cannot be judged on it, with the reason. The others have the situations that
     can occur there."""
     unsupported: Mapping[str, str] = {}
-    """Profiles that are not drawn for it, with the reason."""
+    """What is not drawn for it, with the reason."""
 
 
 class WorkloadConfigs(NamedTuple):
@@ -77,15 +77,14 @@ class BySeed(Protocol):
     """A suite's histories, drawn from seeds alone, without Hypothesis."""
 
     @property
-    def profiles(self) -> Mapping[str, Callable[[Any], Config]]:
-        """Name of a kind of configurations -> its choice by `choices`."""
-
-    @property
     def end(self) -> Sequence[tuple[str, Arguments]]:
         """The operations at the end of each history."""
 
     def choices(self, seed: int) -> Any:
         """Return the source of the choices of one history."""
+
+    def config(self, choices: Any, number: int) -> Config:
+        """Choose the configuration of one history: its number counts from 0 in each search."""
 
     def operation(self, machine: Any, choices: Any) -> tuple[str, Arguments]:
         """Choose the next operation for a machine."""
