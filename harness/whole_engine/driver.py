@@ -121,11 +121,12 @@ class Driver:
         last = Path(frames[-1].filename)
         file = str(last.relative_to(_HARNESS) if ours else last).rpartition("site-packages/")[2]
         place = f"{file}:{frames[-1].name}"
+        said = str(error) or frames[-1].line  # an assertion may have no words
         handled = any(frame.name in self.engine.takes_ends for frame in frames)
         self.findings.check(
             ONCE if handled and self.findings.just_repeated() else RUNS,
             False,  # noqa: FBT003 - the condition of a check
-            lambda: f"the engine raised {type(error).__name__}: {error} in {place}",
+            lambda: f"the engine raised {type(error).__name__}: {said} in {place}",
         )
 
     def _submit(self, **keywords: Any) -> str:
@@ -346,7 +347,7 @@ class Driver:
     def _progress(self) -> Progress:
         device = self.device
         ended = sum(self.live.values()), len(self.ended)
-        return Progress(device.submitted, device.transfers.count, ended)
+        return Progress(device.worked, device.transfers.count, ended)
 
     def _check_rest(self) -> None:
         if self.findings.wrong is None:

@@ -21,6 +21,7 @@ _SEVERAL: tuple[Mapping[str, str | tuple[str, ...]], ...] = (
     {"states": "on"},
 )
 """Levels by which there are several groups."""
+_PUSHED = tuple({"connector": "push", **several} for several in _SEVERAL[:2])
 
 REFUSED = (
     never(
@@ -57,6 +58,20 @@ REFUSED = (
         "Local block size is not divisible by remote block size or vice versa",
         {"connector": "pull", "block size": "7", "peer's blocks": "other"},
     ),
+    *(
+        never(
+            "Attention-HMA push requires identical P/D block sizes",
+            {**push, "peer's blocks": "other"},
+        )
+        for push in _PUSHED
+    ),
+    *(
+        never(
+            "Attention-HMA push does not support decode TP greater than prefill TP yet",
+            {**push, "workers": "unequal"},
+        )
+        for push in _PUSHED
+    ),
     never(
         "Failed to reset KV cache [...] due to the presence of running requests waiting for "
         "remote KV transfer, which is not supported yet",
@@ -91,6 +106,15 @@ NOT_DRIVEN = (
             {"connector": _FAILING, **more},
         )
         for more in (*_SEVERAL, {"drafts": ("eagle", "mtp")})
+    ),
+    never(
+        "ExampleConnector names prompts by their token ids, which embeddings have not",
+        {"connector": "example", "embeds": "on"},
+    ),
+    never("Nixl beside chunks has not been read", {"connector": _LINKS, "chunk": "on"}),
+    never(
+        "Nixl between unequal blocks beside windows has not been read",
+        {"connector": "pull", "peer's blocks": "other", "window": ("one", "two")},
     ),
     never(
         "ExampleConnector takes the kernel's blocks for its own",

@@ -164,7 +164,7 @@ class LinkedDriver(Driver):
     def _progress(self) -> Progress:
         launches, copies, others = super()._progress()
         elsewhere = len(self._routed), len(self._prefilling)
-        return Progress(launches + self.prefill.device.submitted, copies, (*others, *elsewhere))
+        return Progress(launches + self.prefill.device.worked, copies, (*others, *elsewhere))
 
     def _check_rest(self) -> None:
         super()._check_rest()

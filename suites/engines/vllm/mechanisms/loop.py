@@ -279,3 +279,44 @@ def completion_reported_twice_raises(found: Failed) -> bool:
     """The scheduler has no entry any more for a copy whose end it was given before."""
     repeats = any(keywords.get("twice") for _, keywords in found.calls)
     return repeats and bool(_TWICE.match(found.violation.sentence))
+
+
+_PADDED = re.compile(
+    r"the engine raised AssertionError: assert num_new_tokens == 1 \+ self\.num_spec_tokens in "
+    r"\S*core/sched/scheduler\.py:schedule"
+)
+
+
+def threshold_below_the_drafts_ends_the_engine(found: Failed) -> bool:
+    """A request with one token left is padded for drafts, then cut to a threshold below them."""
+    engine = found.config["engine"]
+    drafts = (engine.get("drafts") or {}).get("count", 0)
+    engines = (engine, engine.get("peer") or engine)
+    return bool(_PADDED.match(found.violation.sentence)) and any(
+        0 < _threshold(each) < 1 + drafts for each in engines
+    )
+
+
+def _threshold(engine: dict[str, Any]) -> int:
+    return int(engine.get("settings", {}).get("long_prefill_token_threshold", 0))
+
+
+def image_above_the_threshold_waits_for_ever(found: Failed) -> bool:
+    """Each request that runs has an image of more tokens than the threshold, and nothing moves.
+
+    Images are not to be cut. Two requests at least: a single one is not held to the threshold.
+    """
+    engine = found.config["engine"]
+    threshold = _threshold(engine)
+    if not threshold or not engine.get("settings", {}).get("disable_chunked_mm_input"):
+        return False
+    left = dict(re.findall(r"'(\w+)': '(\w+)'", found.violation.sentence))
+    running = {name for name, status in left.items() if status == "running"}
+    large = {
+        keywords["id"]
+        for verb, keywords in found.calls
+        if verb == "submit"
+        and any(length > threshold for _, length, _ in keywords.get("media", ()))
+    }
+    stands = bool(_STILL.match(found.violation.sentence))
+    return stands and len(left) > 1 and bool(running) and running <= large
