@@ -105,7 +105,7 @@ NOT_DRIVEN = (
             "the connector whose loads fail keeps the blocks of one group",
             {"connector": _FAILING, **more},
         )
-        for more in (*_SEVERAL, {"drafts": ("eagle", "mtp")})
+        for more in _SEVERAL
     ),
     never(
         "ExampleConnector names prompts by their token ids, which embeddings have not",
