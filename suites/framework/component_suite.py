@@ -20,6 +20,7 @@ from kvproof.harness.records.timeline import Timeline
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.framework.failed import Failed
 from kvproof.suites.framework.known import Known
+from kvproof.suites.framework.pairs import Space
 from kvproof.suites.framework.property import Property
 
 Config: TypeAlias = dict[str, Any]
@@ -141,6 +142,8 @@ class ComponentSuite(NamedTuple):
     """Timeline of a failing history, where requests run over time."""
     known: tuple[Known, ...] = ()
     """The failures that the target is known to have."""
+    space: Space | None = None
+    """What its configurations are drawn from; None: it has no table of factors."""
     processes: int = 1
     """Most processes that share its profiles in a run, where the machine has as many cores."""
 

@@ -22,6 +22,7 @@ from kvproof.harness.isolation.environments import home
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework.component_suite import Counterexample, History, unanswered
 from kvproof.suites.framework.known import Known
+from kvproof.suites.framework.pairs import reached
 
 SHRINK_SECONDS = 10
 """Hypothesis has no limit of its own below five minutes; this is enough to shrink."""
@@ -48,6 +49,8 @@ class Counts:
     situations: Counter[str] = field(default_factory=Counter)
     checks: Counter[str] = field(default_factory=Counter)
     hits: Counter[str] = field(default_factory=Counter)
+    pairs: Counter[str] = field(default_factory=Counter)
+    """Histories by pair (`pairs.reached`)."""
     tolerated: Counter[str] = field(default_factory=Counter)
     """Histories with a known failure, by mechanism, or by tolerated property."""
     ended: Counter[str] = field(default_factory=Counter)
@@ -62,6 +65,7 @@ class Counts:
         self.situations.update(other.situations)
         self.checks.update(other.checks)
         self.hits.update(other.hits)
+        self.pairs.update(other.pairs)
         self.tolerated.update(other.tolerated)
         self.ended.update(other.ended)
         self.unshrunk.update(other.unshrunk)
@@ -156,6 +160,7 @@ class Watch:
                 situations=seen.situations,
                 checks=seen.checks,
                 hits=seen.hits,
+                pairs=Counter(reached(seen.row, seen.situations)),
                 tolerated=Counter(history.known),
             )
         )

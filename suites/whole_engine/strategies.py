@@ -24,6 +24,7 @@ from kvproof.suites.framework.component_suite import (
     TargetProvided,
     counterexample,
 )
+from kvproof.suites.framework.pairs import Space
 from kvproof.suites.framework.property import Property
 from kvproof.suites.framework.rows import Factors, Given
 from kvproof.suites.whole_engine.choices import Choices, Drawn, Seeded
@@ -31,6 +32,7 @@ from kvproof.suites.whole_engine.histories import config_of
 from kvproof.suites.whole_engine.machine import EngineMachine
 from kvproof.suites.whole_engine.operations import operation
 from kvproof.suites.whole_engine.properties import PROPERTIES, SITUATION_NEEDS
+from kvproof.suites.whole_engine.situation_levels import situation_levels
 from kvproof.suites.whole_engine.table import factors, missing
 
 _WHY_NOT = "it drives an engine's own loop: targets named *-engine provide one"
@@ -95,6 +97,7 @@ def provided(ask: RemoteCalls) -> TargetProvided:
         draw_operation=drawn.draw_operation,
         draw_config=drawn.draw_config,
         by_seed=drawn,
+        space=Space(drawn.factors, situation_levels(traits)),
         missing=str,
     )
     why = {prop.name: _why_not(prop, traits) for prop in PROPERTIES}
