@@ -278,6 +278,7 @@ NEEDS: dict[str, Callable[[WholeEngineTraits], bool]] = {
     **{name: _part(name) for name in _PARTS},
     "namespaces": lambda traits: bool({"salts", "adapters"} & set(traits.features)),
     "drafts": lambda traits: bool(traits.drafts),
+    "windows": lambda traits: bool(traits.local),
     "sleep": lambda traits: bool(traits.sleep_levels),
 }
 """Need of a history or a property -> whether an engine meets it."""
