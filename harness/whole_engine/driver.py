@@ -40,6 +40,8 @@ ONCE = "a_copy_that_ends_twice_changes_nothing"
 RESETS = "two resets beside a connector without a step between them"
 IDLE_STEPS = 80
 """Steps without a token, a launch or an end after which an engine with requests is stuck."""
+MOST_ALONE = 400
+"""Steps without a request after which an engine that still copies does so for ever."""
 MOST_STEPS = 3000
 """Most steps of one `drain`."""
 
@@ -321,12 +323,13 @@ class Driver:
         self._wake()
         self.device.losses.pattern = 0  # a load that always fails never ends
         self.device.transfers.twice = False
-        steps, quiet = 0, 0
+        steps, quiet, alone = 0, 0, 0
         before = self._progress()
-        while not self._over() and quiet < IDLE_STEPS and steps < MOST_STEPS:
+        while not self._over() and quiet < IDLE_STEPS and alone < MOST_ALONE and steps < MOST_STEPS:
             self._once()
             steps, now = steps + 1, self._progress()
             quiet, before = (quiet + 1 if now == before else 0), now
+            alone = 0 if self.live else alone + 1
         if self.findings.wrong is not None:
             return ""
         self.findings.check(

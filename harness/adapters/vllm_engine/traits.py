@@ -29,11 +29,11 @@ from kvproof.harness.contract.whole_engine_traits import (
 BLOCK_SIZES = (16, 4, 4, 7, 7, 9)
 """Tokens. Any number is legal; of these 16 and 4 alone share a divisor."""
 _SETTINGS = {
-    "long_prefill_token_threshold": (1, 2, 3, 7, 16, 17, 20),
+    "long_prefill_token_threshold": (2, 3, 7, 16, 17, 20),
     "scheduler_reserve_full_isl": (False,),
     "watermark": (0.01, 0.2, 0.5),
     "max_num_active_seqs": (1, 2),
-    "prefill_schedule_interval": (2, 5),
+    "prefill_schedule_interval": (2, 3),
     "disable_chunked_mm_input": (True,),
 }
 _DRAFTS = (
