@@ -290,10 +290,9 @@ _PADDED = re.compile(
 def threshold_below_the_drafts_ends_the_engine(found: Failed) -> bool:
     """A request with one token left is padded for drafts, then cut to a threshold below them."""
     engine = found.config["engine"]
-    drafts = (engine.get("drafts") or {}).get("count", 0)
-    engines = (engine, engine.get("peer") or engine)
     return bool(_PADDED.match(found.violation.sentence)) and any(
-        0 < _threshold(each) < 1 + drafts for each in engines
+        0 < _threshold(each) <= (each.get("drafts") or {}).get("count", 0)
+        for each in (engine, engine.get("peer") or engine)
     )
 
 
