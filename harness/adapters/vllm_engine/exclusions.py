@@ -56,7 +56,7 @@ REFUSED = (
     ),
     never(
         "Local block size is not divisible by remote block size or vice versa",
-        {"connector": "pull", "block size": "7", "peer's blocks": "other"},
+        {"connector": "pull", "block size": ("7", "9"), "peer's blocks": "other"},
     ),
     *(
         never(
@@ -110,6 +110,10 @@ NOT_DRIVEN = (
     never(
         "ExampleConnector names prompts by their token ids, which embeddings have not",
         {"connector": "example", "embeds": "on"},
+    ),
+    never(
+        "Nixl between unequal blocks that are cut into kernel blocks has not been read",
+        {"connector": _LINKS, "peer's blocks": "other", "kernel blocks": "parts"},
     ),
     never("Nixl beside chunks has not been read", {"connector": _LINKS, "chunk": "on"}),
     never(

@@ -69,7 +69,7 @@ def order(**more: object) -> shares.Order:
         "level": "core",
         "suite": "engine",
         "part": 0,
-        "budget": shares.Budget(8 * PARTS, 30, derandomize=True),
+        "budget": shares.Budget(16 * PARTS, 30, derandomize=True),
         "seed": None,
         "known": (),
         **more,
