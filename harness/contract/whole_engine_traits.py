@@ -49,7 +49,7 @@ P = TypeVar("P", bound=_MayBeRefused)
 
 @dataclass(frozen=True)
 class LocalKind:
-    """A kind of group that reads the last tokens alone, beside full attention."""
+    """A kind of group that reads the last tokens alone; full attention runs with it."""
 
     kind: str
     sizes: tuple[tuple[int, int], ...]

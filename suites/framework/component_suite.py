@@ -62,7 +62,7 @@ class TargetProvided(NamedTuple):
     """Properties that cannot be judged on it, with the reason. The others have the situations that
     can occur there."""
     unsupported: Mapping[str, str] = {}
-    """What is not drawn for it, with the reason."""
+    """Level that is not drawn for it -> the reason."""
 
 
 class WorkloadConfigs(NamedTuple):

@@ -60,7 +60,7 @@ def reached(row: Row, situations: Iterable[str]) -> Iterator[str]:
 
 
 def coverage(space: Space, properties: Iterable[Property], seen: Iterable[str]) -> PairCoverage:
-    """Return what a run has reached, and what it has not."""
+    """Return the pairs that a run has reached, and those that it has not."""
     features = {f"{_named(one)} + {_named(other)}" for one, other in space.factors.pairs}
     names = dict.fromkeys(name for prop in properties for name in prop.situations)
     situations, had = space.situations(names), set(seen)

@@ -114,7 +114,7 @@ class _Covering:
         }
         every = (1 << len(names)) - 1
         self._left = [every & ~own[factor] for factor, _ in names]
-        """Level -> the levels of other factors that no row has had beside it."""
+        """Level -> the levels of other factors that no row has had with it."""
 
     def _bits(self, levels: Iterable[Level]) -> int:
         return sum(1 << self._number[level] for level in levels)

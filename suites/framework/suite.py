@@ -42,7 +42,7 @@ class Suite(NamedTuple):
     beyond: tuple[Property, ...] = ()
     """Properties of a higher level: they have a verdict only if they fail."""
     unsupported: Mapping[str, str] = {}
-    """What is not drawn for the target, with the reason."""
+    """Level of a factor that no configuration has -> the reason."""
 
     @property
     def name(self) -> str:

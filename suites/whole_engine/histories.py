@@ -98,7 +98,7 @@ def divisors(traits: WholeEngineTraits, block: int) -> list[int]:
 
 
 def _groups(row: Row, choices: Choices, block: int) -> list[Arguments]:
-    """Choose groups of layers: full attention, and what the row has beside it."""
+    """Choose groups of layers: full attention, and the other kinds of the row."""
     found: list[Arguments] = [{"layers": choices.pick((1, 2))}]
     counts = {
         "window": {"one": 1, "two": 2}.get(row.get("window", NONE), 0),

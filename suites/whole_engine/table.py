@@ -1,4 +1,4 @@
-"""The factors of an engine's configurations, from its traits: levels, exclusions, what is missing.
+"""The factors of an engine's configurations, from its traits: levels, exclusions, missing levels.
 
 The first level of a factor is the usual one. `histories` makes a configuration of a row.
 """

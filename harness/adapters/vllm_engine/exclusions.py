@@ -129,7 +129,7 @@ NOT_DRIVEN = (
 
 
 def one_group_beside_tiers(reason: str) -> tuple[Excluded, ...]:
-    """Return what a release with one group beside connectors excludes; no reason: nothing."""
+    """Return the exclusions of a release where connectors take one group; no reason: none."""
     return tuple(
         never(reason, {"connector": (*_TIERS, *_LINKS), **several})
         for several in _SEVERAL

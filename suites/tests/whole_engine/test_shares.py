@@ -68,7 +68,7 @@ def order(**more: object) -> shares.Order:
         "sharing": Sharing(f"{TOY}:make_target"),
         "level": "core",
         "suite": "engine",
-        "part": 0,
+        "part": PARTS - 1,
         "budget": shares.Budget(16 * PARTS, 30, derandomize=True),
         "seed": None,
         "known": (),

@@ -256,7 +256,9 @@ def push_into_smaller_blocks_ends_the_engine(found: Failed) -> bool:
     return _pushes(found) and raised is not None and int(raised[1]) < int(raised[2])
 
 
-_NULL_READ = re.compile(r"\w+ reads position (\d+) of (\d+) in block 0 of group (\d+) ")
+_NULL_READ = re.compile(
+    r"\w+ reads position (\d+) of (\d+) in block 0 of group \d+ \(model\.layers\.(\d+)\."
+)
 
 
 def window_of_a_loaded_prompt_is_one_short(found: Failed) -> bool:
@@ -264,8 +266,11 @@ def window_of_a_loaded_prompt_is_one_short(found: Failed) -> bool:
     engine, read = found.config["engine"], _NULL_READ.match(found.violation.sentence)
     if read is None or not str(engine.get("connector")).startswith("nixl_"):
         return False
-    position, end, group = map(int, read.groups())
-    window = engine.get("groups", ({}, {}))[group].get("size", 0)
+    position, end, layer = map(int, read.groups())
+    windows = [
+        group.get("size", 0) for group in engine["groups"] for _ in range(group.get("layers", 1))
+    ]  # of each layer: engines divide groups
+    window = windows[layer]
     return bool(position == end - window and (position + 1) % engine["block_size"] == 0)
 
 
