@@ -143,7 +143,7 @@ class ComponentSuite(NamedTuple):
     known: tuple[Known, ...] = ()
     """The failures that the target is known to have."""
     space: Space | None = None
-    """What its configurations are drawn from; None: it has no table of factors."""
+    """The table of factors of its configurations, and the levels that situations need."""
     processes: int = 1
     """Most processes that share its profiles in a run, where the machine has as many cores."""
 
