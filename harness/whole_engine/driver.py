@@ -342,10 +342,15 @@ class Driver:
             facts={
                 "stored_since_a_launch": list(self.device.transfers.stored.values()),
                 "holders": self.engine.holders(),
+                "elsewhere": self._elsewhere(),
             },
         )
         self._check_rest()
         return f"{steps} steps"
+
+    def _elsewhere(self) -> dict[str, str]:
+        """Return the statuses of requests of another engine."""
+        return {}
 
     def _progress(self) -> Progress:
         device = self.device

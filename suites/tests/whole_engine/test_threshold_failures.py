@@ -15,15 +15,17 @@ PADDED = (
     "vllm/v1/core/sched/scheduler.py:schedule"
 )
 WAITS = "after 85 more steps, 80 of them without progress, {'r0': 'running', 'r1': 'running'} has"
+THERE = "after 85 more steps, 80 of them without progress, the engine has not ended"
+BOTH = {"r0": "running", "r1": "running"}
 IMAGE = {"disable_chunked_mm_input": True, "long_prefill_token_threshold": 4}
 
 
-def failed(sentence: str, engine: dict[str, Any], *lengths: int) -> Failed:
+def failed(sentence: str, engine: dict[str, Any], *lengths: int, **facts: object) -> Failed:
     calls = [
         ("submit", {"id": f"r{at}", "media": [[4, length, "cat"]] if length else []})
         for at, length in enumerate(lengths)
     ]
-    return Failed(Violation("p", "o", sentence), {"engine": engine}, calls)
+    return Failed(Violation("p", "o", sentence, facts=facts), {"engine": engine}, calls)
 
 
 def drafts(count: int, threshold: int) -> dict[str, Any]:
@@ -60,6 +62,9 @@ def test_a_threshold_below_the_drafts(found: Failed, *, expected: bool) -> None:
         ),
         (failed(WAITS.replace(", 'r1': 'running'", ""), {"settings": IMAGE}, 8, 8), False),
         (failed(WAITS.replace(" 80 of", " 0 of"), {"settings": IMAGE}, 8, 8), False),
+        (failed(THERE, {"peer": {"settings": IMAGE}}, 8, 8, elsewhere=BOTH), True),
+        (failed(THERE, {"settings": IMAGE, "peer": {}}, 8, 8, elsewhere=BOTH), False),
+        (failed(THERE, {"peer": {"settings": IMAGE}}, 8, 8, elsewhere={"r0": "running"}), False),
         (failed(WAITS, {"settings": {**IMAGE, "disable_chunked_mm_input": False}}, 8, 8), False),
         (failed(WAITS, {"settings": {"disable_chunked_mm_input": True}}, 8, 8), False),
     ],

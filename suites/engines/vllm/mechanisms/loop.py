@@ -305,22 +305,30 @@ def _threshold(engine: dict[str, Any]) -> int:
     return int(engine.get("settings", {}).get("long_prefill_token_threshold", 0))
 
 
+_STANDS = re.compile(r"after \d+ more steps, 80 of them without progress, ")
+
+
 def image_above_the_threshold_waits_for_ever(found: Failed) -> bool:
     """Each request that runs has an image of more tokens than the threshold, and nothing moves.
 
-    Images are not to be cut. Two requests at least: a single one is not held to the threshold.
+    Images are not to be cut. Two requests at least: a single one is not held to the threshold. If
+    none is left here, it is so at the engine that prefills.
     """
     engine = found.config["engine"]
-    threshold = _threshold(engine)
-    if not threshold or not engine.get("settings", {}).get("disable_chunked_mm_input"):
-        return False
     left = dict(re.findall(r"'(\w+)': '(\w+)'", found.violation.sentence))
-    running = {name for name, status in left.items() if status == "running"}
-    large = {
+    where, held = (engine, left) if left else (engine.get("peer", {}), _facts(found, "elsewhere"))
+    running = {name for name, status in held.items() if status == "running"}
+    stands = bool(_STANDS.match(found.violation.sentence)) and len(held) > 1 and bool(running)
+    return stands and running <= _above_the_threshold(found, where)
+
+
+def _above_the_threshold(found: Failed, engine: dict[str, Any]) -> set[str]:
+    """Return requests with an image that an engine may not cut and never schedules whole."""
+    most = _threshold(engine)
+    if not most or not engine.get("settings", {}).get("disable_chunked_mm_input"):
+        return set()
+    return {
         keywords["id"]
         for verb, keywords in found.calls
-        if verb == "submit"
-        and any(length > threshold for _, length, _ in keywords.get("media", ()))
+        if verb == "submit" and any(length > most for _, length, _ in keywords.get("media", ()))
     }
-    stands = bool(_STILL.match(found.violation.sentence))
-    return stands and len(left) > 1 and bool(running) and running <= large
