@@ -100,6 +100,10 @@ NOT_DRIVEN = (
         "its worker has the caches of several ranks with model runner V1 alone",
         {"runner": "v2", "connector": _LINKS},
     ),
+    never(
+        "loads that fail have been read with model runner V1 alone",
+        {"runner": "v2", "connector": _FAILING},
+    ),
     *(
         never(
             "the connector whose loads fail keeps the blocks of one group",
