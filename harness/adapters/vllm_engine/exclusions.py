@@ -119,6 +119,10 @@ NOT_DRIVEN = (
         "Nixl between unequal blocks that are cut into kernel blocks has not been read",
         {"connector": _LINKS, "peer's blocks": "other", "kernel blocks": "parts"},
     ),
+    never(
+        "Nixl beside prompts as embeddings has not been read",
+        {"connector": _LINKS, "embeds": "on"},
+    ),
     never("Nixl beside chunks has not been read", {"connector": _LINKS, "chunk": "on"}),
     never(
         "Nixl between unequal blocks beside windows has not been read",

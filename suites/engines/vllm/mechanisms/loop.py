@@ -262,7 +262,10 @@ _NULL_READ = re.compile(
 
 
 def window_of_a_loaded_prompt_is_one_short(found: Failed) -> bool:
-    """The last token of a prompt that was loaded whole reads the token before its blocks."""
+    """The last token of a prompt that was loaded whole reads the token before its blocks.
+
+    It may be padded with drafts, which come after it.
+    """
     engine, read = found.config["engine"], _NULL_READ.match(found.violation.sentence)
     if read is None or not str(engine.get("connector")).startswith("nixl_"):
         return False
@@ -270,8 +273,9 @@ def window_of_a_loaded_prompt_is_one_short(found: Failed) -> bool:
     windows = [
         group.get("size", 0) for group in engine["groups"] for _ in range(group.get("layers", 1))
     ]  # of each layer: engines divide groups
-    window = windows[layer]
-    return bool(position == end - window and (position + 1) % engine["block_size"] == 0)
+    drafts = (engine.get("drafts") or {}).get("count", 0)
+    padded = position in (end - windows[layer], end - windows[layer] - drafts)
+    return bool(windows[layer] and padded and (position + 1) % engine["block_size"] == 0)
 
 
 _TWICE = re.compile(
