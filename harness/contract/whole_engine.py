@@ -83,6 +83,8 @@ class EngineConfig:
     """Seed of the completion orders."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """More settings, by the engine's own names; a release leaves out those that it lacks."""
+    tier: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the connector, by the engine's own names."""
     tick_s: Annotated[float, within(1e-9, 3600)] = TICK_S
     """Virtual seconds of a step."""
     peer: EngineConfig | None = None

@@ -8,12 +8,13 @@ environments have no msgspec. Where options are drawn, one that is repeated is d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
-from kvproof.harness.contract.whole_engine import EngineConfig, GroupKind
+from kvproof.harness.contract.factors import Excluded
+from kvproof.harness.contract.whole_engine import EngineConfig
 from kvproof.harness.errors import UsageError
 from kvproof.harness.model import visibility
 
@@ -46,6 +47,15 @@ class _MayBeRefused(Protocol):
 P = TypeVar("P", bound=_MayBeRefused)
 
 
+@dataclass(frozen=True)
+class LocalKind:
+    """A kind of group that reads the last tokens alone; full attention runs with it."""
+
+    kind: str
+    sizes: tuple[tuple[int, int], ...]
+    """Sizes to draw from: blocks, and tokens more."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DraftMethod:
     """One way of speculative decoding."""
@@ -53,10 +63,8 @@ class DraftMethod:
     name: str
     on_host: bool = False
     """The host sees the drafts; else they stay on the device."""
-    beside: Mapping[str, int] = field(default_factory=lambda: {"full": 4})
-    """Kind of a group in the same configuration -> most drafts of a step."""
-    ahead: tuple[str, ...] = ()
-    """Runners with which the next step may be scheduled ahead; drafts on the device always may."""
+    most: int = 4
+    """Most drafts of a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,50 +72,27 @@ class Runner:
     """One protocol between scheduler and worker."""
 
     name: str
-    kinds: tuple[str, ...] = KINDS
-    """Kinds of groups that it runs."""
     refused: str = ""
     """The engine's own reason why it does not run here; empty: it runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tier:
-    """A connector to another tier, whose copies are transfers of the device."""
+    """A connector to another tier."""
 
     name: str
     weight: int = 1
     repeats: bool = False
     """The end of a copy can be reported twice."""
-    refused: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FailingTier:
-    """A tier whose loads fail in part."""
-
-    name: str
-    mode: str
-    """`sync`: loads come before the launch; `async`: between launches."""
-    policy: str
-    """Outcome for the request: `recompute` or `fail`."""
-    repeats: bool = False
-    refused: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Store:
-    """A connector that copies by itself, in the order of the device's stream."""
-
-    name: str
+    loses: bool = False
+    """Its copies can fail in part."""
     whole_prompts: bool = False
     """It keeps prompts as a whole: they are computed in one step, and no token is alone in its
     block."""
-    caching: tuple[bool, ...] = (True,)
-    """Whether the engine's own prefix cache is on, to draw from."""
     heads: tuple[int, ...] = (1,)
     """Heads of a layer, to draw from."""
-    features: tuple[tuple[str, ...], ...] = ((),)
-    """Sets of features of its histories, to draw from."""
+    settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Settings by the engine's own names, with the values to draw from."""
     refused: str = ""
 
 
@@ -127,7 +112,6 @@ class Layouts:
 
     prefill: str = ""
     decode: str = ""
-    weight: int = 1
     equal_workers: bool = False
     """Whether the layouts need equal numbers of workers."""
     one_group: bool = False
@@ -147,14 +131,11 @@ class Link:
     policies: tuple[str, ...]
     """Outcomes for a request whose copy fails."""
     heads: tuple[int, ...] = (1,)
-    windows: tuple[int, ...] = ()
-    """Sizes in tokens of windows that run with full attention; empty: it runs one group."""
-    other_block_size: int = 0
-    """Block size of an engine that prefills in other blocks; 0: both engines have equal blocks."""
+    other_blocks: float = 0
+    """Block size of an engine that prefills in other blocks, as a multiple of that of the engine
+    that decodes; 0: both have equal blocks."""
     workers: tuple[Workers, ...] = ()
     layouts: tuple[Layouts, ...] = (Layouts(),)
-    breaks: tuple[tuple[str, ...], ...] = ((),)
-    """Sets of features that go wrong on the way (`losses`, `late`), to draw from."""
     tick_s: float = 1.0
     """Virtual seconds of a step, so that leases end within a history."""
     refused: str = ""
@@ -189,19 +170,15 @@ class WholeEngineTraits:
     """Further settings by the engine's own names, with the values to draw from."""
     sleep_levels: tuple[int, ...] = ()
     """Levels of sleep to draw from; empty: it does not sleep."""
-    local: tuple[GroupKind, ...] = ()
+    local: tuple[LocalKind, ...] = ()
     """Windows and chunks that run together with full attention."""
-    mixtures: tuple[tuple[GroupKind, ...], ...] = ()
-    """Several unequal groups that run together with full attention."""
     runners: tuple[Runner, ...] = (Runner(name="v1"),)
     """The first is the usual one."""
     drafts: tuple[DraftMethod, ...] = ()
     tiers: tuple[Tier, ...] = ()
-    tier_kinds: tuple[str, ...] = KINDS
-    """Kinds of groups that run together with a tier."""
-    failing_tiers: tuple[FailingTier, ...] = ()
-    stores: tuple[Store, ...] = ()
     links: tuple[Link, ...] = ()
+    excluded: tuple[Excluded, ...] = ()
+    """Combinations of levels that the engine refuses, or that its adapter does not drive."""
     token_budget: int = 2048
     """Token budget of a step, where a recording does not name one."""
     max_requests: int = 256
@@ -211,23 +188,12 @@ class WholeEngineTraits:
         """Raise ValueError for traits that name nothing, or contradict each other."""
         _known("features", self.features, FEATURES)
         _known("refuses", self.refuses, NEEDS)
-        _known("kinds of groups", self._kinds(), KINDS)
+        _known("kinds of groups", (each.kind for each in self.local), KINDS)
         for name in ("block_sizes", "kernel_block_sizes", "policies", "runners"):
             if not getattr(self, name):
                 raise ValueError(f"{name} has no entry")
         if both := [need for need in self.refuses if NEEDS[need](self)]:
             raise ValueError(f"{both} cannot be had and refused")
-
-    def _kinds(self) -> Iterator[str]:
-        for group in (*self.local, *chain.from_iterable(self.mixtures)):
-            yield group.kind
-        yield from (kind for each in self.runners for kind in each.kinds)
-        yield from (kind for each in self.drafts for kind in each.beside)
-        yield from self.tier_kinds
-
-    def device_drafts(self, kind: str) -> list[DraftMethod]:
-        """Return the methods that draft on the device and run together with a kind of group."""
-        return [each for each in self.drafts if not each.on_host and kind in each.beside]
 
     def lacks(self, need: str) -> str:
         """Return why a need is not met; empty: it is. Raises KeyError for an unknown need."""
@@ -240,16 +206,13 @@ class WholeEngineTraits:
 
 def connectors(traits: WholeEngineTraits) -> frozenset[str]:
     """Return every name that `EngineConfig.connector` may have; empty stands for none."""
-    parts: tuple[Tier | FailingTier | Store, ...] = (
-        *traits.tiers, *traits.failing_tiers, *traits.stores,
-    )  # fmt: skip
     links = (
         link.connector.format(role=role, policy=policy)
         for link in traits.links
         for role in chain.from_iterable(link.roles)
         for policy in link.policies
     )
-    return frozenset(["", *(each.name for each in parts), *links])
+    return frozenset(["", *(each.name for each in traits.tiers), *links])
 
 
 def check_names(traits: WholeEngineTraits, config: EngineConfig) -> None:
@@ -275,10 +238,9 @@ def usable(parts: Iterable[P]) -> list[P]:
     return [each for each in parts if not each.refused]
 
 
-def repeating(traits: WholeEngineTraits) -> list[Tier | FailingTier]:
-    """Return the tiers whose ends of copies can be reported twice."""
-    every: list[Tier | FailingTier] = [*traits.tiers, *traits.failing_tiers]
-    return [each for each in every if each.repeats]
+def link_of(traits: WholeEngineTraits, copies: str) -> Link | None:
+    """Return the usable link that copies in this direction."""
+    return next((each for each in usable(traits.links) if each.copies == copies), None)
 
 
 def _known(what: str, names: Iterable[str], known: Collection[str]) -> None:
@@ -286,26 +248,19 @@ def _known(what: str, names: Iterable[str], known: Collection[str]) -> None:
         raise ValueError(f"{what}: {wrong} are none of {sorted(known)}")
 
 
-def _linked(traits: WholeEngineTraits, copies: str = "") -> list[Link]:
-    return [each for each in traits.links if copies in ("", each.copies)]
-
-
 def _unequal(link: Link) -> bool:
     return any(one != other for each in link.workers for one, other in each.pairs)
 
 
+def _repeating(traits: WholeEngineTraits) -> list[Tier | Link]:
+    return [*(each for each in traits.tiers if each.repeats), *traits.links]
+
+
 _PARTS: dict[str, Callable[[WholeEngineTraits], Sequence[_MayBeRefused]]] = {
-    "tiers": lambda traits: traits.tiers,
-    "failing loads": lambda traits: traits.failing_tiers,
-    "another tier": lambda traits: (*traits.tiers, *traits.failing_tiers, *traits.stores),
-    "ends that are reported twice": lambda traits: (*repeating(traits), *traits.links),
-    "two engines": _linked,
-    "two engines, pull": lambda traits: _linked(traits, "pull"),
-    "two engines, push": lambda traits: _linked(traits, "push"),
+    "another tier": lambda traits: traits.tiers,
+    "ends that are reported twice": _repeating,
+    "two engines": lambda traits: traits.links,
     "unequal workers": lambda traits: [each for each in traits.links if _unequal(each)],
-    "copies that fail in part": lambda traits: [
-        each for each in traits.links if any("losses" in some for some in each.breaks)
-    ],
 }
 """Need -> the parts of which one must be usable."""
 
@@ -323,11 +278,7 @@ NEEDS: dict[str, Callable[[WholeEngineTraits], bool]] = {
     **{name: _part(name) for name in _PARTS},
     "namespaces": lambda traits: bool({"salts", "adapters"} & set(traits.features)),
     "drafts": lambda traits: bool(traits.drafts),
-    "drafts on the host": lambda traits: any(each.on_host for each in traits.drafts),
-    "drafts on the device": lambda traits: bool(traits.device_drafts("full")),
-    "drafts beside states": lambda traits: bool(traits.device_drafts("state")),
     "windows": lambda traits: bool(traits.local),
-    "unequal groups": lambda traits: bool(traits.mixtures),
     "sleep": lambda traits: bool(traits.sleep_levels),
 }
 """Need of a history or a property -> whether an engine meets it."""

@@ -24,6 +24,7 @@ from kvproof.harness.records.bench_events import (
 from kvproof.harness.records.campaign_events import UnitDone, UnitLost
 from kvproof.harness.records.eval_events import EvalConcluded, EvalFigure, EvalStarted, EvalTable
 from kvproof.harness.records.fault_events import FaultJudged, FaultsConcluded, FaultsStarted
+from kvproof.harness.records.pairs import PairCoverage
 from kvproof.harness.records.sweep_events import (
     Ceilings,
     Cell,
@@ -137,6 +138,8 @@ class Exercised(Event, tag="exercised", frozen=True, kw_only=True):
     """Those until the answers of the target; None: the suite asks no target."""
     missing: list[str] = []
     """Required situations that never occurred."""
+    pairs: PairCoverage | None = None
+    """Pairs of features, where the suite has a table of factors."""
 
 
 class TargetConcluded(Event, tag="target_concluded", frozen=True, kw_only=True):

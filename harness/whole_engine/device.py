@@ -68,6 +68,8 @@ class ShadowDevice:
     """Nothing may run: the engine sleeps, or is paused."""
     tick: int = 0
     submitted: int = 0
+    worked: int = 0
+    """Launches with a row."""
     executed: int = 0
     failed: Exception | None = None
     """Exception that ended a launch; an engine that kept it in a future asks for answers again."""
@@ -101,7 +103,9 @@ class ShadowDevice:
     ) -> Launch:
         """Queue a batch; `before` runs on the device ahead of it. It runs late by `lag`."""
         self.submitted += 1
-        self.transfers.stored.clear()
+        if rows:  # an empty launch is no progress
+            self.worked += 1
+            self.transfers.stored.clear()
         self.findings.check(
             AWAY,
             not (self.asleep and rows),

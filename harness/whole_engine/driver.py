@@ -41,6 +41,8 @@ ONCE = "a_copy_that_ends_twice_changes_nothing"
 RESETS = "two resets beside a connector without a step between them"
 IDLE_STEPS = 80
 """Steps without a token, a launch or an end after which an engine with requests is stuck."""
+MOST_ALONE = 400
+"""Steps without a request after which an engine that still copies does so for ever."""
 MOST_STEPS = 3000
 """Most steps of one `drain`."""
 
@@ -122,11 +124,12 @@ class Driver:
         last = Path(frames[-1].filename)
         file = str(last.relative_to(_HARNESS) if ours else last).rpartition("site-packages/")[2]
         place = f"{file}:{frames[-1].name}"
+        said = str(error) or frames[-1].line  # an assertion may have no words
         handled = any(frame.name in self.engine.takes_ends for frame in frames)
         self.findings.check(
             ONCE if handled and self.findings.just_repeated() else RUNS,
             False,  # noqa: FBT003 - the condition of a check
-            lambda: f"the engine raised {type(error).__name__}: {error} in {place}",
+            lambda: f"the engine raised {type(error).__name__}: {said} in {place}",
         )
 
     def _submit(self, **keywords: Any) -> str:
@@ -322,12 +325,13 @@ class Driver:
         self._wake()
         self.device.losses.pattern = 0  # a load that always fails never ends
         self.device.transfers.twice = False
-        steps, quiet = 0, 0
+        steps, quiet, alone = 0, 0, 0
         before = self._progress()
-        while not self._over() and quiet < IDLE_STEPS and steps < MOST_STEPS:
+        while not self._over() and quiet < IDLE_STEPS and alone < MOST_ALONE and steps < MOST_STEPS:
             self._once()
             steps, now = steps + 1, self._progress()
             quiet, before = (quiet + 1 if now == before else 0), now
+            alone = 0 if self.live else alone + 1
         if self.findings.wrong is not None:
             return ""
         self.findings.check(
@@ -340,15 +344,20 @@ class Driver:
             facts={
                 "stored_since_a_launch": list(self.device.transfers.stored.values()),
                 "holders": self.engine.holders(),
+                "elsewhere": self._elsewhere(),
             },
         )
         self._check_rest()
         return f"{steps} steps"
 
+    def _elsewhere(self) -> dict[str, str]:
+        """Return the statuses of requests of another engine."""
+        return {}
+
     def _progress(self) -> Progress:
         device = self.device
         ended = sum(self.live.values()), len(self.ended)
-        return Progress(device.submitted, device.transfers.count, ended)
+        return Progress(device.worked, device.transfers.count, ended)
 
     def _check_rest(self) -> None:
         if self.findings.wrong is None:

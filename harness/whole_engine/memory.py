@@ -56,6 +56,11 @@ class Pool:
         """The rule of its kind."""
         return self.kind.visibility
 
+    def rows(self, block: int) -> slice:
+        """Return the kernel blocks of a block."""
+        ratio = self.block_size // self.kernel_block_size
+        return slice(block * ratio, (block + 1) * ratio)
+
 
 @dataclass
 class DeviceMemory:
@@ -90,9 +95,7 @@ class DeviceMemory:
     def is_zero(self, group: int, block: int) -> bool:
         """Tell whether a block holds nothing but zeros in every layer of a group."""
         pool = self.pools[group]
-        ratio = pool.block_size // pool.kernel_block_size
-        own = slice(block * ratio, (block + 1) * ratio)
-        return not any(layer.words[own].any() for layer in pool.layers)
+        return not any(layer.words[pool.rows(block)].any() for layer in pool.layers)
 
     def spoil(self) -> None:
         """Lose everything: the content afterwards belongs to no request."""
@@ -102,8 +105,7 @@ class DeviceMemory:
 
     def lose(self, block: int, print_: int, *, epoch: int, rank: int = 0) -> None:
         """Put one fingerprint into all slots that a worker has of a block of the first group."""
-        ratio = self.pools[0].block_size // self.pools[0].kernel_block_size
-        kernel = slice(block * ratio, (block + 1) * ratio)
+        kernel = self.pools[0].rows(block)
         for layer in (each for each in self.pools[0].layers if each.rank == rank):
             word = np.uint64(print_ ^ layer.salt ^ epoch_key(epoch))
             layer.words[kernel, :, 0] = word

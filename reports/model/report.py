@@ -247,6 +247,7 @@ def _coverage(target: str, events: Sequence[Exercised]) -> Coverage:
             for event in events
         ),
         hit_blocks=_added(event.hit_blocks for event in events),
+        pairs=next((event.pairs for event in events if event.pairs), None),
         missing=tuple(
             dict.fromkeys(_named(event, name) for event in events for name in event.missing)
         ),

@@ -33,6 +33,7 @@ from kvproof.reports.model.sweep import sweep_of
 from kvproof.reports.model.sweep_names import names_of
 from kvproof.reports.values import text
 from kvproof.reports.values import types as parts
+from kvproof.reports.values.pairs import level_rows, pairs_line
 from kvproof.reports.values.svg import Chart, Table
 
 LIMIT = 1_000_000
@@ -80,6 +81,8 @@ def _context(report: Report) -> dict[str, Any]:
         "notes": notes.notes(report),
         "histograms": [charts.hit_lengths(c) for c in report.coverage if c.hit_blocks],
         "situations": situation_rows(report),
+        "pairs_line": pairs_line,
+        "level_rows": level_rows,
         "throughput": [charts.throughput(group, report.targets) for group in report.bench],
         "bench_tables": _bench_tables(report),
         "bench_notes": _bench_notes(report),

@@ -26,6 +26,7 @@ from kvproof.reports.model.sweep_names import names_of
 from kvproof.reports.model.sweep_tables import narrow_standings
 from kvproof.reports.render.console import STYLES, TONES, Screen
 from kvproof.reports.render.live import LiveProgress
+from kvproof.reports.values.pairs import pairs_line
 from kvproof.reports.values.text import (
     MARKS,
     duration,
@@ -211,6 +212,8 @@ def _coverage(report: Report, screen: Screen) -> None:
             f"{entry.label}: {plural(entry.test_cases, 'test case')} in "
             f"{duration(entry.seconds)}{entry.pace}; {listed(done, 8)}{hits}"
         )
+        if entry.pairs:
+            screen.line(pairs_line(entry.pairs))
 
 
 def _bench(report: Report, screen: Screen) -> None:

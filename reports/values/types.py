@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvproof.harness.records.events import BenchSummary, Failure, PropertyVerdict
+from kvproof.harness.records.pairs import PairCoverage
 from kvproof.reports.values.text import percent, significant
 
 Tone = Literal["pass", "inconclusive", "fail"]
@@ -130,6 +131,8 @@ class Coverage:
     missing: tuple[str, ...]
     """Required situations that some suite never reached."""
     engine_seconds: float = 0.0
+    pairs: PairCoverage | None = None
+    """Pairs of features, of one suite with a table of factors."""
 
     @property
     def pace(self) -> str:

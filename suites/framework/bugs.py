@@ -61,10 +61,10 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     bug: str
     """Name of the planted bug."""
-    profile: str
-    """Profile of histories that are searched."""
+    levels: dict[str, str | list[str]] = {}
+    """Factor of the configurations that are searched -> its level, or those to draw from."""
     engine: dict[str, Any] = {}
-    """Settings of the profile's engine that the known failure needs."""
+    """Settings of the engine that the known failure needs."""
 
 
 class Played(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

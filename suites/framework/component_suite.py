@@ -20,6 +20,7 @@ from kvproof.harness.records.timeline import Timeline
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.framework.failed import Failed
 from kvproof.suites.framework.known import Known
+from kvproof.suites.framework.pairs import Space
 from kvproof.suites.framework.property import Property
 
 Config: TypeAlias = dict[str, Any]
@@ -61,7 +62,7 @@ class TargetProvided(NamedTuple):
     """Properties that cannot be judged on it, with the reason. The others have the situations that
     can occur there."""
     unsupported: Mapping[str, str] = {}
-    """Profiles that are not drawn for it, with the reason."""
+    """Level that is not drawn for it -> the reason."""
 
 
 class WorkloadConfigs(NamedTuple):
@@ -77,15 +78,14 @@ class BySeed(Protocol):
     """A suite's histories, drawn from seeds alone, without Hypothesis."""
 
     @property
-    def profiles(self) -> Mapping[str, Callable[[Any], Config]]:
-        """Name of a kind of configurations -> its choice by `choices`."""
-
-    @property
     def end(self) -> Sequence[tuple[str, Arguments]]:
         """The operations at the end of each history."""
 
     def choices(self, seed: int) -> Any:
         """Return the source of the choices of one history."""
+
+    def config(self, choices: Any, number: int) -> Config:
+        """Choose the configuration of one history: its number counts from 0 in each search."""
 
     def operation(self, machine: Any, choices: Any) -> tuple[str, Arguments]:
         """Choose the next operation for a machine."""
@@ -142,6 +142,8 @@ class ComponentSuite(NamedTuple):
     """Timeline of a failing history, where requests run over time."""
     known: tuple[Known, ...] = ()
     """The failures that the target is known to have."""
+    space: Space | None = None
+    """The table of factors of its configurations, and the levels that situations need."""
     processes: int = 1
     """Most processes that share its profiles in a run, where the machine has as many cores."""
 

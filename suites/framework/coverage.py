@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
+from kvproof.harness.contract.factors import Row
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework.property import Property
 
@@ -21,6 +22,8 @@ class Coverage:
         self.hits: Counter[str] = Counter()
         """Length of a cache hit, in units -> count, where the system under test has hits."""
         self.operations: Counter[str] = Counter()
+        self.row: Row = {}
+        """Levels of the configuration, where the suite has a table of factors."""
         self.excuse: Callable[[Violation], bool] = lambda _: False
         """Whether a violation is a known one after which the history goes on."""
         self._oracles = {prop.name: prop.oracle for prop in properties}

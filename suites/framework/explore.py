@@ -27,6 +27,7 @@ from kvproof.suites.framework.component_suite import (
     unanswered,
 )
 from kvproof.suites.framework.known import Known
+from kvproof.suites.framework.pairs import reached
 
 SHRINK_SECONDS = 10
 """Hypothesis has no limit of its own below five minutes; this is enough to shrink."""
@@ -53,6 +54,8 @@ class Counts:
     situations: Counter[str] = field(default_factory=Counter)
     checks: Counter[str] = field(default_factory=Counter)
     hits: Counter[str] = field(default_factory=Counter)
+    pairs: Counter[str] = field(default_factory=Counter)
+    """Histories by pair (`pairs.reached`)."""
     tolerated: Counter[str] = field(default_factory=Counter)
     """Histories with a known failure, by mechanism, or by tolerated property."""
     ended: Counter[str] = field(default_factory=Counter)
@@ -67,6 +70,7 @@ class Counts:
         self.situations.update(other.situations)
         self.checks.update(other.checks)
         self.hits.update(other.hits)
+        self.pairs.update(other.pairs)
         self.tolerated.update(other.tolerated)
         self.ended.update(other.ended)
         self.unshrunk.update(other.unshrunk)
@@ -161,6 +165,7 @@ class Watch:
                 situations=seen.situations,
                 checks=seen.checks,
                 hits=seen.hits,
+                pairs=Counter(reached(seen.row, seen.situations)),
                 tolerated=Counter(history.known),
             )
         )

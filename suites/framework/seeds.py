@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from itertools import cycle, islice
 
 from hypothesis import settings
 from hypothesis.errors import UnsatisfiedAssumption
@@ -17,9 +16,11 @@ from hypothesis.errors import UnsatisfiedAssumption
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework.component_suite import BySeed, ComponentSuite, History
-from kvproof.suites.framework.explore import Exploration, Stop, Watch
+from kvproof.suites.framework.explore import Elsewhere, Exploration, Stop, Watch
 from kvproof.suites.framework.shrink import cut_down, minimise, size
 
+PARTS = 16
+"""Parts of a budget, which processes may share."""
 APART = 1_000_003
 """Histories of one seed have seeds of their own; those of the next seed are this far away."""
 
@@ -33,25 +34,31 @@ def explore_by_seed(
     suite: ComponentSuite,
     budget: settings,
     *,
-    seed: int,
+    seed: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
     shrinking: Callable[[int], None] = lambda _: None,
     deadline: float = math.inf,
     claim: Callable[[str], bool] = lambda _: True,
+    elsewhere: Elsewhere = lambda _: None,
 ) -> Exploration:
-    """Run a budget's histories, dealt out to the profiles, until a property fails.
+    """Run a budget's histories until a property fails.
 
-    The keywords are those of `Watch`. Raises errors of the harness; Ctrl-C is not raised, since
-    the histories before it may hold a violation.
+    The keywords are those of `Watch` and of `explore.drive_all`; a part is every PARTS-th history.
+    Raises errors of the harness; Ctrl-C is not raised, since the histories before it may hold a
+    violation.
     """
     assert suite.by_seed is not None, "the suite has no histories by seed"
     watch = Watch(size, (), deadline, progress, shrinking, claim)
-    profiles = islice(cycle(suite.by_seed.profiles.values()), budget.max_examples)
     try:
-        for number, profile in enumerate(profiles):
-            choices = suite.by_seed.choices(seed_of(seed, number))
-            history = History(suite, profile(choices))
-            _one(watch, history, suite.by_seed, choices, budget.stateful_step_count)
+        for part in range(PARTS):
+            counts = elsewhere(part)
+            if counts is not None:
+                watch.seen.add(counts)
+                continue
+            for number in range(part, budget.max_examples, PARTS):
+                choices = suite.by_seed.choices(seed_of(seed or 0, number))
+                history = History(suite, suite.by_seed.config(choices, number))
+                _one(watch, history, suite.by_seed, choices, budget.stateful_step_count)
     except (Violation, TargetDied, Stop):
         pass  # `seen` holds the failing history
     except KeyboardInterrupt:

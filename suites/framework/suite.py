@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
+from kvproof.harness.settings import Drawing
 from kvproof.suites.framework.component_suite import (
     Arguments,
     ComponentSuite,
@@ -41,7 +42,7 @@ class Suite(NamedTuple):
     beyond: tuple[Property, ...] = ()
     """Properties of a higher level: they have a verdict only if they fail."""
     unsupported: Mapping[str, str] = {}
-    """Profiles that are not drawn for the target, with the reason."""
+    """Level of a factor that no configuration has -> the reason."""
 
     @property
     def name(self) -> str:
@@ -68,13 +69,15 @@ class Suite(NamedTuple):
         """Return the suite for a target with these known failures."""
         return self._replace(component=self.component._replace(known=known))
 
-    def explore(self, budget: settings, **options: Any) -> Exploration:
-        """Look for failures; see `state_machine.explore`."""
-        return explore(self.component, budget, **options)
+    def explore(
+        self, budget: settings, *, draw: Drawing | None = None, **options: Any
+    ) -> Exploration:
+        """Look for failures; see `state_machine.explore` and `seeds.explore_by_seed`.
 
-    def explore_by_seed(self, budget: settings, **options: Any) -> Exploration:
-        """Look for failures without Hypothesis; see `seeds.explore_by_seed`."""
-        return explore_by_seed(self.component, budget, **options)
+        By seeds, where the suite has such histories and `draw` does not say otherwise.
+        """
+        by_seed = self.component.by_seed is not None if draw is None else draw == "seeds"
+        return (explore_by_seed if by_seed else explore)(self.component, budget, **options)
 
     def evidence(self, found: Counterexample) -> Evidence:
         """Return the evidence of a failure."""

@@ -15,6 +15,7 @@ from kvproof.harness.records.events import (
 )
 from kvproof.suites.framework.expected_failures import Expected, by_property
 from kvproof.suites.framework.explore import Counts
+from kvproof.suites.framework.pairs import coverage, half_unseen
 from kvproof.suites.framework.property import Property
 from kvproof.suites.framework.suite import Suite
 
@@ -49,6 +50,7 @@ class Tally(Counts):
 
 def exercised(target: str, suite: Suite, tally: Tally) -> Exercised:
     """Return the effort that a suite spent on a target."""
+    space = suite.component.space
     return Exercised(
         target=target,
         suite=suite.name,
@@ -59,6 +61,7 @@ def exercised(target: str, suite: Suite, tally: Tally) -> Exercised:
         seconds=tally.seconds,
         engine_seconds=tally.engine_seconds or None,
         missing=[] if tally.interrupted else missing(suite, tally),
+        pairs=coverage(space, suite.judged, tally.pairs) if space else None,
     )
 
 
@@ -164,7 +167,8 @@ def _verdict(suite: Suite, prop: Property, tally: Tally) -> tuple[Verdict, str]:
         return "inconclusive", "never happened: " + "; ".join(missing)
     if not tally.checks[prop.name]:
         return "inconclusive", "it was never evaluated"
-    return "pass", ""
+    space = suite.component.space
+    return "pass", half_unseen(space, prop, tally.pairs) if space else ""
 
 
 def _cut_short(tally: Tally) -> str:

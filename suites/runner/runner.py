@@ -216,7 +216,7 @@ class SuiteRun:
         tally: Tally,
         *,
         seed: int | None = None,
-        draw: Drawing = "hypothesis",
+        draw: Drawing | None = None,
         progress: Callable[[Doing, int, int], None] = lambda *_: None,
         deadline: float = math.inf,
         most: int = MOST_FAILURES,
@@ -227,7 +227,7 @@ class SuiteRun:
 
         Fills `tally` on the way, so that an early end loses nothing. Calls `claim` before it
         shrinks a property; False: another worker does. Skips a suite without properties for the
-        target. Drawn by seeds, it has one, and no other process shares it.
+        target. `draw`: None takes seeds, where a suite has histories by seed.
         """
         start, asked = time.monotonic(), self._handle.engine_seconds
 
@@ -237,8 +237,9 @@ class SuiteRun:
 
         shared = partial(self._shared, suite, budget, tally, seed=seed)
         explore = partial(
-            suite.explore_by_seed if draw == "seeds" else suite.explore,
+            suite.explore,
             budget,
+            draw=draw,
             seed=seed,
             progress=lambda seen: progress(
                 "histories", seen, planned(suite.component, budget, seed)
@@ -249,11 +250,8 @@ class SuiteRun:
         )
         try:
             while suite.judged and (rest or len(tally.failures) < most):
-                if draw == "seeds":
-                    seen = explore()
-                else:
-                    with shared() as elsewhere:
-                        seen = explore(elsewhere=elsewhere)
+                with shared() as elsewhere:
+                    seen = explore(elsewhere=elsewhere)
                 tried = partial(progress, "shrinking", seen.test_cases, 0)
                 seen.death = self._death(suite, seen, unclaimed, tried)
                 if not self._add(suite, tally, seen, seed):
@@ -360,7 +358,7 @@ class SuiteRun:
     def _record(self, suite: Suite, tally: Tally) -> None:
         if suite.judged:
             for name, reason in suite.unsupported.items():
-                part = f"profile {name} of {self._handle.name}"
+                part = f"{name} of {self._handle.name}"
                 self._write(Skipped(part=part, reason=reason))
             self._write(exercised(self._handle.name, suite, tally))
         for failure in tally.failures.values():

@@ -30,6 +30,7 @@ from kvproof.harness.isolation.registry import USUAL, OwnTargets, open_handle
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.explore import Counts, Elsewhere, turns_of
 from kvproof.suites.framework.property import Level
+from kvproof.suites.framework.seeds import PARTS
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.runner import levels
 from kvproof.suites.runner.replay import known_failures
@@ -104,7 +105,8 @@ def _suite(sharing: Sharing, level: Level, name: str) -> Suite:
 
 def others(suite: Suite, budget: settings, *, seed: int | None) -> tuple[int, int]:
     """Return how many other processes may share a suite's parts on this machine, and the parts."""
-    parts = turns_of(budget, seed=seed) * max(1, len(suite.component.profiles))
+    turns = turns_of(budget, seed=seed) * max(1, len(suite.component.profiles))
+    parts = turns if suite.component.by_seed is None else PARTS
     return min(suite.component.processes, _cores(), parts) - 1, parts
 
 

@@ -1,296 +1,161 @@
-"""Profiles: kinds of engines, drawn from the features in an engine's traits.
+"""Configurations of an engine, drawn feature by feature: a row of levels, then a value for each.
 
-Each profile is one kind of engine, so that a small budget meets them all. Pools are so small that
-some requests are preempted. `operations` draws the calls on them, `links` two engines.
+Pools are so small that some requests are preempted. `table` has the factors, `operations` draws
+the calls on the engine, `links` makes two of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any
 
-from kvproof.harness.contract.whole_engine import GroupKind
-from kvproof.harness.contract.whole_engine_traits import (
-    DraftMethod,
-    Runner,
-    Store,
-    WholeEngineTraits,
-    repeating,
-    usable,
-)
+from kvproof.harness.contract.factors import Row
+from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits, link_of
 from kvproof.suites.framework.component_suite import Arguments, Config
 from kvproof.suites.whole_engine.choices import Choices, one_of
-
-Choose: TypeAlias = Callable[[Choices], Config]
+from kvproof.suites.whole_engine.links import join
+from kvproof.suites.whole_engine.table import CONNECTOR, NONE, ON
 
 LONGEST = 12
 """Blocks of a request."""
+_POOLS = {"tight": (14, 14, 18), "roomy": (30, 45)}
+"""Level -> blocks for each table of a request."""
+_BUDGETS: Mapping[str, tuple[tuple[int, int], ...]] = {
+    "few": ((1, 0), (1, 1), (1, 8), (2, -1)),
+    "some": ((3, 0), (5, 3)),
+    "whole prompts": ((75, 0),),
+}
+"""Level -> blocks of tokens in a step, and tokens more."""
+_REQUESTS = {"one": (1, 2), "few": (3,), "many": (6, 9)}
 _DRAFTS_ROOM, _STATE_DRAFTS_ROOM = 16, 32
 """Additional blocks for drafts with several groups."""
-_AT_ONCE = 75
+_WHOLE_POOL = 80
 """Blocks that hold the prompts of all requests of a step, and more."""
+_ALIKE = ("policy", "drafts", "kernel_block_size", "embeds", "caching")
+"""Settings in which two engines are alike."""
+FEATURES = ("namespaces", "turns", "media", "embeds", "reset", "sleep", "losses", "repeats")
+"""Factors that concern the operations of a history."""
 
 
-def engine_of(choices: Choices, **fixed: Any) -> Arguments:
-    """Choose an engine with one group of full attention."""
+def config_of(row: Row, choices: Choices) -> Config:
+    """Choose values for the levels of a row."""
+    engine, link = engine_of(row, choices), link_of(choices.traits, row.get(CONNECTOR, NONE))
+    features = [name for name in FEATURES if row.get(name) == ON]
+    features += [*(["drafts"] if "drafts" in engine else []), *_findable(row, choices)]
+    if link is not None:
+        prefill = engine_of(row, choices, engine["groups"])
+        prefill |= {name: engine[name] for name in _ALIKE if name in engine}
+        join(link, row, choices, engine, prefill)
+        engine["peer"] = prefill
+        once = [] if row.get("repeats") == ON else ["once"]
+        late = ["late"] if row.get("late") == ON else []
+        features = [*(each for each in features if each != "repeats"), "linked", *once, *late]
+    return {"engine": engine, "features": features, "row": row}
+
+
+def _findable(row: Row, choices: Choices) -> list[str]:
+    """Return the feature of prompts that a store of whole prompts finds again."""
+    whole = {each.name for each in choices.traits.tiers if each.whole_prompts}
+    return ["findable"] if row.get(CONNECTOR) in whole else []
+
+
+def engine_of(row: Row, choices: Choices, groups: Sequence[Arguments] = ()) -> Arguments:
+    """Choose one engine; `groups`: those that it has."""
     traits = choices.traits
-    block = one_of(choices, traits.block_sizes)
-    return {
-        "blocks": choices.pick((14, 14, 18, 30)),
+    block = int(row.get("block size", traits.block_sizes[0]))
+    groups = list(groups) or _groups(row, choices, block)
+    requests = choices.pick(_REQUESTS[row["requests"]])
+    blocks, more = choices.pick(_BUDGETS[row["token budget"]])
+    engine = {
+        "blocks": _pool(row, choices, groups),
         "block_size": block,
-        "asynchronous": "ahead" in traits.features and choices.pick((False, True)),
-        "policy": one_of(choices, _first_twice(traits.policies)),
-        "token_budget": choices.pick((3 * block // 2, 3 * block, 6 * block)),
-        "max_requests": choices.pick((3, 6)),
-        "max_length": LONGEST * block,
+        "groups": groups,
+        "asynchronous": row.get("asynchronous") == ON,
+        "policy": row.get("policy", traits.policies[0]),
+        "token_budget": max(blocks * block + more, requests),
+        "max_requests": requests,
+        "max_length": LONGEST * block - choices.pick((0, 0, 1, 3)),
+        "caching": row["caching"] == ON,
+        "events": row.get("events") == ON,
+        "runner": row.get("runner", traits.runners[0].name),
+        "embeds": row.get("embeds") == ON,
         "seed": choices.number(0, 99),
-        "settings": one_of(choices, _settings(traits)),
-        **({} if "events" in traits.features else {"events": False}),
-        **fixed,
+        "settings": _settings(row, choices, traits.settings, "setting"),
+        **_drafts(row, choices),
+        **_tier(row, choices),
     }
+    if row.get("kernel blocks") == "parts":
+        engine["kernel_block_size"] = one_of(choices, divisors(traits, block))
+    return engine
 
 
-def _first_twice(options: Sequence[str]) -> Sequence[str]:
-    return options if len(options) == 1 else (options[0], *options)
-
-
-def _settings(traits: WholeEngineTraits) -> list[Arguments]:
-    every = [{name: value} for name, values in traits.settings.items() for value in values]
-    return [{}, {}, *every] if every else [{}]
-
-
-def _features(choices: Choices, *names: str) -> list[str]:
-    """Return those of a history's features that the engine has."""
-    return [name for name in names if name == "turns" or not choices.traits.lacks(name)]
-
-
-def _drafts(choices: Choices, method: DraftMethod, kind: str) -> Arguments:
-    return {"method": method.name, "count": choices.number(1, method.beside[kind])}
-
-
-def _group(kind: GroupKind, layers: int = 0) -> Arguments:
-    return {"kind": kind.kind, "size": kind.size, "layers": layers or kind.layers}
-
-
-def _kinds_in(engine: Mapping[str, Any]) -> set[str]:
-    return {"full", *(each.get("kind", "full") for each in engine.get("groups", ()))}
-
-
-def plain(choices: Choices) -> Config:
-    return {
-        "engine": engine_of(choices),
-        "features": _features(choices, "namespaces", "turns", "reset"),
-    }
-
-
-def media(choices: Choices) -> Config:
-    """Choose full attention with images in prompts."""
-    return {"engine": engine_of(choices, blocks=choices.pick((14, 24))), "features": ["media"]}
-
-
-def eagle(choices: Choices) -> Config:
-    """Choose drafts that only the device knows."""
-    engine = engine_of(choices)
-    method = one_of(choices, choices.traits.device_drafts("full"))
-    engine["drafts"] = _drafts(choices, method, "full")
-    return {"engine": engine, "features": ["drafts", *_features(choices, "reset", "turns")]}
-
-
-def ngram(choices: Choices) -> Config:
-    """Choose drafts that the host returns, a fixed number each time."""
-    engine = engine_of(choices)
-    method = one_of(choices, [each for each in choices.traits.drafts if each.on_host])
-    if choices.traits.runners[0].name not in method.ahead:
-        engine["asynchronous"] = False
-    engine["drafts"] = _drafts(choices, method, "full")
-    return {"engine": engine, "features": ["drafts", "turns"]}
-
-
-def windows(choices: Choices) -> Config:
-    """Choose windows or chunks and full attention, with smaller kernel blocks and drafts."""
-    engine, traits = engine_of(choices), choices.traits
-    engine["blocks"] = engine["blocks"] * 2
-    engine["kernel_block_size"] = one_of(choices, traits.kernel_block_sizes)
-    local = one_of(choices, traits.local)
-    engine["groups"] = [{"layers": 2}, _group(local, 2)]
-    features = _features(choices, "turns", "namespaces")
-    methods = traits.device_drafts(local.kind)
-    drafts = bool(methods) and choices.pick((False, True))
-    if drafts:
-        engine["drafts"] = _drafts(choices, one_of(choices, methods), local.kind)
-        engine["blocks"] += _DRAFTS_ROOM
-        features.append("drafts")
-    return {"engine": engine, "features": features}
-
-
-def states(choices: Choices) -> Config:
-    """Choose recurrent layers and one of full attention."""
-    engine = engine_of(choices)
-    engine["blocks"] = engine["blocks"] * 2 + 6
-    engine["groups"] = [{"layers": 1}, {"kind": "state", "layers": 3}]
-    return {"engine": engine, "features": _features(choices, "turns", "reset")}
-
-
-def state_drafts(choices: Choices) -> Config:
-    """Choose recurrent layers and drafts: each draft has a state of its own."""
-    base = states(choices)
-    engine, block = base["engine"], base["engine"]["block_size"]
-    method = one_of(choices, choices.traits.device_drafts("state"))
-    engine["drafts"] = _drafts(choices, method, "state")
-    engine["blocks"] += _STATE_DRAFTS_ROOM
-    few = 3 * block // 2
-    engine["token_budget"] = choices.pick((few, few, 2 * few))  # some are left out of a step
-    engine["max_requests"] = choices.pick((6, 9))
-    base["features"].append("drafts")
-    return base
-
-
-def groups(choices: Choices) -> Config:
-    """Choose several unequal groups: windows of several sizes and chunks, with full attention."""
-    engine = engine_of(choices)
-    engine["blocks"] = engine["blocks"] * 3
-    layers = choices.pick((1, 2))
-    mixture = one_of(choices, choices.traits.mixtures)
-    engine["groups"] = [{"layers": layers}, *map(_group, mixture)]
-    return {"engine": engine, "features": _features(choices, "turns", "reset")}
-
-
-def embeds(choices: Choices) -> Config:
-    """Choose prompts as embeddings, and equal ones as tokens."""
-    engine = engine_of(choices, embeds=True)
-    return {"engine": engine, "features": ["embeds", *_features(choices, "namespaces", "turns")]}
-
-
-def sleeps(choices: Choices) -> Config:
-    """Choose an engine that sleeps and wakes up."""
-    base = one_of(choices, _possible(choices, plain, eagle, windows, states))(choices)
-    base["features"] = [*base["features"], "sleep"]
-    kinds = _kinds_in(base["engine"])
-    runners = [each for each in usable(choices.traits.runners) if kinds <= {*each.kinds}]
-    if len(runners) > 1:
-        base["engine"]["runner"] = choices.pick(runners).name
-    return base
-
-
-def other_runner(runner: Runner, choices: Choices) -> Config:
-    """Choose a runner that is not the usual one."""
-    kinds = {*runner.kinds}
-    able = _possible(choices, plain, eagle, ngram, windows, groups, states, kinds=kinds)
-    base = one_of(choices, able)(choices)
-    engine = base["engine"]
-    engine["runner"] = runner.name
-    ahead = {each.name: each.ahead for each in choices.traits.drafts if each.on_host}
-    if runner.name in ahead.get(engine.get("drafts", {}).get("method"), ()):
-        engine["asynchronous"] = choices.pick((False, True))
-    return base
-
-
-def _possible(choices: Choices, *profiles: Choose, kinds: set[str] | None = None) -> list[Choose]:
-    """Return those of the profiles that the engine has, with groups of these kinds alone."""
-    traits = choices.traits
+def divisors(traits: WholeEngineTraits, block: int) -> list[int]:
+    """Return the kernel block sizes of which several make a block."""
     return [
-        each
-        for each in profiles
-        if not why_not(traits, each) and (kinds is None or _kinds_of(traits, each) <= kinds)
+        each for each in traits.kernel_block_sizes if each and each < block and not block % each
     ]
 
 
-def _kinds_of(traits: WholeEngineTraits, profile: Choose) -> set[str]:
-    """Return the kinds of groups that a profile may draw."""
-    drawn: dict[Choose, set[str]] = {
-        windows: {group.kind for group in traits.local},
-        groups: {group.kind for mixture in traits.mixtures for group in mixture},
-        states: {"state"},
+def _groups(row: Row, choices: Choices, block: int) -> list[Arguments]:
+    """Choose groups of layers: full attention, and the other kinds of the row."""
+    found: list[Arguments] = [{"layers": choices.pick((1, 2))}]
+    counts = {
+        "window": {"one": 1, "two": 2}.get(row.get("window", NONE), 0),
+        "chunk": int(row.get("chunk") == ON),
     }
-    return {"full"} | drawn.get(profile, set())
+    for each in choices.traits.local:
+        sizes = [most * block + more for most, more in each.sizes]
+        for _ in range(counts[each.kind]):
+            size = choices.pick([each for each in sizes if each > 0])
+            sizes = [other for other in sizes if other != size]
+            found.append({"kind": each.kind, "size": size, "layers": choices.pick((1, 1, 2))})
+    if row.get("states") == ON:
+        found.append({"kind": "state", "layers": choices.pick((1, 1, 2))})
+    return found
 
 
-def _tier(choices: Choices) -> str:
-    names = [each.name for each in usable(choices.traits.tiers) for _ in range(each.weight)]
-    return one_of(choices, names)
+def _pool(row: Row, choices: Choices, groups: Sequence[Arguments]) -> int:
+    """Choose a pool that holds the longest request, and a few more blocks for each table.
 
-
-def _repeats(choices: Choices, name: str) -> list[str]:
-    """Choose, one time in six, that ends of copies are reported twice."""
-    able = name in {each.name for each in repeating(choices.traits)}
-    return ["repeats"] if able and not choices.number(0, 5) else []
-
-
-def tiers(choices: Choices) -> Config:
-    """Choose a tier in host memory through one of the connectors."""
-    name = _tier(choices)
-    engine = engine_of(choices, connector=name)
-    return {"engine": engine, "features": ["turns", *_repeats(choices, name)]}
-
-
-def tier_mixes(choices: Choices) -> Config:
-    """Choose a tier along with other cached data: drafts, windows, states, images, namespaces."""
-    kinds = {*choices.traits.tier_kinds}
-    able = _possible(choices, eagle, ngram, windows, states, media, plain, kinds=kinds)
-    beside = one_of(choices, able)(choices)
-    beside["engine"]["connector"] = _tier(choices)
-    return beside
-
-
-def tier_resets(choices: Choices) -> Config:
-    """Choose a tier, and changes of weights."""
-    engine = tiers(choices)["engine"]
-    if engine.get("events", True):
-        engine["events"] = choices.pick((True, False, False))
-    return {"engine": engine, "features": ["turns", "reset"]}
-
-
-def failing_loads(choices: Choices) -> Config:
-    """Choose a tier whose loads fail in part, within a step or between steps."""
-    every = usable(choices.traits.failing_tiers)
-    mode = one_of(choices, list(dict.fromkeys(each.mode for each in every)))
-    every = [each for each in every if each.mode == mode]
-    policy = one_of(choices, list(dict.fromkeys(each.policy for each in every)))
-    name = next(each.name for each in every if each.policy == policy)
-    engine = engine_of(choices, connector=name)
-    features = [*_features(choices, "turns", "reset"), "losses", *_repeats(choices, name)]
-    return {"engine": engine, "features": features}
-
-
-def whole_prompts(store: Store, choices: Choices) -> Config:
-    """Choose a store of whole prompts, within its limits.
-
-    Prompts are computed in one step and never preempted, and no token is alone in its block.
+    Engines split groups so that each has as many layers as the smallest one.
     """
-    caching = one_of(choices, store.caching)
-    engine = engine_of(choices, connector=store.name, caching=caching)
-    budget = _AT_ONCE * engine["block_size"]
-    engine |= {"token_budget": budget, "settings": {}, "blocks": _AT_ONCE + 5}
-    return {"engine": engine, "features": ["findable", *one_of(choices, store.features)]}
+    layers = [int(each["layers"]) for each in groups]
+    tables = sum(ceil(each / min(layers)) for each in layers)
+    room: int = choices.pick(_POOLS[row["pool"]]) * tables
+    if _findable(row, choices):
+        room = max(room, _WHOLE_POOL)
+    states = row.get("states") == ON
+    if row.get("drafts", NONE) != NONE and len(groups) > 1:
+        room += (_STATE_DRAFTS_ROOM if states else _DRAFTS_ROOM) * (tables - 1)
+    return room + (6 if states else 0)
 
 
-def copies_by_itself(store: Store, choices: Choices) -> Config:
-    """Choose a connector whose own code copies."""
-    engine = engine_of(choices, connector=store.name)
-    engine["caching"] = one_of(choices, store.caching)
-    engine["heads"] = one_of(choices, store.heads)
-    return {"engine": engine, "features": [*one_of(choices, store.features)]}
+def _drafts(row: Row, choices: Choices) -> Arguments:
+    method = next((each for each in choices.traits.drafts if each.name == row.get("drafts")), None)
+    if method is None:
+        return {}
+    return {"drafts": {"method": method.name, "count": choices.number(1, method.most)}}
 
 
-NEEDS: Mapping[Choose, Sequence[str]] = {
-    plain: (),
-    eagle: ("drafts on the device",),
-    ngram: ("drafts on the host",),
-    windows: ("windows",),
-    groups: ("unequal groups",),
-    states: ("states",),
-    state_drafts: ("states", "drafts beside states"),
-    media: ("media",),
-    embeds: ("embeds",),
-    sleeps: ("sleep",),
-    tiers: ("tiers",),
-    tier_mixes: ("tiers",),
-    tier_resets: ("tiers", "reset"),
-    failing_loads: ("failing loads",),
-}
-"""Profile -> the traits that an engine needs for it (`whole_engine_traits.NEEDS`)."""
+def _tier(row: Row, choices: Choices) -> Arguments:
+    tier = next((each for each in choices.traits.tiers if each.name == row.get(CONNECTOR)), None)
+    if tier is None:
+        return {}
+    found: Arguments = {
+        "connector": tier.name,
+        "tier": _settings(row, choices, tier.settings, tier.name),
+    }
+    if row.get("heads") == "several":
+        found["heads"] = one_of(choices, [each for each in tier.heads if each > 1])
+    return found
 
 
-def why_not(traits: WholeEngineTraits, profile: Choose) -> str:
-    """Return why an engine cannot have a profile; empty: it can."""
-    return next(filter(None, map(traits.lacks, NEEDS[profile])), "")
+def _settings(
+    row: Row, choices: Choices, every: Mapping[str, Sequence[Any]], prefix: str
+) -> Arguments:
+    return {
+        name: one_of(choices, values)
+        for name, values in every.items()
+        if row.get(f"{prefix} {name}") == ON
+    }

@@ -46,7 +46,7 @@ SITUATION_NEEDS = {
     LOADED: "another tier",
     HANDED: "two engines",
     COPIED: "two engines",
-    BROKEN: "copies that fail in part",
+    BROKEN: "two engines",
     UNEQUAL: "unequal workers",
     TWICE: "ends that are reported twice",
     SPACES: "namespaces",

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import settings
 
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.oracle.violation import Violation
-from kvproof.suites.framework.component_suite import BySeed, ComponentSuite, Counterexample, History
+from kvproof.suites.framework.component_suite import (
+    BySeed,
+    ComponentSuite,
+    Config,
+    Counterexample,
+    History,
+)
 from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.seeds import seed_of
 from kvproof.suites.framework.shrink import minimise
 from kvproof.suites.framework.suite import Suite
-from kvproof.suites.whole_engine.histories import Choose
 
 CUT_S = 3.0
 """Seconds of leaving operations out of the failing history of an exploration."""
@@ -47,24 +53,24 @@ def search(
     seed: int,
     histories: int,
     operations: int,
-    profiles: Sequence[Choose] = (),
+    config: Callable[[Any, int], Config] | None = None,
     seconds: float = float("inf"),
     tolerate: Collection[str] = (),
     progress: Callable[[int], None] = lambda _: None,
 ) -> Search:
-    """Run histories, dealt out to the profiles, until one fails in a way that is not known.
+    """Run histories until one fails in a way that is not known.
 
-    `profiles`: all of the target's, if empty. Failures of properties in `tolerate` are passed over;
-    `progress` receives the number of histories.
+    `config`: chooses configurations in place of the suite's own. Failures of properties in
+    `tolerate` are passed over; `progress` receives the number of histories.
     """
     found, start = Search(), time.monotonic()
     assert suite.by_seed is not None, "the suite has no histories by seed"
-    every = profiles or tuple(suite.by_seed.profiles.values())
+    choose = config or suite.by_seed.config
     for number in range(histories):
         if time.monotonic() - start > seconds:
             break
         choices = suite.by_seed.choices(seed_of(seed, number))
-        history = History(suite, every[number % len(every)](choices))
+        history = History(suite, choose(choices, number))
         _one(history, found, suite.by_seed, choices, operations, tolerate)
         found.seconds = time.monotonic() - start
         progress(found.histories)
@@ -107,7 +113,6 @@ def explore(
     tolerate: Collection[str] = (),
     shrink: bool = True,
     progress: Callable[[int], None] = lambda _: None,
-    profiles: Sequence[Choose] = (),
 ) -> Exploration:
     """Search with the histories of a budget. Raises TargetDied, but for a hang.
 
@@ -118,7 +123,6 @@ def explore(
         seed=1 if seed is None else seed,
         histories=budget.max_examples,
         operations=budget.stateful_step_count,
-        profiles=profiles,
         tolerate=tolerate,
         progress=progress,
     )

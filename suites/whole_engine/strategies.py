@@ -6,7 +6,7 @@ histories can show is unsupported, for the reason that the traits give.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 
 import msgspec
@@ -22,16 +22,18 @@ from kvproof.suites.framework.component_suite import (
     Draw,
     RemoteCalls,
     TargetProvided,
-    WorkloadConfigs,
     counterexample,
 )
+from kvproof.suites.framework.pairs import Space
 from kvproof.suites.framework.property import Property
-from kvproof.suites.whole_engine.choices import Drawn, Seeded
-from kvproof.suites.whole_engine.histories import Choose
+from kvproof.suites.framework.rows import Factors, Given
+from kvproof.suites.whole_engine.choices import Choices, Drawn, Seeded
+from kvproof.suites.whole_engine.histories import config_of
 from kvproof.suites.whole_engine.machine import EngineMachine
 from kvproof.suites.whole_engine.operations import operation
-from kvproof.suites.whole_engine.profiles import profiles, unsupported
 from kvproof.suites.whole_engine.properties import PROPERTIES, SITUATION_NEEDS
+from kvproof.suites.whole_engine.situation_levels import situation_levels
+from kvproof.suites.whole_engine.table import factors, missing
 
 _WHY_NOT = "it drives an engine's own loop: targets named *-engine provide one"
 
@@ -45,9 +47,15 @@ class LoopHistories:
         self.traits = traits
 
     @cached_property
-    def profiles(self) -> Mapping[str, Choose]:
-        """See BySeed."""
-        return profiles(self.traits)
+    def factors(self) -> Factors:
+        """The table of the engine's configurations."""
+        return factors(self.traits)
+
+    def config(self, choices: Choices, number: int, given: Given | None = None) -> Config:
+        """See BySeed. `given`: levels of some factors, or those to draw from."""
+        rows = () if given else self.factors.covering
+        row = rows[number] if number < len(rows) else self.factors.draw(choices.pick, given)
+        return config_of(row, choices)
 
     def choices(self, seed: int) -> Seeded:
         """See BySeed."""
@@ -55,9 +63,10 @@ class LoopHistories:
 
     operation = staticmethod(operation)
 
-    def draw_config(self, choose: Choose, draw: Draw) -> Config:
-        """Draw a configuration of a profile."""
-        return choose(Drawn(draw, self.traits))
+    def draw_config(self, draw: Draw) -> Config:
+        """Draw a configuration."""
+        choices = Drawn(draw, self.traits)
+        return config_of(self.factors.draw(choices.pick), choices)
 
     def draw_operation(self, machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
         """Draw the next operation."""
@@ -86,16 +95,14 @@ def provided(ask: RemoteCalls) -> TargetProvided:
         properties=tuple(_possible(prop, traits) for prop in PROPERTIES),
         machine=partial(EngineMachine, ask, traits),
         draw_operation=drawn.draw_operation,
-        profiles=tuple(
-            WorkloadConfigs(name, partial(drawn.draw_config, choose))
-            for name, choose in drawn.profiles.items()
-        ),
+        draw_config=drawn.draw_config,
         by_seed=drawn,
+        space=Space(drawn.factors, situation_levels(traits)),
         missing=str,
     )
     why = {prop.name: _why_not(prop, traits) for prop in PROPERTIES}
     without = {name: reason for name, reason in why.items() if reason}
-    return TargetProvided(suite, {**without, **traits.without}, unsupported(traits))
+    return TargetProvided(suite, {**without, **traits.without}, missing(traits))
 
 
 def traits_of(suite: ComponentSuite) -> WholeEngineTraits:
@@ -131,7 +138,7 @@ _UNBOUND = LoopHistories(WholeEngineTraits())
 SUITE = ComponentSuite(
     "engine",
     PROPERTIES,
-    partial(_UNBOUND.draw_config, _UNBOUND.profiles["plain"]),
+    _UNBOUND.draw_config,
     _no_subject,
     _UNBOUND.draw_operation,
     missing=lambda: _WHY_NOT,

@@ -376,6 +376,7 @@ def _settings(config: EngineConfig) -> Any:
         more["speculative_config"] = _drafts(config)
     if config.connector:
         more["kv_transfer_config"] = _connector(config.connector)
+        more["kv_transfer_config"].kv_connector_extra_config |= config.tier
     architecture = "ShadowHybridForCausalLM" if states else "ShadowForCausalLM"
     arguments = EngineArgs(
         model=model_folder(architecture, 2, **_heads(config)),

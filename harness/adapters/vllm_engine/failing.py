@@ -174,9 +174,10 @@ class FailingConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc] #
         def run() -> None:
             if generation != self._tier.generation:
                 return
-            layers = RUNNING.worker.device_of.memory.pools[0].layers
+            pool = RUNNING.worker.device_of.memory.pools[0]
             for at, (block, key) in enumerate(zip(blocks, hashes, strict=True)):
-                page = None if at in lost else [each.words[block].copy() for each in layers]
+                rows = pool.rows(block)
+                page = None if at in lost else [each.words[rows].copy() for each in pool.layers]
                 self._tier.pages[key] = page
 
         return run
@@ -205,7 +206,8 @@ def _loader(blocks: Any, pages: Any) -> Any:
             if page is None:
                 device.memory.lose(block, LOST, epoch=device.epoch)
                 continue
-            for layer, words in zip(device.memory.pools[0].layers, page, strict=True):
-                layer.words[block] = words
+            pool = device.memory.pools[0]
+            for layer, words in zip(pool.layers, page, strict=True):
+                layer.words[pool.rows(block)] = words
 
     return run

@@ -246,4 +246,5 @@ def simple_blocks(connector: Any) -> int | None:
 
     find = getattr(simple, "_find_simple_cpu_offload_connector", None)  # until 0.31: not there
     found = None if find is None else find(connector)
-    return None if found is None else int(found.get_aligned_num_cpu_blocks())
+    blocks = None if found is None else found.get_aligned_num_cpu_blocks()
+    return None if blocks is None else int(blocks)  # none without a prefix cache

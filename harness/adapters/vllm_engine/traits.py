@@ -9,44 +9,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import product
 
-from kvproof.harness.contract.whole_engine import GroupKind
+from kvproof.harness.adapters.vllm_engine.exclusions import (
+    NOT_DRIVEN,
+    REFUSED,
+    one_group_beside_tiers,
+)
 from kvproof.harness.contract.whole_engine_traits import (
     FEATURES,
-    KINDS,
     DraftMethod,
-    FailingTier,
     Layouts,
     Link,
+    LocalKind,
     Runner,
-    Store,
     Tier,
     WholeEngineTraits,
     Workers,
 )
 
-BLOCK = 16
-"""Tokens."""
+BLOCK_SIZES = (16, 4, 4, 7, 7, 9)
+"""Tokens. Any number is legal; of these 16 and 4 alone share a divisor."""
 _SETTINGS = {
-    "long_prefill_token_threshold": (20,),
+    "long_prefill_token_threshold": (2, 3, 7, 16, 17, 20),
     "scheduler_reserve_full_isl": (False,),
-    "watermark": (0.2,),
+    "watermark": (0.01, 0.2, 0.5),
+    "max_num_active_seqs": (1, 2),
+    "prefill_schedule_interval": (2, 3),
+    "disable_chunked_mm_input": (True,),
 }
 _DRAFTS = (
-    DraftMethod(name="eagle", beside={"full": 4, "window": 4, "state": 3}),
+    DraftMethod(name="eagle"),
     DraftMethod(name="mtp"),
-    DraftMethod(name="ngram", on_host=True, ahead=("v2",)),
+    DraftMethod(name="ngram", on_host=True),
 )
 _LOCAL = (
-    GroupKind("window", 12),
-    GroupKind("window", 20),
-    GroupKind("window", 40),
-    GroupKind("window", BLOCK),
-    GroupKind("chunk", 2 * BLOCK),
-)
-_MIXTURES = (
-    (GroupKind("window", 20, layers=2), GroupKind("window", 40, layers=2)),
-    (GroupKind("window", 12, layers=3),),
-    (GroupKind("window", 40, layers=2), GroupKind("chunk", 32, layers=2)),
+    LocalKind("window", ((0, 3), (1, -4), (1, -1), (1, 0), (1, 1), (2, 3), (3, -5))),
+    LocalKind("chunk", ((1, 0), (2, 0), (3, 0))),
 )
 _ROLES = (("consumer", "producer"), ("both", "both"))
 _POLICIES = ("recompute", "fail")
@@ -64,79 +61,62 @@ def traits(lacking: Mapping[str, str]) -> WholeEngineTraits:
     return WholeEngineTraits(
         features=tuple(name for name in FEATURES if name not in lacking),
         refuses={name: lacking[name] for name in _REFUSABLE if name in lacking},
-        block_sizes=(BLOCK,),
-        kernel_block_sizes=(0, 4, 8),
-        policies=("fcfs", "priority"),
+        block_sizes=BLOCK_SIZES,
+        kernel_block_sizes=(0, 1, 2, 4, 8),
+        policies=("fcfs", "fcfs", "priority"),
         settings=_SETTINGS,
         sleep_levels=(0, 1, 1, 2),
         local=() if why("windows") else _LOCAL,
-        mixtures=() if why("unequal groups") else _MIXTURES,
-        runners=(
-            Runner(name="v1"),
-            Runner(name="v2", kinds=("full", "window", "chunk"), refused=why("v2")),
-        ),
+        runners=(Runner(name="v1"), Runner(name="v2", refused=why("v2"))),
         drafts=_DRAFTS,
         tiers=(
-            Tier(name="offload", weight=2, repeats=True, refused=why("offload")),
+            Tier(
+                name="offload",
+                repeats=True,
+                settings={"blocks_per_chunk": (2, 3), "offload_prompt_only": (False,)},
+                refused=why("offload"),
+            ),
             Tier(name="simple", repeats=True, refused=why("simple")),
             Tier(name="simple_lazy", repeats=True, refused=why("simple")),
             Tier(name="multi", repeats=True, refused=why("offload", "simple")),
-        ),
-        tier_kinds=("full",) if why("groups beside tiers") else KINDS,
-        failing_tiers=tuple(
-            FailingTier(
-                name=f"failing_{mode}_{policy}",
-                mode=mode,
-                policy=policy,
-                repeats=True,
-                refused=why("failing"),
-            )
-            for mode, policy in product(("sync", "async"), _POLICIES)
-        ),
-        stores=(
-            Store(
-                name="example",
-                whole_prompts=True,
-                caching=(False, False, True),
-                features=(("losses",), ("losses",), ("media",), ("media",), ()),
-                refused=why("example"),
+            *(
+                Tier(
+                    name=f"failing_{mode}_{policy}",
+                    repeats=True,
+                    loses=True,
+                    refused=why("failing"),
+                )
+                for mode, policy in product(("sync", "async"), _POLICIES)
             ),
-            Store(
-                name="lmcache",
-                caching=(False, True, True),
-                heads=(1, 2),
-                features=(("media",), ("turns",), ("turns", "losses")),
-                refused=why("lmcache"),
-            ),
+            Tier(name="example", whole_prompts=True, loses=True, refused=why("example")),
+            Tier(name="lmcache", loses=True, heads=(1, 2), refused=why("lmcache")),
         ),
         links=(_link("pull", why("nixl")), _link("push", why("nixl"))),
+        excluded=(*REFUSED, *NOT_DRIVEN, *one_group_beside_tiers(why("groups beside tiers"))),
     )
 
 
-_REFUSABLE = ("states", "reset of running requests", "unread", "windows", "unequal groups")
+_REFUSABLE = ("states", "reset of running requests", "unread", "windows")
 
 
 def _link(copies: str, refused: str) -> Link:
     pull = copies == "pull"
-    lost = ("losses",), ("losses",), ("losses",), ("losses", "late")
     return Link(
         copies=copies,
         connector=f"nixl_{copies}_{{role}}_{{policy}}",
         roles=_ROLES,
         policies=_POLICIES,
         heads=(1, 2, 2, 4),
-        windows=(12, 20, 40),
-        other_block_size=BLOCK // 2 if pull else 2 * BLOCK,
+        other_blocks=0.5 if pull else 2,
         workers=tuple(
             Workers(heads=heads, equal_blocks=equal, pairs=_pairs(copies, heads, equal=equal))
             for heads, equal in product((1, 2, 4), (True, False))
         ),
         layouts=(
-            Layouts(weight=3),
+            Layouts(),
             Layouts(prefill="NHD", decode="NHD", equal_workers=True),
             *((Layouts(prefill="HND", decode="NHD", one_group=True),) if pull else ()),
         ),
-        breaks=lost if pull else ((), (), ("losses",), ("late",)),
         refused=refused,
     )
 

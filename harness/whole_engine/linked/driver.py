@@ -161,10 +161,14 @@ class LinkedDriver(Driver):
         self.wire.fate, self.wire.refuses, self._pace = 0, False, "both"
         return super()._drain()
 
+    def _elsewhere(self) -> dict[str, str]:
+        """See Driver: those of the engine that prefills."""
+        return self.prefill.statuses()
+
     def _progress(self) -> Progress:
         launches, copies, others = super()._progress()
         elsewhere = len(self._routed), len(self._prefilling)
-        return Progress(launches + self.prefill.device.submitted, copies, (*others, *elsewhere))
+        return Progress(launches + self.prefill.device.worked, copies, (*others, *elsewhere))
 
     def _check_rest(self) -> None:
         super()._check_rest()

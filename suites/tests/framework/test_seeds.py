@@ -12,8 +12,9 @@ from hypothesis import settings
 from kvproof.harness.errors import TargetDied
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.explore import Counts
 from kvproof.suites.framework.known import Known
-from kvproof.suites.framework.seeds import explore_by_seed, seed_of
+from kvproof.suites.framework.seeds import PARTS, explore_by_seed, seed_of
 from kvproof.suites.tests.framework.suite_kit import StackMachine, stack
 
 FEW = settings(BUDGETS["pr"], max_examples=30, stateful_step_count=20)
@@ -26,13 +27,13 @@ class Histories:
     end = (("pop", {}),)
 
     def __init__(self) -> None:
-        self.profiles = {"small": lambda _: self._room(1), "large": lambda _: self._room(5)}
         self.drawn: list[int] = []
         self.seeds: list[int] = []
 
-    def _room(self, room: int) -> Config:
-        self.drawn.append(room)
-        return {"room": room}
+    def config(self, choices: random.Random, number: int) -> Config:
+        del choices
+        self.drawn.append(number)
+        return {"room": 5 if number % 2 else 1}
 
     def choices(self, seed: int) -> random.Random:
         self.seeds.append(seed)
@@ -47,23 +48,38 @@ def suite(**options: Any) -> Any:
     return stack(**options)._replace(by_seed=Histories())
 
 
-def test_a_budget_is_dealt_out_to_the_profiles_and_counted() -> None:
+def test_a_budget_has_each_history_once_and_is_counted() -> None:
     whole = suite()
     seen = explore_by_seed(whole, FEW, seed=3)
     assert seen.counterexample is None
     assert seen.test_cases == 30
     assert seen.operations.total() == 30 * 21
-    assert whole.by_seed.drawn == [1, 5] * 15
-    assert whole.by_seed.seeds == [seed_of(3, number) for number in range(30)]
+    assert sorted(whole.by_seed.drawn) == list(range(30))
+    assert whole.by_seed.seeds == [seed_of(3, number) for number in whole.by_seed.drawn]
     assert explore_by_seed(suite(), FEW, seed=3).checks == seen.checks
     assert explore_by_seed(suite(), FEW, seed=4).checks != seen.checks
+
+
+def test_parts_that_another_process_explores_are_added_and_not_drawn_here() -> None:
+    whole, alone = suite(), explore_by_seed(suite(), FEW, seed=3)
+    parts = [
+        explore_by_seed(
+            suite(), FEW, seed=3, elsewhere=lambda at, own=part: None if at == own else Counts()
+        )
+        for part in range(PARTS)
+    ]
+    seen = explore_by_seed(
+        whole, FEW, seed=3, elsewhere=lambda part: parts[part] if part % 2 else None
+    )
+    assert (seen.test_cases, seen.checks) == (alone.test_cases, alone.checks)
+    assert {number % PARTS % 2 for number in whole.by_seed.drawn} == {0}
 
 
 def test_a_failure_is_cut_down() -> None:
     seen = explore_by_seed(suite(broken=True), FEW, seed=3)
     assert seen.violation is not None
     assert seen.violation.property == NAME
-    assert seen.first_case == seen.test_cases == 2
+    assert seen.first_case == seen.test_cases == 3
     assert seen.counterexample is not None
     assert len(seen.counterexample.history.operations) <= 6  # of 20: at least four
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,9 @@ from kvproof.suites.runner import levels
 from kvproof.suites.runner.replay import known_failures
 from kvproof.suites.tests.documents.newest import showing
 from kvproof.suites.whole_engine.choices import Choices
-from kvproof.suites.whole_engine.profiles import profiles
 from kvproof.suites.whole_engine.search import cut_down
 from kvproof.suites.whole_engine.search import search as search_by_seeds
-from kvproof.suites.whole_engine.strategies import SUITE
+from kvproof.suites.whole_engine.strategies import SUITE, LoopHistories, traits_of
 
 SECONDS = 300.0
 SEEDS, OPERATIONS, CUT_S = 120, 50, 8.0
@@ -48,9 +48,9 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     mechanism: str = ""
     """Empty: whichever the property has."""
-    profile: str = ""
+    levels: dict[str, str | list[str]] = {}
     engine: dict[str, Any] = {}
-    """Settings of the profile's engine that the known failure needs."""
+    """Settings of the engine that the known failure needs."""
     folder: Path
     """Place of the history, in the engine's room."""
 
@@ -68,9 +68,9 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True):
         """The history that shows it."""
         return self.folder / f"{self.broken}.json"
 
-    def choose(self, choices: Choices) -> Config:
-        """Choose a configuration of its profile that has the settings."""
-        config = profiles(choices.traits)[self.profile](choices)
+    def choose(self, drawn: LoopHistories, choices: Choices, number: int) -> Config:
+        """Choose a configuration of its levels that has the settings."""
+        config = drawn.config(choices, number, self.levels or None)
         config["engine"].update(self.engine)
         return config
 
@@ -86,7 +86,7 @@ def masks() -> list[Mask]:
                 bug=engines()[mask.bug],
                 target=str(showing(room, bug)),
                 mechanism=bug.predicate,
-                profile=mask.profile,
+                levels=mask.levels,
                 engine=mask.engine,
                 folder=room.finding(bug) / "masks",
             )
@@ -128,10 +128,11 @@ def _judges(suite: Suite, name: str) -> bool:
 
 def _by_seeds(handle: Handle, mask: Mask) -> Counterexample | None:
     suite = on_target(SUITE, handle)._replace(known=known_failures(handle))
+    choose = partial(mask.choose, LoopHistories(traits_of(suite)))
     with Live(handle).planted(mask.bug):
         for seed in range(SEEDS):
             seen = search_by_seeds(
-                suite, seed=seed, histories=1, operations=OPERATIONS, profiles=[mask.choose]
+                suite, seed=seed, histories=1, operations=OPERATIONS, config=choose
             )
             if seen.died:
                 raise seen.died

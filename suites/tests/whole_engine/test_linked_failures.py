@@ -23,7 +23,7 @@ RAISED = (
     "the engine raised AssertionError: Local block size 16 is not divisible by remote block size "
     "32 or vice versa. in vllm/distributed/kv_transfer/kv_connector/utils.py:block_size_ratio"
 )
-NULL = "r0 reads position 31 of 51 in block 0 of group 1 (layer): nothing"
+NULL = "r0 reads position 31 of 51 in block 0 of group 1 (model.layers.1.self_attn): nothing"
 OTHER = "r1 reads position 16 of 35 in block 2 of group 0 (l): the block came from another engine; "
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,12 @@ from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.harness.reproduce import oplog
 from kvproof.harness.whole_engine.job import Job
 from kvproof.harness.whole_engine.planting import Planted, Unfit
-from kvproof.suites.faults import judge as judging
 from kvproof.suites.faults.catalogue import PlantedFault
 from kvproof.suites.faults.judge import Judge
 from kvproof.suites.faults.planters import Live
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.tests.cli.cli_kit import kvproof
 from kvproof.suites.tests.whole_engine.toy_engine import TRAITS, driver
-from kvproof.suites.whole_engine.histories import eagle, plain
-from kvproof.suites.whole_engine.search import explore
 
 SOURCE = """\
 from functools import wraps
@@ -132,12 +128,6 @@ NAME = "no_hit_across_epochs"
 def fault(**fields):
     fixed = {"name": "a", "story": "s", "mechanism": "m", "target": "toy==1", "suite": "engine"}
     return PlantedFault(**fixed, **KEPT | fields)
-
-
-@pytest.fixture(autouse=True)
-def _few_profiles(monkeypatch):
-    by_seeds = partial(explore, profiles=(plain, eagle))
-    monkeypatch.setitem(judging._SEARCHES, "engine", by_seeds)
 
 
 def judged(one, folder, **options):

@@ -1,4 +1,4 @@
-"""A suite's profiles in two processes: the results are those of one."""
+"""A suite's histories in two processes: the results are those of one."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.records.events import AnyEvent, Exercised, PropertyVerdict
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.explore import Counts
+from kvproof.suites.framework.seeds import PARTS
 from kvproof.suites.runner import shares
 from kvproof.suites.runner.runner import SuiteRun
 from kvproof.suites.runner.shares import Sharing
-from kvproof.suites.tests.whole_engine.toy_engine import TRAITS
-from kvproof.suites.whole_engine.profiles import profiles
 from kvproof.suites.whole_engine.strategies import SUITE
 
 TOY = "kvproof.suites.tests.whole_engine.toy_target"
-PROFILES = len(profiles(TRAITS))
-FEW = settings(BUDGETS["pr"], max_examples=PROFILES, stateful_step_count=10)
+FEW = settings(BUDGETS["pr"], max_examples=PARTS, stateful_step_count=10)
 
 
 class _Files:
@@ -62,7 +60,7 @@ def test_two_processes_count_what_one_counts(monkeypatch: pytest.MonkeyPatch) ->
     assert one == two
     assert any(isinstance(each, Counts) for each in asked)
     assert any(each is None for each in asked)
-    assert len(asked) == PROFILES
+    assert len(asked) == PARTS
 
 
 def order(**more: object) -> shares.Order:
@@ -70,8 +68,8 @@ def order(**more: object) -> shares.Order:
         "sharing": Sharing(f"{TOY}:make_target"),
         "level": "core",
         "suite": "engine",
-        "part": 0,
-        "budget": shares.Budget(15 * PROFILES, 20, derandomize=True),
+        "part": PARTS - 1,
+        "budget": shares.Budget(16 * PARTS, 30, derandomize=True),
         "seed": None,
         "known": (),
         **more,

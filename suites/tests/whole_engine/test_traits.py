@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,25 +10,18 @@ import msgspec
 import pytest
 
 from kvproof.harness.adapters.vllm_engine.traits import traits as traits_of_vllm
-from kvproof.harness.contract.whole_engine import GroupKind
-from kvproof.harness.contract.whole_engine_traits import Runner, Tier, WholeEngineTraits
+from kvproof.harness.contract.whole_engine_traits import LocalKind, Tier, WholeEngineTraits
 from kvproof.harness.records.campaign_events import UnitDone
 from kvproof.harness.records.events import Failure, PropertyVerdict, Skipped
 from kvproof.harness.records.run_directory import read_run
 from kvproof.harness.reproduce import oplog
-from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.tests.cli.cli_kit import here
 from kvproof.suites.tests.whole_engine.toy_engine import NO_QUEUE, TRAITS
-from kvproof.suites.whole_engine.choices import Seeded
-from kvproof.suites.whole_engine.machine import EngineMachine
-from kvproof.suites.whole_engine.operations import operation
-from kvproof.suites.whole_engine.profiles import profiles, unsupported
 from kvproof.suites.whole_engine.properties import PROPERTIES, SITUATION_NEEDS
+from kvproof.suites.whole_engine.table import factors, missing
 
 VLLM = traits_of_vllm({})
 TOY = "kvproof.suites.tests.whole_engine.toy_target"
-DRAWS = "99735dcb418f8a25"
-"""Digest of ten seeds of each profile of vLLM, as in version 0.14.0."""
 
 
 @pytest.mark.parametrize("traits", [TRAITS, VLLM], ids=["toy", "vllm"])
@@ -44,8 +35,7 @@ def test_traits_go_over_the_protocol_and_come_back(traits: WholeEngineTraits) ->
     [
         ({"features": ("telepathy",)}, "features"),
         ({"refuses": {"telepathy": "it is none"}}, "refuses"),
-        ({"local": (GroupKind("ring", 4),)}, "ring"),
-        ({"runners": (Runner(name="v1", kinds=("ring",)),)}, "kinds of groups"),
+        ({"local": (LocalKind("ring", ((1, 0),)),)}, "kinds of groups"),
         ({"block_sizes": ()}, "block_sizes has no entry"),
         ({"refuses": {"salts": "it is had"}}, "cannot be had and refused"),
     ],
@@ -65,9 +55,9 @@ def test_the_reason_is_the_engines_own() -> None:
     assert TRAITS.lacks("salts") == ""
     assert TRAITS.lacks("queue") == NO_QUEUE
     assert TRAITS.lacks("media") == ""
-    assert TRAITS.lacks("tiers") == "its loop is driven without tiers"
+    assert TRAITS.lacks("another tier") == "its loop is driven without another tier"
     away = replace(TRAITS, tiers=(Tier(name="disk", refused="no disk is here"),))
-    assert away.lacks("tiers") == away.lacks("another tier") == "no disk is here"
+    assert away.lacks("another tier") == "no disk is here"
     with pytest.raises(KeyError, match="telepathy"):
         TRAITS.lacks("telepathy")
 
@@ -81,36 +71,16 @@ def test_every_need_of_a_situation_and_a_property_is_one() -> None:
     assert not any(VLLM.lacks(need) for need in needs)
 
 
-def test_a_connector_that_is_missing_costs_its_profiles_alone() -> None:
+def test_a_connector_that_is_missing_costs_its_levels_alone() -> None:
     without = traits_of_vllm({"lmcache": "it is not installed", "nixl": "one engine only"})
-    assert unsupported(without) == {
-        "lmcache_tier": "it is not installed",
-        "prefill_decode": "one engine only",
-        "prefill_push": "one engine only",
+    assert missing(without) == {
+        "connector lmcache": "it is not installed",
+        "connector pull": "one engine only",
+        "connector push": "one engine only",
     }
-    assert set(profiles(VLLM)) - set(profiles(without)) == set(unsupported(without))
-    assert unsupported(VLLM) == {}
-
-
-def _told(*calls: tuple[str, Any]) -> list[Any]:
-    seen = {"answer": "", "checks": {}, "situations": {}, "wrong": None}
-    return ["" if verb == "open" else seen for verb, _ in calls]
-
-
-def test_equal_seeds_draw_for_vllm_what_they_drew_in_0_14() -> None:
-    drawn = []
-    for choose in profiles(VLLM).values():
-        for seed in range(10):
-            choices = Seeded(seed, VLLM)
-            config = choose(choices)
-            machine = EngineMachine(_told, VLLM, config, Coverage(PROPERTIES))
-            drawn.append(config)
-            for _ in range(20):
-                verb, arguments = operation(machine, choices)
-                machine.apply(verb, **arguments)
-                drawn.append({verb: arguments})
-    text = json.dumps(drawn, sort_keys=True)
-    assert hashlib.sha256(text.encode()).hexdigest()[:16] == DRAWS
+    lost = {*factors(VLLM).levels["connector"]} - {*factors(without).levels["connector"]}
+    assert lost == {"lmcache", "pull", "push"}
+    assert missing(VLLM) == {}
 
 
 def test_a_second_engine_is_judged_by_its_own_traits(tmp_path: Path) -> None:
@@ -129,8 +99,7 @@ def test_a_second_engine_is_judged_by_its_own_traits(tmp_path: Path) -> None:
     assert (away.verdict, away.reason) == ("unsupported", TRAITS.lacks("states"))
     skipped = {each.part: each.reason for each in events if isinstance(each, Skipped)}
     assert skipped == {
-        f"profile {name} of {TOY}:make_sound_target": reason
-        for name, reason in unsupported(TRAITS).items()
+        f"{name} of {TOY}:make_sound_target": reason for name, reason in missing(TRAITS).items()
     }
 
 

@@ -5,26 +5,16 @@ from __future__ import annotations
 import pytest
 
 from kvproof.harness.contract.whole_engine import EngineConfig
-from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.tests.agreement.agreement_kit import component_agrees
 from kvproof.suites.tests.whole_engine.toy_engine import FAULTS, TRAITS, driver
 from kvproof.suites.tests.whole_engine.toy_suite import toy_provided, toy_suite
-from kvproof.suites.whole_engine.choices import Choices
-from kvproof.suites.whole_engine.histories import eagle, media, plain
 from kvproof.suites.whole_engine.search import cut_down, search
-
-
-def sleeping(choices: Choices) -> Config:
-    config = plain(choices)
-    return config | {"features": [*config["features"], "sleep"]}
-
-
-PROFILES = (plain, eagle, media, sleeping)
+from kvproof.suites.whole_engine.strategies import LoopHistories
 
 
 def test_a_right_engine_breaks_nothing_and_comes_into_every_situation_it_can():
     whole = toy_provided()
-    seen = search(whole.suite, seed=1, histories=40, operations=40, profiles=PROFILES)
+    seen = search(whole.suite, seed=1, histories=40, operations=40)
     assert seen.failure is None
     assert seen.died is None
     judged = [prop for prop in whole.suite.properties if prop.name not in whole.without]
@@ -45,22 +35,20 @@ def test_what_the_engine_has_not_is_unsupported_with_its_reason():
             "its loop is driven without ends that are reported twice"
         ),
     }
-    assert whole.unsupported.keys() >= {"windows", "tiers", "prefill_decode", "embeds"}
-    assert not whole.unsupported.keys() & {each.name for each in whole.suite.profiles}
+    assert whole.unsupported.keys() >= {"windows and chunks", "connector", "two engines", "embeds"}
+    assert not whole.unsupported.keys() & LoopHistories(TRAITS).factors.levels.keys()
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_the_engine_is_found_by_the_property_that_it_breaks(fault, tmp_path):
-    found = search(toy_suite(fault), seed=1, histories=60, operations=40, profiles=PROFILES)
+    found = search(toy_suite(fault), seed=1, histories=60, operations=40)
     assert found.failure is not None
     assert found.failure.violation.property == FAULTS[fault], str(found.failure.violation)
     component_agrees(found.failure, tmp_path, toy_suite())
 
 
 def test_a_failing_history_is_cut_down_to_what_it_needs():
-    found = search(
-        toy_suite("salt_ignored"), seed=1, histories=60, operations=40, profiles=PROFILES
-    )
+    found = search(toy_suite("salt_ignored"), seed=1, histories=60, operations=40)
     assert found.failure is not None
     verbs = [
         each.verb for each in cut_down(toy_suite("salt_ignored"), found.failure).history.operations
@@ -71,8 +59,7 @@ def test_a_failing_history_is_cut_down_to_what_it_needs():
 
 def test_equal_seeds_give_equal_histories():
     first, second = (
-        search(toy_suite("salt_ignored"), seed=3, histories=60, operations=40, profiles=PROFILES)
-        for _ in range(2)
+        search(toy_suite("salt_ignored"), seed=3, histories=60, operations=40) for _ in range(2)
     )
     assert first.failure is not None
     assert str(first.failure.violation) == str(second.failure.violation)

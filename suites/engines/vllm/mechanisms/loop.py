@@ -256,17 +256,26 @@ def push_into_smaller_blocks_ends_the_engine(found: Failed) -> bool:
     return _pushes(found) and raised is not None and int(raised[1]) < int(raised[2])
 
 
-_NULL_READ = re.compile(r"\w+ reads position (\d+) of (\d+) in block 0 of group (\d+) ")
+_NULL_READ = re.compile(
+    r"\w+ reads position (\d+) of (\d+) in block 0 of group \d+ \(model\.layers\.(\d+)\."
+)
 
 
 def window_of_a_loaded_prompt_is_one_short(found: Failed) -> bool:
-    """The last token of a prompt that was loaded whole reads the token before its blocks."""
+    """The last token of a prompt that was loaded whole reads the token before its blocks.
+
+    It may be padded with drafts, which come after it.
+    """
     engine, read = found.config["engine"], _NULL_READ.match(found.violation.sentence)
     if read is None or not str(engine.get("connector")).startswith("nixl_"):
         return False
-    position, end, group = map(int, read.groups())
-    window = engine.get("groups", ({}, {}))[group].get("size", 0)
-    return bool(position == end - window and (position + 1) % engine["block_size"] == 0)
+    position, end, layer = map(int, read.groups())
+    windows = [
+        group.get("size", 0) for group in engine["groups"] for _ in range(group.get("layers", 1))
+    ]  # of each layer: engines divide groups
+    drafts = (engine.get("drafts") or {}).get("count", 0)
+    padded = position in (end - windows[layer], end - windows[layer] - drafts)
+    return bool(windows[layer] and padded and (position + 1) % engine["block_size"] == 0)
 
 
 _TWICE = re.compile(
@@ -279,3 +288,51 @@ def completion_reported_twice_raises(found: Failed) -> bool:
     """The scheduler has no entry any more for a copy whose end it was given before."""
     repeats = any(keywords.get("twice") for _, keywords in found.calls)
     return repeats and bool(_TWICE.match(found.violation.sentence))
+
+
+_PADDED = re.compile(
+    r"the engine raised AssertionError: assert num_new_tokens == 1 \+ self\.num_spec_tokens in "
+    r"\S*core/sched/scheduler\.py:schedule"
+)
+
+
+def threshold_below_the_drafts_ends_the_engine(found: Failed) -> bool:
+    """A request with one token left is padded for drafts, then cut to a threshold below them."""
+    engine = found.config["engine"]
+    return bool(_PADDED.match(found.violation.sentence)) and any(
+        0 < _threshold(each) <= (each.get("drafts") or {}).get("count", 0)
+        for each in (engine, engine.get("peer") or engine)
+    )
+
+
+def _threshold(engine: dict[str, Any]) -> int:
+    return int(engine.get("settings", {}).get("long_prefill_token_threshold", 0))
+
+
+_STANDS = re.compile(r"after \d+ more steps, 80 of them without progress, ")
+
+
+def image_above_the_threshold_waits_for_ever(found: Failed) -> bool:
+    """Each request that runs has an image of more tokens than the threshold, and nothing moves.
+
+    Images are not to be cut. Two requests at least: a single one is not held to the threshold. If
+    none is left here, it is so at the engine that prefills.
+    """
+    engine = found.config["engine"]
+    left = dict(re.findall(r"'(\w+)': '(\w+)'", found.violation.sentence))
+    where, held = (engine, left) if left else (engine.get("peer", {}), _facts(found, "elsewhere"))
+    running = {name for name, status in held.items() if status == "running"}
+    stands = bool(_STANDS.match(found.violation.sentence)) and len(held) > 1 and bool(running)
+    return stands and running <= _above_the_threshold(found, where)
+
+
+def _above_the_threshold(found: Failed, engine: dict[str, Any]) -> set[str]:
+    """Return requests with an image that an engine may not cut and never schedules whole."""
+    most = _threshold(engine)
+    if not most or not engine.get("settings", {}).get("disable_chunked_mm_input"):
+        return set()
+    return {
+        keywords["id"]
+        for verb, keywords in found.calls
+        if verb == "submit" and any(length > most for _, length, _ in keywords.get("media", ()))
+    }

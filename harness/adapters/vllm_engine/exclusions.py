@@ -1,0 +1,145 @@
+"""What vLLM refuses together, and what its worker here does not drive, with the reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kvproof.harness.contract.factors import Excluded, never
+
+_LINKS = ("pull", "push")
+_FAILING = (
+    "failing_sync_recompute",
+    "failing_sync_fail",
+    "failing_async_recompute",
+    "failing_async_fail",
+)
+_STORES = ("example", "lmcache")
+_TIERS = ("offload", "simple", "simple_lazy", "multi", *_FAILING, *_STORES)
+_SEVERAL: tuple[Mapping[str, str | tuple[str, ...]], ...] = (
+    {"window": ("one", "two")},
+    {"chunk": "on"},
+    {"states": "on"},
+)
+"""Levels by which there are several groups."""
+_PUSHED = tuple({"connector": "push", **several} for several in _SEVERAL[:2])
+
+REFUSED = (
+    never(
+        "--mamba-block-size can only be set with --enable-prefix-caching",
+        {"states": "on", "caching": "off"},
+    ),
+    never(
+        "Chunked MM input is required because we need the flexibility to schedule a multiple of "
+        "block_size tokens even if they are in the middle of a mm input",
+        {"states": "on", "setting disable_chunked_mm_input": "on"},
+    ),
+    *(
+        never(
+            "Chunked MM input disabled but max_tokens_per_mm_item is larger than "
+            "max_num_batched_tokens",
+            {"media": "on", "setting disable_chunked_mm_input": "on", **small},
+        )
+        for small in ({"token budget": "few"}, {"token budget": "some", "block size": "4"})
+    ),
+    never(
+        "max_num_active_seqs cannot be greater than max_num_seqs",
+        {"setting max_num_active_seqs": "on", "requests": "one"},
+    ),
+    never(
+        "Async scheduling is not supported by the V1 model runner with ngram-based speculative "
+        "decoding",
+        {"runner": "v1", "drafts": "ngram", "asynchronous": "on"},
+    ),
+    never(
+        "3-read Mamba conv transfer requires DS conv state layout",
+        {"connector": _LINKS, "states": "on"},
+    ),
+    never(
+        "Local block size is not divisible by remote block size or vice versa",
+        {"connector": "pull", "block size": ("7", "9"), "peer's blocks": "other"},
+    ),
+    *(
+        never(
+            "Attention-HMA push requires identical P/D block sizes",
+            {**push, "peer's blocks": "other"},
+        )
+        for push in _PUSHED
+    ),
+    *(
+        never(
+            "Attention-HMA push does not support decode TP greater than prefill TP yet",
+            {**push, "workers": "unequal"},
+        )
+        for push in _PUSHED
+    ),
+    never(
+        "Failed to reset KV cache [...] due to the presence of running requests waiting for "
+        "remote KV transfer, which is not supported yet",
+        {"connector": (*_TIERS, *_LINKS), "sleep": "on"},
+    ),
+    *(
+        never(
+            "Failed to promote local KV cache specs to one unified type",
+            {"connector": _STORES, **several},
+        )
+        for several in _SEVERAL
+    ),
+)
+"""Combinations with vLLM's own words."""
+
+NOT_DRIVEN = (
+    never(
+        "its worker hands prompts as embeddings to model runner V1 alone",
+        {"runner": "v2", "embeds": "on"},
+    ),
+    never(
+        "its worker keeps recurrent states of model runner V1 alone",
+        {"runner": "v2", "states": "on"},
+    ),
+    never(
+        "its worker has the caches of several ranks with model runner V1 alone",
+        {"runner": "v2", "connector": _LINKS},
+    ),
+    never(
+        "loads that fail have been read with model runner V1 alone",
+        {"runner": "v2", "connector": _FAILING},
+    ),
+    *(
+        never(
+            "the connector whose loads fail keeps the blocks of one group",
+            {"connector": _FAILING, **more},
+        )
+        for more in _SEVERAL
+    ),
+    never(
+        "ExampleConnector names prompts by their token ids, which embeddings have not",
+        {"connector": "example", "embeds": "on"},
+    ),
+    never(
+        "Nixl between unequal blocks that are cut into kernel blocks has not been read",
+        {"connector": _LINKS, "peer's blocks": "other", "kernel blocks": "parts"},
+    ),
+    never(
+        "Nixl beside prompts as embeddings has not been read",
+        {"connector": _LINKS, "embeds": "on"},
+    ),
+    never("Nixl beside chunks has not been read", {"connector": _LINKS, "chunk": "on"}),
+    never(
+        "Nixl between unequal blocks beside windows has not been read",
+        {"connector": "pull", "peer's blocks": "other", "window": ("one", "two")},
+    ),
+    never(
+        "ExampleConnector takes the kernel's blocks for its own",
+        {"connector": _STORES, "kernel blocks": "parts"},
+    ),
+)
+"""Combinations that are not vLLM's to refuse."""
+
+
+def one_group_beside_tiers(reason: str) -> tuple[Excluded, ...]:
+    """Return the exclusions of a release where connectors take one group; no reason: none."""
+    return tuple(
+        never(reason, {"connector": (*_TIERS, *_LINKS), **several})
+        for several in _SEVERAL
+        if reason
+    )

@@ -1,0 +1,162 @@
+"""Rows: configurations drawn factor by factor; a covering array has every pair of levels.
+
+Exclusions hold for every row, so that no history is spent on a configuration that is refused.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import combinations, islice
+from typing import TypeAlias
+
+from kvproof.harness.contract.factors import Excluded, Row
+
+Level: TypeAlias = tuple[str, str]
+"""A factor and one of its levels."""
+Pair: TypeAlias = tuple[Level, Level]
+"""Two levels of unlike factors, in the order of the table."""
+Given: TypeAlias = Mapping[str, str | Sequence[str]]
+"""Factor -> its level, or the ones to draw from."""
+Pick: TypeAlias = Callable[[Sequence[str]], str]
+
+_TRIES = 40
+"""Rows that are tried for a pair before it counts as excluded."""
+_CANDIDATES = 6
+"""Rows of which a covering array takes the one with the most new pairs."""
+
+
+class DeadEnd(Exception):
+    """The levels chosen so far exclude every level of another factor."""
+
+
+class Factors:
+    """A published table: the factors of a target's configurations, their levels, the exclusions."""
+
+    def __init__(
+        self, levels: Mapping[str, Sequence[str]], excluded: Sequence[Excluded] = ()
+    ) -> None:
+        """`levels`: a level that is repeated is drawn more often. Raises ValueError for a typo."""
+        self.weighted = levels
+        self.levels = {name: tuple(dict.fromkeys(each)) for name, each in levels.items()}
+        self.excluded = tuple(excluded)
+        self._by_factor: dict[str, list[Excluded]] = {name: [] for name in levels}
+        for each in excluded:
+            for factor in each.when:
+                if factor not in levels:
+                    raise ValueError(f"{factor!r} of {each} is no factor")
+                self._by_factor[factor].append(each)
+
+    def why_not(self, row: Mapping[str, str]) -> str:
+        """Return why a row, which may lack factors, is left out; empty: it is not."""
+        return next((each.reason for each in self.excluded if each.leaves_out(row)), "")
+
+    def draw(self, pick: Pick, given: Given | None = None) -> Row:
+        """Draw a row. `given`: levels of some factors, or the ones to draw from.
+
+        Raises DeadEnd if exclusions leave nothing.
+        """
+        row: Row = {}
+        wanted = given or {}
+        for factor in (*wanted, *(name for name in self.levels if name not in wanted)):
+            row[factor] = self._choose(row, factor, wanted.get(factor), pick)
+        return {name: row[name] for name in self.levels}
+
+    def _choose(self, row: Row, factor: str, wanted: str | Sequence[str] | None, pick: Pick) -> str:
+        every = (wanted,) if isinstance(wanted, str) else wanted or self.weighted[factor]
+        able = [level for level in every if self.fits(row, factor, level)]
+        if not able:
+            raise DeadEnd(f"{row} leaves no level of {factor}")
+        return able[0] if len(able) == 1 else pick(able)
+
+    def fits(self, row: Row, factor: str, level: str) -> bool:
+        """Tell whether a row that has a level more is not left out."""
+        more = {**row, factor: level}
+        return not any(each.leaves_out(more) for each in self._by_factor[factor])
+
+    @cached_property
+    def covering(self) -> tuple[Row, ...]:
+        """A covering array: rows in which every pair of levels occurs that can."""
+        return tuple(_Covering(self).rows())
+
+    @cached_property
+    def pairs(self) -> frozenset[Pair]:
+        """The pairs that some row has."""
+        return frozenset(pair for row in self.covering for pair in pairs_of(row))
+
+    def every_pair(self) -> Iterator[Pair]:
+        """Yield the pairs of all levels, the excluded ones too."""
+        for one, other in combinations(self.levels, 2):
+            for first in self.levels[one]:
+                for second in self.levels[other]:
+                    yield (one, first), (other, second)
+
+
+def pairs_of(row: Row) -> Iterator[Pair]:
+    """Yield the pairs of a row, whose factors are in the order of the table."""
+    return combinations(row.items(), 2)
+
+
+class _Covering:
+    """Makes rows greedily: each has a pair that is left, and many others that are left.
+
+    Levels are numbered, and sets of them are bits of a number.
+    """
+
+    def __init__(self, factors: Factors) -> None:
+        self._factors = factors
+        self._source = random.Random(0)  # noqa: S311 - reproducible, not secret
+        names = [(factor, level) for factor, each in factors.levels.items() for level in each]
+        self._number = {level: number for number, level in enumerate(names)}
+        own = {
+            name: self._bits((name, level) for level in factors.levels[name]) for name, _ in names
+        }
+        every = (1 << len(names)) - 1
+        self._left = [every & ~own[factor] for factor, _ in names]
+        """Level -> the levels of other factors that no row has had with it."""
+
+    def _bits(self, levels: Iterable[Level]) -> int:
+        return sum(1 << self._number[level] for level in levels)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield rows until no pair is left; one that no row of several tries has is excluded."""
+        for level, at in self._number.items():
+            for other, number in self._number.items():
+                if self._left[at] >> number & 1 and (row := self._best(level, other)):
+                    bits = self._bits(row.items())
+                    for each in row.items():
+                        self._left[self._number[each]] &= ~bits
+                    yield row
+
+    def _best(self, *pair: Level) -> Row | None:
+        tries = (self._grown(dict(pair)) for _ in range(_TRIES))
+        few = list(islice((row for row in tries if row), _CANDIDATES))
+        return max(few, key=self._new, default=None)
+
+    def _new(self, row: Row) -> int:
+        bits = self._bits(row.items())
+        return sum((self._left[self._number[each]] & bits).bit_count() for each in row.items())
+
+    def _grown(self, row: Row) -> Row | None:
+        """Return a row with these levels; those of the other factors have most pairs left."""
+        if self._factors.why_not(row):
+            return None
+        bits, order = self._bits(row.items()), [*self._factors.levels]
+        self._source.shuffle(order)
+        for factor in order:
+            if factor in row:
+                continue
+            able = [
+                each
+                for each in self._factors.levels[factor]
+                if self._factors.fits(row, factor, each)
+            ]
+            if not able:
+                return None
+            gains = [(self._left[self._number[factor, each]] & bits).bit_count() for each in able]
+            row[factor] = self._source.choice(
+                [each for each, gain in zip(able, gains, strict=True) if gain == max(gains)]
+            )
+            bits |= 1 << self._number[factor, row[factor]]
+        return {name: row[name] for name in self._factors.levels}

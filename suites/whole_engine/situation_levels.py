@@ -1,0 +1,38 @@
+"""The levels of factors that a situation needs: other pairs with it are excluded."""
+
+from __future__ import annotations
+
+from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
+from kvproof.suites.framework.pairs import Needs
+from kvproof.suites.whole_engine import properties as named
+from kvproof.suites.whole_engine.table import CONNECTOR, ON
+
+
+def situation_levels(traits: WholeEngineTraits) -> Needs:
+    """Return situation -> factor -> levels of which it needs one."""
+    drafts = {"drafts": [each.name for each in traits.drafts]}
+    tiers = {CONNECTOR: [each.name for each in traits.tiers]}
+    links = {CONNECTOR: [each.copies for each in traits.links]}
+    switched = {
+        named.HITS: "caching",
+        named.LATE: "asynchronous",
+        named.RESET: "reset",
+        named.AFTER_RESET: "reset",
+        named.TWICE: "repeats",
+        named.SPACES: "namespaces",
+        named.PICTURES: "media",
+        named.SLEPT: "sleep",
+        named.WAITED: "sleep",
+        named.REMOVED: "events",
+    }
+    return {
+        **{situation: {factor: [ON]} for situation, factor in switched.items()},
+        named.ACCEPTED: drafts,
+        named.REJECTED: drafts,
+        named.STORED: tiers,
+        named.LOADED: tiers,
+        named.HANDED: links,
+        named.COPIED: links,
+        named.BROKEN: links,
+        named.UNEQUAL: {"workers": ["unequal"]},
+    }
