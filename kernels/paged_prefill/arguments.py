@@ -53,6 +53,11 @@ class Inputs(NamedTuple):
         return int(self.q.shape[1]) // self.kv_heads
 
     @property
+    def cut(self) -> tuple[int, ...]:
+        """What the division of the work goes by: tokens, heads, KV heads, requests, window."""
+        return (*self.q.shape[:2], self.kv_heads, len(self.lengths), self.window)
+
+    @property
     def scale_strides(self) -> tuple[int, ...]:
         """Strides of scales of tokens; those of heads are contiguous."""
         k_scale = self.k_scale

@@ -10,7 +10,6 @@ import torch
 from kvproof.kernels.backend import power_above
 from kvproof.kernels.paged_prefill.arguments import Inputs
 from kvproof.kernels.paged_prefill.grid import Grid
-from kvproof.kernels.paged_prefill.hopper import queries
 
 GATHERED_PAGE = 128
 """Tokens of a page of the gathered context."""
@@ -21,12 +20,8 @@ GATHERED_COLUMNS = 1024
 
 
 def fits(given: Inputs, longest: int) -> bool:
-    """Whether the kernel can attend these queries over the copy.
-
-    Queries in another dtype of the same size, and without gaps, fit whenever these do: heads then
-    have whole units, because those of the copy do.
-    """
-    return queries(given.q).can_be_copied() and _rows(given, longest).can_be_copied()
+    """Whether the kernel can attend over the copy."""
+    return _rows(given, longest).can_be_copied()
 
 
 def nbytes(given: Inputs, longest: int) -> int:

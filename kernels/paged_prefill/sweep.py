@@ -18,7 +18,7 @@ HOST_ONLY = ("out", "longest_query", "longest")
 def reference(_: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
     """The answer in float64."""
     given = {name: value for name, value in arguments.items() if name not in HOST_ONLY}
-    return {"out": torch_reference.paged_prefill(**given, dtype=torch.float64)}
+    return {"out": torch_reference.paged_prefill(**given, dtype=torch.float64)[0]}
 
 
 def cost(case: Case, arguments: Arguments) -> Cost:

@@ -134,17 +134,17 @@ def portable(*, dtype, **axes):
     return shared_bytes(ASTSource, paged_decode_kernel, fixed, known=known, **options)
 
 
-def prefill(*, page, head_dim, copiers):
+def prefill(*, page, head_dim, copiers, window=0):
     tile, columns = 128 if head_dim <= 128 else 64, max(hopper.HOPPER_COLUMNS, head_dim)
     box = min(hopper.box(page), tile)
     fixed = {
-        "GROUP": 4, "PAGE": page, "BOX": box, "TILE": tile, "DIM": head_dim, "STAGES": 2,
-        "WINDOW": 0, "CAPPED": False, "SPLITS": 1, "TOGETHER": 4, "COPIERS": copiers,
-        "sinks": None, "k_scale": None, "v_scale": None,
+        "KV_HEADS": 8, "GROUP": 4, "PAGE": page, "BOX": box, "TILE": tile, "DIM": head_dim,
+        "HALF": hopper.HOPPER_ROWS, "STAGES": 2, "WINDOW": window, "CAPPED": False,
+        "COPIERS": copiers, "k_scale": None, "v_scale": None,
     }  # fmt: skip
-    known = boxes(
-        q_desc=(hopper.HOPPER_ROWS, columns), k_desc=(box, columns), v_desc=(box, columns)
-    )
+    known = boxes(k_desc=(box, columns), v_desc=(box, columns)) | {
+        "counts": "*i32", "items": "*i32", "lse": "*fp32",
+    }  # fmt: skip
     return shared_bytes(GluonASTSource, prefill_hopper, fixed, known=known)
 
 
