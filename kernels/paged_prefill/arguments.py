@@ -29,7 +29,8 @@ class Inputs(NamedTuple):
     v_pages: torch.Tensor
     block_table: torch.Tensor
     lengths: torch.Tensor
-    query_starts: torch.Tensor
+    query_starts: torch.Tensor | None
+    """Nothing: all requests have as many new tokens."""
     scale: float
     window: int
     soft_cap: float

@@ -59,13 +59,14 @@ def run(given: Inputs, to: Outputs, work: Work) -> None:
     columns = max(HOPPER_COLUMNS, power_above(given.q.shape[2]))
     grids = [slots(pool) for pool in pages]
     boxes = [(copied, columns)] * len(pages)
-    prefill_hopper[(len(work.items) * given.kv_heads,)](
+    prefill_hopper[(len(work.items),)](
         given.q, *map(descriptor, pages, grids, boxes),
         to.out, to.parts, to.weights, to.lse, work.counts, work.items,
         given.block_table, given.sinks, given.k_scale, given.v_scale, given.scale, given.soft_cap,
         work.parts, given.block_table.stride(0), *given.q.stride()[:2], *to.strides,
         *(grid.rows for grid in grids), *(pool.stride(0) // pool.stride(1) for pool in pages),
-        KV_HEADS=given.kv_heads, GROUP=given.group, PAGE=given.page_size, BOX=copied,
-        TILE=plan.tile, DIM=given.q.shape[2], HALF=HOPPER_ROWS, STAGES=plan.stages,
-        WINDOW=given.window, CAPPED=given.soft_cap > 0, COPIERS=plan.copiers, num_warps=4,
+        GROUP=given.group, PAGE=given.page_size, BOX=copied,
+        TILE=plan.tile, DIM=given.q.shape[2], WIDTH=given.k_pages.shape[3], HALF=HOPPER_ROWS,
+        STAGES=plan.stages, WINDOW=given.window, CAPPED=given.soft_cap > 0,
+        COPIERS=plan.copiers, num_warps=4,
     )  # fmt: skip

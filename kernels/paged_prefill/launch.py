@@ -130,7 +130,15 @@ def _work(given: Inputs, longest_query: int, longest: int, plan: Plan | None) ->
     return divided(given, longest, plan or choose(given, longest_query, longest))
 
 
+def attend_many(
+    given: Inputs, out: torch.Tensor, lse: torch.Tensor | None, *, longest_query: int, longest: int
+) -> None:
+    """Attend checked arguments, all requests with as many new tokens: drafts of decode."""
+    _launch(given, out, lse, longest, _work(given, longest_query, longest, None))
+
+
 def _in_torch(given: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> None:
+    assert given.query_starts is not None
     rows = int(given.query_starts[-1])
     found, sums = torch_reference.paged_prefill(**given._asdict(), dtype=torch.float32)
     out[:rows] = found[:rows].to(out.dtype)
@@ -162,13 +170,13 @@ def _run(given: Inputs, to: Outputs, work: Work) -> None:
     from kvproof.kernels.paged_prefill.triton_kernel import prefill
 
     plan, dim = work.plan, given.q.shape[2]
-    prefill[(len(work.items) * given.kv_heads,)](
+    prefill[(len(work.items),)](
         given.q, given.k_pages, given.v_pages, to.out, to.parts, to.weights, to.lse,
         work.counts, work.items, given.block_table, given.sinks, given.k_scale, given.v_scale,
         given.scale, given.soft_cap, work.parts, given.block_table.stride(0),
         *given.q.stride()[:2], *given.k_pages.stride()[:3], *given.v_pages.stride()[:3],
         *to.strides, *given.scale_strides,
-        KV_HEADS=given.kv_heads, GROUP=given.group, PAGE=given.page_size,
+        GROUP=given.group, PAGE=given.page_size,
         DIM=dim, COLUMNS=max(16, power_above(dim)), ROWS=plan.rows, TILE=plan.tile,
         WINDOW=given.window, CAPPED=given.soft_cap > 0,
         SCALES={None: 0, 1: 1, 3: 2}[given.k_scale.dim() if given.k_scale is not None else None],

@@ -9,7 +9,7 @@ columns are masked.
 import triton
 import triton.language as tl
 
-from kvproof.kernels.paged_prefill.triton_kernel_work import FIELDS, item_of
+from kvproof.kernels.paged_prefill.triton_kernel_work import FIELDS
 
 LOG2E = tl.constexpr(1.4426950408889634)
 OF_HEADS = tl.constexpr(1)
@@ -134,7 +134,6 @@ def prefill(
     scale_page,
     scale_slot,
     scale_head,
-    KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     PAGE: tl.constexpr,
     DIM: tl.constexpr,
@@ -147,10 +146,9 @@ def prefill(
     INTERPRETED: tl.constexpr,
 ):
     """Attend one item: a block of query rows of one KV head over a range of the context."""
-    item, kv_head = item_of(tl.program_id(0), counts, KV_HEADS)
-    if item < 0:
+    if tl.program_id(0) >= tl.load(counts):
         return
-    items += item * FIELDS
+    items += tl.program_id(0) * FIELDS
     start = tl.load(items)
     new = tl.load(items + 1)
     length = tl.load(items + 2)
@@ -159,6 +157,7 @@ def prefill(
     low = tl.load(items + 5)
     end = tl.load(items + 6)
     slot = tl.load(items + 7)
+    kv_head = tl.load(items + 8)
     rows = row + tl.arange(0, ROWS)
     token = rows // GROUP
     head = kv_head * GROUP + rows % GROUP
@@ -191,29 +190,35 @@ def prefill(
     acc = tl.zeros([ROWS, COLUMNS], tl.float32)
     top = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
-    if WINDOW > 0:
+    # A narrow window shows few tiles: one loop over them starts all loads at once.
+    NARROW: tl.constexpr = WINDOW > 0 and WINDOW <= 4 * TILE
+    if NARROW:
+        inner_low = low
+        inner_end = low
+    elif WINDOW > 0:
         acc, top, total = _attend(
             acc, top, total, queries, own, low, inner_low, length, table, k_base, v_base,
             k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
             factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=True,
         )  # fmt: skip
-    acc, top, total = _attend(
-        acc, top, total, queries, own, inner_low, inner_end, length, table, k_base, v_base,
-        k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
-        factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=False,
-    )  # fmt: skip
+    if not NARROW:
+        acc, top, total = _attend(
+            acc, top, total, queries, own, inner_low, inner_end, length, table, k_base, v_base,
+            k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
+            factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=False,
+        )  # fmt: skip
     acc, top, total = _attend(
         acc, top, total, queries, own, inner_end, end, length, table, k_base, v_base,
         k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
         factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=True,
     )  # fmt: skip
     scale = LOG2E if CAPPED else factor * LOG2E
+    base = tl.where(top > float("-inf"), top * scale, 0.0)
     if sinks is not None:
-        sink = tl.exp2(tl.load(sinks + head) * LOG2E - top * scale)
+        sink = tl.exp2(tl.load(sinks + head) * LOG2E - base)
         total += tl.where(slot < 0, sink, 0.0)
     # Rows that see nothing of a part weigh nothing when the parts are merged.
     some = tl.where(total > 0, total, 1.0)
-    base = tl.where(total > 0, top * scale, 0.0)
     weight = tl.where(total > 0, base + tl.log2(some), float("-inf"))
     if SCALES == OF_HEADS:
         acc *= tl.load(v_scale + kv_head)

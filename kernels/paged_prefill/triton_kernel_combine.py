@@ -36,7 +36,7 @@ def combine(
     """
     EACH: tl.constexpr = BLOCK // ROWS
     merge = tl.program_id(0) // (KV_HEADS * EACH)
-    if merge >= tl.load(counts + 2):
+    if merge >= tl.load(counts + 1):
         return
     kv_head = tl.program_id(0) // EACH % KV_HEADS
     start = tl.load(merges + merge * FIELDS)
@@ -64,13 +64,13 @@ def combine(
         top = new_top
     head = kv_head * GROUP + (first + row) % GROUP
     token = (start + (first + row) // GROUP).to(tl.int64)
-    # Every row sees itself in some part, except for rows that do not exist.
-    top = tl.where(live, top, 0.0)
-    total = tl.where(live, total, 1.0)
+    base = tl.where(top > float("-inf"), top, 0.0)
     if sinks is not None:
-        total += tl.exp2(tl.load(sinks + head) * LOG2E - top)
+        total += tl.exp2(tl.load(sinks + head) * LOG2E - base)
+    some = tl.where(total > 0, total, 1.0)
     if lse is not None:
-        tl.store(lse + token * lse_row + head * lse_head, (top + tl.log2(total)) / LOG2E, mask=live)
+        found = tl.where(total > 0, (base + tl.log2(some)) / LOG2E, float("-inf"))
+        tl.store(lse + token * lse_row + head * lse_head, found, mask=live)
     where = out + token[:, None] * out_row + head[:, None] * out_head + column[None, :]
-    value = (acc / total[:, None]).to(out.dtype.element_ty)
+    value = (acc / some[:, None]).to(out.dtype.element_ty)
     tl.store(where, value, mask=live[:, None] & (column < DIM)[None, :])

@@ -39,23 +39,6 @@ def descriptor(tensor: torch.Tensor, grid: Grid, box: tuple[int, int]) -> Tensor
 
 
 @gluon.jit
-def _item_of(counts, KV_HEADS: gl.constexpr):
-    """As `triton_kernel_work.item_of`: the item of this program and its KV head."""
-    program = gl.program_id(0).to(gl.int64)
-    heavy = gl.load(counts).to(gl.int64) * KV_HEADS
-    light = gl.load(counts + 1).to(gl.int64) * KV_HEADS
-    front = gl.maximum(heavy + light - light // 4, 1)
-    before = gl.minimum((program * heavy + front - 1) // front, heavy)
-    after = gl.minimum(((program + 1) * heavy + front - 1) // front, heavy)
-    each = gl.maximum(heavy // KV_HEADS, 1)
-    other = program - before
-    is_heavy = after > before
-    item = gl.where(is_heavy, before % each, heavy // KV_HEADS + other // KV_HEADS)
-    head = gl.where(is_heavy, before // each, other % KV_HEADS)
-    return gl.where(program < heavy + light, item, -1).to(gl.int32), head.to(gl.int32)
-
-
-@gluon.jit
 def _inner(
     cached, new, row, low, end, GROUP: gl.constexpr, ROWS: gl.constexpr, WINDOW: gl.constexpr,
     TILE: gl.constexpr,
@@ -277,11 +260,12 @@ def _consume(
     acc = warpgroup_mma_wait(0, deps=[acc])
     scale = LOG2E if CAPPED else factor * LOG2E
     short_head = kv_head * GROUP + (first + short) % GROUP
+    base = gl.where(top > float("-inf"), top * scale, 0.0)
     if sinks is not None:
-        sink = gl.exp2(gl.load(sinks + short_head) * LOG2E - top * scale)
+        sink = gl.exp2(gl.load(sinks + short_head) * LOG2E - base)
         total += gl.where(slot < 0, sink, 0.0)
     # Rows that see nothing of a part weigh nothing when the parts are merged.
-    weight = gl.where(total > 0.0, top * scale + gl.log2(total), float("-inf"))
+    weight = gl.where(total > 0.0, base + gl.log2(total), float("-inf"))
     total = gl.where(total > 0.0, total, 1.0)
     if v_scale is not None:
         acc = acc * gl.load(v_scale + kv_head)
@@ -323,16 +307,18 @@ def prefill_hopper(
     q, k_desc, v_desc, out, parts, weights, lse, counts, items, block_table, sinks,
     k_scale, v_scale, factor, cap, room, table_row, q_row, q_head, out_row, out_head, lse_row,
     lse_head, k_rows, v_rows, k_apart, v_apart,
-    KV_HEADS: gl.constexpr, GROUP: gl.constexpr, PAGE: gl.constexpr, BOX: gl.constexpr,
-    TILE: gl.constexpr, DIM: gl.constexpr, HALF: gl.constexpr, STAGES: gl.constexpr,
+    GROUP: gl.constexpr, PAGE: gl.constexpr, BOX: gl.constexpr, TILE: gl.constexpr,
+    DIM: gl.constexpr, WIDTH: gl.constexpr, HALF: gl.constexpr, STAGES: gl.constexpr,
     WINDOW: gl.constexpr, CAPPED: gl.constexpr, COPIERS: gl.constexpr,
 ):  # fmt: skip
-    """Attend one item: two times 64 query rows of one KV head, or fewer."""
+    """Attend one item: two times 64 query rows of one KV head, or fewer.
+
+    Heads of keys and values have `WIDTH` columns, `DIM` of them of use.
+    """
     COLUMNS: gl.constexpr = k_desc.block_type.shape[1]
-    item, kv_head = _item_of(counts, KV_HEADS)
-    if item < 0:
+    if gl.program_id(0) >= gl.load(counts):
         return
-    items += item * FIELDS
+    items += gl.program_id(0) * FIELDS
     start = gl.load(items)
     new = gl.load(items + 1)
     length = gl.load(items + 2)
@@ -341,6 +327,7 @@ def prefill_hopper(
     low = gl.load(items + 5)
     end = gl.load(items + 6)
     slot = gl.load(items + 7)
+    kv_head = gl.load(items + 8)
     rows_left = new * GROUP - first
     cached = length - new
     inner_low, inner_end = _inner(
@@ -368,7 +355,7 @@ def prefill_hopper(
     ring = (k_smem, v_smem, k_full, k_empty, v_full, v_empty)
     tiles = (low, inner_low, inner_end, end)
     table = block_table + request.to(gl.int64) * table_row
-    kv_column = kv_head * DIM
+    kv_column = kv_head * WIDTH
     if k_scale is not None:
         factor *= gl.load(k_scale + kv_head)
     gl.warp_specialize(

@@ -8,18 +8,28 @@ are cut to pieces of that size, so most are whole.
 import triton
 import triton.language as tl
 
-FIELDS = tl.constexpr(8)
+FIELDS = tl.constexpr(12)
 """Numbers of an item: first token, new tokens and length of its request, the request, its first row
-among those of the request, its first tile of the context, the tile it ends before, and the place of
-its part, -1 for a whole block. Numbers of a merge: first token, first row, rows, parts, place of
-the first part."""
+among those of the request, its first tile of the context, the tile it ends before, the place of its
+part, -1 for a whole block, and the KV head. Numbers of a merge: first token, first row, rows,
+parts, place of the first part."""
 
 ENTRIES = tl.constexpr(10)
 """Counts of pieces that are tried: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32."""
 
 
 @triton.jit
-def _blocks(query_starts, lengths, batch, window, GROUP, ROWS, TILE, STEPS, BLOCKS):
+def _starts(query_starts, request, EACH: tl.constexpr):
+    """The first token of requests; with `EACH` all have as many."""
+    if EACH:
+        first = request * EACH
+    else:
+        first = tl.load(query_starts + request)
+    return first
+
+
+@triton.jit
+def _blocks(query_starts, lengths, batch, steps, window, GROUP, ROWS, TILE, BLOCKS, EACH):
     """Blocks of rows: their request and rows, and the tiles of the context that they see.
 
     A request with n rows owns n // ROWS + 1 blocks or one more, perhaps without rows.
@@ -27,18 +37,19 @@ def _blocks(query_starts, lengths, batch, window, GROUP, ROWS, TILE, STEPS, BLOC
     block = tl.arange(0, BLOCKS)
     request = tl.zeros([BLOCKS], tl.int32)
     high = request + batch
-    for _ in tl.static_range(STEPS):
+    for _ in tl.range(0, steps):
         middle = (request + high) // 2
-        reached = tl.load(query_starts + middle) * GROUP // ROWS + middle <= block
+        reached = _starts(query_starts, middle, EACH) * GROUP // ROWS + middle <= block
         request = tl.where(reached, middle, request)
         high = tl.where(reached, high, middle)
-    start = tl.load(query_starts + request)
-    new = tl.load(query_starts + request + 1) - start
+    start = _starts(query_starts, request, EACH)
+    new = _starts(query_starts, request + 1, EACH) - start
     length = tl.load(lengths + request)
     row = (block - (start * GROUP // ROWS + request)) * ROWS
     rows = tl.minimum(new * GROUP - row, ROWS)
     cached = length - new
-    end = (cached + (row + rows - 1) // GROUP) // TILE + 1
+    # A request without tokens has a tile in which its zeros are written.
+    end = tl.maximum(cached + (row + rows - 1) // GROUP, 0) // TILE + 1
     low = tl.where(window > 0, tl.maximum(cached + row // GROUP - window + 1, 0) // TILE, 0)
     tiles = tl.where((row >= 0) & (rows > 0), end - low, 0)
     return request, start, new, length, row, rows, low, end, tiles
@@ -59,7 +70,7 @@ def _time(tiles, weight, size, programs, overhead, combining, parting, most_part
     return tl.where(parts <= most_parts, time, float("inf"))
 
 
-@triton.jit(do_not_specialize=["batch", "window", "programs", "most_parts"])
+@triton.jit(do_not_specialize=["batch", "steps", "window", "programs", "most_parts"])
 def divide(
     query_starts,
     lengths,
@@ -67,6 +78,7 @@ def divide(
     items,
     merges,
     batch,
+    steps,
     window,
     programs,
     most_parts,
@@ -77,26 +89,31 @@ def divide(
     KV_HEADS: tl.constexpr,
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
-    STEPS: tl.constexpr,
     BLOCKS: tl.constexpr,
     PIECES: tl.constexpr,
+    CUT: tl.constexpr,
+    EACH: tl.constexpr,
 ):
-    """List the items of one KV head, those of more than half a block of rows first.
+    """List the items of one KV head at the numbers of the programs that attend them.
 
-    `counts`: these, the others, and the blocks to merge. Times are in tiles of half a block.
+    Items of more than half a block of rows are spread among the first of the others, for they keep
+    the matrix units busy and these the memory. Of many rows one KV head comes after the other, so
+    that its keys and values stay in the L2 cache; of few all heads of a token are read together.
+    `counts`: items, and blocks of a KV head to merge. Times are in tiles of half a block.
     """
+    kv_head = tl.program_id(0)
     request, start, new, length, row, rows, low, end, tiles = _blocks(
-        query_starts, lengths, batch, window, GROUP, ROWS, TILE, STEPS, BLOCKS
+        query_starts, lengths, batch, steps, window, GROUP, ROWS, TILE, BLOCKS, EACH
     )
     full = rows > ROWS // 2
     most = tl.maximum(tl.max(tiles, 0), 1)
     size = tl.cdiv(most, PIECES) if PIECES else most
-    if PIECES == 0:
+    if CUT and PIECES == 0:
         weight = tl.where(full, 2, 1)
-        least = float("inf")
-        for entry in tl.static_range(ENTRIES):
-            count = (2 + (entry - 1) % 2) << ((entry - 1) // 2) if entry else 1
-            tried = tl.cdiv(most, count)
+        least = tl.full([], float("inf"), tl.float32)
+        # No unrolled loop: most of the time of this kernel is that of fetching its instructions.
+        for entry in tl.range(1, ENTRIES + 1):
+            tried = tl.cdiv(most, ((2 + entry % 2) << (entry // 2)) // 2)
             time = _time(
                 tiles, weight, tried, programs, overhead, combining, parting, most_parts, KV_HEADS
             )
@@ -105,18 +122,24 @@ def divide(
     # Of equal size, and none empty.
     share = tl.maximum(tl.cdiv(tiles, tl.maximum(tl.cdiv(tiles, size), 1)), 1)
     pieces = tl.cdiv(tiles, share)
-    whole = tl.where(full, pieces, 0)
-    others = pieces - whole
-    heavy, light = tl.sum(whole, 0), tl.sum(others, 0)
+    many = tl.where(full, pieces, 0)
+    few = pieces - many
+    heavy, light = tl.sum(many, 0).to(tl.int64), tl.sum(few, 0).to(tl.int64)
     # The last blocks of a request see the most context, so they come first.
-    place = tl.where(
-        full, heavy - tl.cumsum(whole, 0), heavy + light - tl.cumsum(others, 0)
-    )
+    of_many = kv_head * heavy + heavy - tl.cumsum(many, 0)
+    of_few = light - tl.cumsum(few, 0)
+    heavy *= KV_HEADS
+    light *= KV_HEADS
+    among = tl.maximum(light - light // 4, 1)
     parts = tl.where(pieces > 1, pieces, 0)
     slot = tl.cumsum(parts, 0) - parts
     for piece in tl.range(0, tl.max(pieces, 0)):
         here = piece < pieces
-        at = items + (place + piece) * FIELDS
+        before = (of_few + piece) * KV_HEADS + kv_head
+        late = before + tl.minimum(((before + 1) * heavy + among - 1) // among, heavy)
+        early = (of_many + piece) * (heavy + among) // tl.maximum(heavy, 1)
+        early = tl.where(light > 0, early, of_many + piece)
+        at = items + tl.where(full, early, late) * FIELDS
         stop = end - piece * share
         tl.store(at, start, mask=here)
         tl.store(at + 1, new, mask=here)
@@ -126,34 +149,15 @@ def divide(
         tl.store(at + 5, tl.maximum(low, stop - share), mask=here)
         tl.store(at + 6, stop, mask=here)
         tl.store(at + 7, tl.where(pieces > 1, slot + piece, -1), mask=here)
-    cut = pieces > 1
-    at = merges + (tl.cumsum(cut.to(tl.int32), 0) - 1) * FIELDS
-    tl.store(at, start, mask=cut)
-    tl.store(at + 1, row, mask=cut)
-    tl.store(at + 2, rows, mask=cut)
-    tl.store(at + 3, pieces, mask=cut)
-    tl.store(at + 4, slot, mask=cut)
-    tl.store(counts, heavy)
-    tl.store(counts + 1, light)
-    tl.store(counts + 2, tl.sum(cut.to(tl.int32), 0))
-
-
-@triton.jit
-def item_of(program, counts, KV_HEADS: tl.constexpr):
-    """The item of a program and its KV head; -1 for a program without work.
-
-    Items of many rows are spread among the first of the others, for they keep the matrix units
-    busy and these the memory. Of many rows one KV head comes after the other, so that its keys and
-    values stay in the L2 cache; of few all heads of a token are read together.
-    """
-    heavy = tl.load(counts).to(tl.int64) * KV_HEADS
-    light = tl.load(counts + 1).to(tl.int64) * KV_HEADS
-    front = tl.maximum(heavy + light - light // 4, 1)
-    before = tl.minimum((program * heavy + front - 1) // front, heavy)
-    after = tl.minimum(((program + 1) * heavy + front - 1) // front, heavy)
-    each = tl.maximum(heavy // KV_HEADS, 1)
-    other = program - before
-    is_heavy = after > before
-    item = tl.where(is_heavy, before % each, heavy // KV_HEADS + other // KV_HEADS)
-    head = tl.where(is_heavy, before // each, other % KV_HEADS)
-    return tl.where(program < heavy + light, item, -1).to(tl.int32), head.to(tl.int32)
+        tl.store(at + 8, kv_head, mask=here)
+    if kv_head == 0:
+        cut = pieces > 1
+        number = tl.cumsum(cut.to(tl.int32), 0)
+        at = merges + (number - 1) * FIELDS
+        tl.store(at, start, mask=cut)
+        tl.store(at + 1, row, mask=cut)
+        tl.store(at + 2, rows, mask=cut)
+        tl.store(at + 3, pieces, mask=cut)
+        tl.store(at + 4, slot, mask=cut)
+        tl.store(counts, heavy + light)
+        tl.store(counts + 1, tl.max(number, 0))

@@ -11,8 +11,11 @@ from kvproof.kernels.interpreter import let_tensors_bound_loops
 from kvproof.kernels.paged_prefill.arguments import Inputs
 from kvproof.kernels.paged_prefill.tiling import Plan
 
-FIELDS = 8
+FIELDS = 12
 """Numbers of an item, and of a merge."""
+
+WARP_BLOCKS = 256
+"""Blocks that one warp divides: sums within a warp take the least time."""
 
 PARTS = 4
 """Parts per program that runs at a time, at most."""
@@ -22,11 +25,11 @@ class Work(NamedTuple):
     """The division of a batch; of use to every launch with the same lengths, window and shapes."""
 
     counts: torch.Tensor
-    """int32: items of many rows, items of few, blocks whose parts are merged."""
+    """int32: items, and blocks of a KV head whose parts are merged."""
     items: torch.Tensor
-    """[any, 8] int32."""
+    """int32 [programs, numbers of an item], in the order in which programs start."""
     merges: torch.Tensor
-    """[any, 8] int32."""
+    """int32 [any, numbers of a merge]."""
     parts: int
     """Room for parts of each KV head."""
     plan: Plan
@@ -44,14 +47,16 @@ def divided(given: Inputs, longest: int, plan: Plan) -> Work:
     tokens, batch = len(given.q), len(given.lengths)
     blocks = tokens * given.group // plan.rows + batch
     parts = _most_parts(given, longest, plan, blocks)
-    room = torch.empty((1 + blocks + parts + parts // 2, FIELDS), dtype=torch.int32,
-                       device=given.q.device)  # fmt: skip
-    counts, items, merges = room[0], room[1 : 1 + blocks + parts], room[1 + blocks + parts :]
-    divide[(1,)](
+    listed = (blocks + parts) * given.kv_heads
+    room = torch.empty((1 + listed + parts // 2, FIELDS), dtype=torch.int32, device=given.q.device)
+    counts, items, merges = room[0], room[1 : 1 + listed], room[1 + listed :]
+    divide[(given.kv_heads,)](
         given.query_starts, given.lengths, counts, items, merges,
-        batch, given.window, plan.programs, parts, plan.overhead, plan.combining, plan.parting,
+        batch, batch.bit_length(), given.window, plan.programs, parts, plan.overhead, plan.combining, plan.parting,
         GROUP=given.group, KV_HEADS=given.kv_heads, ROWS=plan.rows, TILE=plan.tile,
-        STEPS=batch.bit_length(), BLOCKS=power_above(blocks), PIECES=plan.pieces,
+        BLOCKS=power_above(blocks), PIECES=plan.pieces, CUT=parts > 0,
+        EACH=tokens // batch if given.query_starts is None else 0,
+        num_warps=max(1, min(8, power_above(blocks) // WARP_BLOCKS)),
     )  # fmt: skip
     return Work(counts, items, merges, parts, plan, given.cut)
 

@@ -32,7 +32,7 @@ POINTERS = {
     "k_scale": "*fp32", "v_scale": "*fp32", "arrivals": "*i32", "parts": "*fp32", "norms": "*fp32",
     "scale": "fp32", "soft_cap": "fp32", "pages": "*u8", "pages_scale": "*fp32", "scales": "*fp32",
     "pages_wide": "*bf16", "indices": "*i32", "weights": "*fp32", "query_starts": "*i32",
-    "factor": "fp32", "cap": "fp32",
+    "factor": "fp32", "cap": "fp32", "lse": "*fp32",
 }  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def tensors(page, dtype, head_dim, value_dim, heads, kv_heads, q_tokens):
     scales = {torch.int8: pages, torch.float8_e4m3fn: (kv_heads,)}
     scale = empty(*scales[dtype], dtype=torch.float32) if dtype in scales else None
     return {
-        "q": empty(2, q_tokens, heads, head_dim), "out": empty(2, q_tokens, heads, value_dim),
+        "lse": None, "q": empty(2, q_tokens, heads, head_dim), "out": empty(2, q_tokens, heads, value_dim),
         "k_pages": empty(*pages, head_dim, dtype=dtype),
         "v_pages": empty(*pages, head_dim, dtype=dtype) if value_dim == head_dim else None,
         "sinks": None, "k_scale": scale, "v_scale": scale,
@@ -138,12 +138,12 @@ def prefill(*, page, head_dim, copiers, window=0):
     tile, columns = 128 if head_dim <= 128 else 64, max(hopper.HOPPER_COLUMNS, head_dim)
     box = min(hopper.box(page), tile)
     fixed = {
-        "KV_HEADS": 8, "GROUP": 4, "PAGE": page, "BOX": box, "TILE": tile, "DIM": head_dim,
+        "GROUP": 4, "PAGE": page, "BOX": box, "TILE": tile, "DIM": head_dim, "WIDTH": head_dim,
         "HALF": hopper.HOPPER_ROWS, "STAGES": 2, "WINDOW": window, "CAPPED": False,
         "COPIERS": copiers, "k_scale": None, "v_scale": None,
     }  # fmt: skip
     known = boxes(k_desc=(box, columns), v_desc=(box, columns)) | {
-        "counts": "*i32", "items": "*i32", "lse": "*fp32",
+        "counts": "*i32", "items": "*i32",
     }  # fmt: skip
     return shared_bytes(GluonASTSource, prefill_hopper, fixed, known=known)
 
