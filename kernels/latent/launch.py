@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from kvproof.kernels.backend import interpreted, multiprocessors, power_above
+from kvproof.kernels.grid import slots
 
 ROWS = 64
 """Query rows of a program: heads times query tokens, in blocks of this many."""
@@ -101,7 +102,11 @@ def box(page_size: int) -> int:
 
 def _by_copies(q: torch.Tensor, pages: torch.Tensor) -> bool:
     """Whether the tensor memory unit can bring tiles of pages: of q's dtype, and on one grid."""
-    return pages.dtype == q.dtype and box(pages.shape[1]) >= LEAST_BOX and _on_one_grid(pages)
+    return (
+        pages.dtype == q.dtype
+        and box(pages.shape[1]) >= LEAST_BOX
+        and slots(pages).can_be_copied()
+    )
 
 
 def _in_units(q: torch.Tensor, pages: torch.Tensor) -> bool:
@@ -206,12 +211,6 @@ def combine(
         COLUMNS=columns, MOST=power_above(shape.chunks), STEP=step, EACH=each, PDL=ahead,
         num_warps=4, **({"launch_pdl": True} if ahead else {}),
     )  # fmt: skip
-
-
-def _on_one_grid(pages: torch.Tensor) -> bool:
-    """Whether the slots of all pages lie on one grid of rows that copies can bring."""
-    page, slot = pages.stride()[:2]
-    return bool(page % slot == 0 and slot * pages.itemsize % 16 == 0 and pages.stride(3) == 1)
 
 
 def processors(device: torch.device) -> int:

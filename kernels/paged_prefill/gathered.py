@@ -10,7 +10,7 @@ import torch
 
 from kvproof.kernels.backend import power_above
 from kvproof.kernels.paged_prefill.arguments import Inputs
-from kvproof.kernels.paged_prefill.grid import UNIT, Grid
+from kvproof.kernels.grid import UNIT, Grid
 
 GATHERED_PAGE = 128
 """Tokens of a page of the gathered context."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 
 from kvproof.kernels.backend import power_above
+from kvproof.kernels.grid import slots
 from kvproof.kernels.paged_prefill.arguments import Inputs
-from kvproof.kernels.paged_prefill.grid import NO_GRID, Grid
 from kvproof.kernels.paged_prefill.outputs import Outputs
 from kvproof.kernels.paged_prefill.work import Work
 
@@ -34,15 +34,6 @@ def fits(given: Inputs) -> bool:
         and slots(keys).can_be_copied()
         and slots(values).can_be_copied()
     )
-
-
-def slots(pages: torch.Tensor) -> Grid:
-    """The rows of keys or values from the first slot of the first page to the last of the last."""
-    (count, page_size, heads, dim), (page, slot, head, _) = pages.shape, pages.stride()
-    if not slot or page < slot or page % slot or (heads > 1 and head != dim):
-        return NO_GRID
-    size, rows = pages.itemsize, (count - 1) * (page // slot) + page_size
-    return Grid(pages.data_ptr(), rows, slot * size, heads, dim * size)
 
 
 def box(page_size: int) -> int:

@@ -23,7 +23,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kvproof.kernels.gluon import async_load, barrier
-from kvproof.kernels.paged_prefill.grid import Grid
+from kvproof.kernels.grid import Grid
 from kvproof.kernels.paged_prefill.triton_kernel_work import FIELDS
 
 LOG2E = gl.constexpr(1.4426950408889634)

@@ -11,7 +11,7 @@ from kvproof.kernels.paged_prefill import Plan, hopper as fast, launch, paged_pr
 from kvproof.kernels.paged_prefill.cells import (  # isort: skip - likewise
     SETS, borders_of_lengths, borders_of_sizes, cell, random_cells,
 )  # fmt: skip
-from kvproof.kernels.paged_prefill.grid import NO_GRID, Grid  # isort: skip - likewise
+from kvproof.kernels.grid import NO_GRID, Grid  # isort: skip - likewise
 from kvproof.kernels.paged_prefill.inputs import Request, requests_of  # isort: skip - likewise
 from kvproof.kernels.paged_prefill.sweep import KERNEL, OURS  # isort: skip - likewise
 from kvproof.kernels.paged_inputs import DTYPES  # isort: skip - likewise
