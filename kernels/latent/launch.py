@@ -103,9 +103,7 @@ def box(page_size: int) -> int:
 def _by_copies(q: torch.Tensor, pages: torch.Tensor) -> bool:
     """Whether the tensor memory unit can bring tiles of pages: of q's dtype, and on one grid."""
     return (
-        pages.dtype == q.dtype
-        and box(pages.shape[1]) >= LEAST_BOX
-        and slots(pages).can_be_copied()
+        pages.dtype == q.dtype and box(pages.shape[1]) >= LEAST_BOX and slots(pages).can_be_copied()
     )
 
 
@@ -170,7 +168,8 @@ def _launch_narrow(
     latent_decode_narrow[(shape.chunks * shape.head_blocks,)](
         *(descriptor(q, batch * q_tokens * heads, KEYS, KEYS, (ROWS, wide)) for wide in (256, 64)),
         pages.view(torch.uint8), tensors["k_scale"], tensors["out"], tensors["lse"],
-        parts, norms, tensors["sinks"], table, tensors["lengths"], scale, batch, shape.chunks, table.stride(0),
+        parts, norms, tensors["sinks"], table, tensors["lengths"], scale, batch, shape.chunks,
+        table.stride(0),
         VALUES, pages.stride(0) // UNIT, pages.stride(1) // UNIT,
         HEADS=heads, Q_TOKENS=q_tokens, HEAD_BLOCKS=shape.head_blocks, BATCH=power_above(batch),
         LEAST=LEAST_TILES, PAGE=pages.shape[1], num_warps=4,

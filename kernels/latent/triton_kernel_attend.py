@@ -211,7 +211,8 @@ def _store(
 
 @gluon.jit
 def attend_chunk(
-    out, lse, parts, norms, sinks, lengths, scale, shared, biases, factor, plan, chunk, block, out_row,
+    out, lse, parts, norms, sinks, lengths, scale, shared, biases, factor, plan, chunk, block,
+    out_row,
     HEADS: gl.constexpr, Q_TOKENS: gl.constexpr, HEAD_BLOCKS: gl.constexpr, SIZE: gl.constexpr,
     WHICH: gl.constexpr, SMALLER: gl.constexpr = 1.0,
 ):  # fmt: skip

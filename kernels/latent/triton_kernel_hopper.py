@@ -72,8 +72,8 @@ def shared_memory(dtype: gl.constexpr):
 
 @gluon.jit(do_not_specialize=["batch", "chunks"])
 def latent_decode_hopper(
-    q_desc, q_rope_desc, k_desc, rope_desc, out, lse, parts, norms, sinks, block_table, lengths, scale,
-    batch, chunks, table_row, out_row, rows, apart,
+    q_desc, q_rope_desc, k_desc, rope_desc, out, lse, parts, norms, sinks, block_table, lengths,
+    scale, batch, chunks, table_row, out_row, rows, apart,
     HEADS: gl.constexpr, Q_TOKENS: gl.constexpr, HEAD_BLOCKS: gl.constexpr, BATCH: gl.constexpr,
     LEAST: gl.constexpr, PAGE: gl.constexpr, BOX: gl.constexpr,
 ):  # fmt: skip

@@ -24,9 +24,10 @@ def paged_decode_torch(
     lse: torch.Tensor | None = None,
     compute: torch.dtype = torch.float32,
 ) -> None:
-    """Attend q [batch, q_tokens, heads, dim] into out, and lse if given; every product and sum in `compute`.
+    """Attend q [batch, q_tokens, heads, dim] into out, and lse if given.
 
-    Shapes are those of `paged_decode`. Waits for the device, to read the lengths.
+    Every product and sum is in `compute`. Shapes are those of `paged_decode`. Waits
+    for the device, to read the lengths.
     """
     group = q.shape[2] // k_pages.shape[2]
     for request, length in enumerate(lengths.tolist()):

@@ -84,6 +84,7 @@ def check_ids(given: Inputs, *, longest_query: int, longest: int) -> None:
     room = min(longest, entries * given.page_size)
     ids_in_range("lengths", given.lengths, low=0, high=room + 1)
     ids_in_range("query_starts", given.query_starts, low=0, high=len(given.q) + 1)
+    assert given.query_starts is not None
     new = given.query_starts.diff()
     wrong = ((new < 0) | (new > given.lengths)).nonzero().flatten()[:1].tolist() if batch else []
     for request in wrong:

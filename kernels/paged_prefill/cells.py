@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 from kvproof.kernels.paged_prefill.arguments import MOST_DIM
 from kvproof.kernels.spec import Case, Value, distinct
@@ -50,7 +51,7 @@ def published() -> list[Case]:
 
 def engine_steps() -> list[Case]:
     """One call for decodes, drafts, chunks and whole prompts; prompts over a shared prefix."""
-    mixed: list[dict[str, Value]] = [
+    mixed: list[dict[str, Any]] = [
         {"new": 2048, "context": 8192, "batch": 64, "lengths": "decodes"},
         {"new": 512, "context": 16384, "batch": 128, "lengths": "decodes"},
         {"new": 1024, "context": 8192, "batch": 62, "lengths": "drafts"},
@@ -96,8 +97,7 @@ def gpu() -> list[Case]:
 def borders_of_sizes() -> list[tuple[Case, Case]]:
     """A cell just inside of what a kernel can copy by hardware, and one just outside.
 
-    Sizes of heads, with one KV head and several, copied from the pages and gathered before; page
-    sizes; strides.
+    Sizes of heads, with one KV head and several; page sizes; dtypes; strides.
     """
     small: dict[str, Value] = {
         "batch": 3,
@@ -107,25 +107,19 @@ def borders_of_sizes() -> list[tuple[Case, Case]]:
         "heads": 4,
         "kv_heads": 2,
     }
-    several: list[dict[str, Value]] = [{"kv_heads": 4}, {"kv_heads": 4, "kv_dtype": "fp8"}]
     sizes = ((8, 1), (8, 7), (16, 12), (56, 57), (104, 100), (256, 252), (248, 255))
-    others: list[dict[str, Value]] = [
-        {"kv_heads": 1},
-        {"kv_heads": 1, "kv_dtype": "fp8"},
-        {"kv_dtype": "fp16"},
-        {"kv_dtype": "int8"},
-    ]
+    others: list[dict[str, Value]] = [{"kv_heads": 1}, {"kv_dtype": "fp16"}]
     axes: list[tuple[str, tuple[Value, Value], dict[str, Value]]] = [
-        *(("head_dim", pair, kind) for pair, kind in product(sizes, several)),
+        *(("head_dim", pair, {"kv_heads": 4}) for pair in sizes),
         *(("head_dim", pair, kind) for pair, kind in product(((64, 60), (136, 124)), others)),
         ("head_dim", (104, 100), {"heads": 1, "kv_heads": 1}),
         ("head_dim", (104, 100), {"layout": "packed"}),
         ("page", (8, 4), {}),
         ("page", (24, 12), {"kv_dtype": "fp16"}),
-        ("layout", ("packed", "skewed-queries"), {}),
-        ("layout", ("packed", "skewed-queries"), {"kv_dtype": "fp8"}),
+        ("kv_dtype", ("bf16", "fp8"), {}),
+        ("kv_dtype", ("fp16", "int8"), {"head_dim": 96, "page": 48}),
         ("layout", ("packed", "skewed-pages"), {}),
-        ("layout", ("own", "heads-first"), {}),
+        ("layout", ("skewed-queries", "heads-first"), {}),
     ]
     return [_pair({**cell(), **small, **kind}, axis, values) for axis, values, kind in axes]
 
@@ -134,7 +128,9 @@ def borders_of_lengths() -> list[tuple[Case, Case]]:
     """A cell just long enough for a kernel, or short enough, and one that is not."""
     wide: dict[str, Value] = {"kv_dtype": "fp8", "head_dim": 256, "heads": 32, "kv_heads": 32}
     return [
-        _pair(cell(context=1000), "new", (10, 9)),
+        _pair(cell(context=500), "new", (10, 9)),
+        _pair(cell(new=1), "context", (1023, 1022)),
+        _pair(cell(context=1000, new=300), "window", (225, 224)),
         _pair(cell(context=1000, kv_dtype="fp8"), "new", (128, 127)),
         _pair({**cell(new=128), **wide}, "context", (32768 - 128, 32768 - 127)),
     ]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 
 from kvproof.kernels.backend import power_above
-from kvproof.kernels.paged_prefill.arguments import Inputs
 from kvproof.kernels.grid import UNIT, Grid
+from kvproof.kernels.paged_prefill.arguments import Inputs
 
 GATHERED_PAGE = 128
 """Tokens of a page of the gathered context."""
@@ -40,8 +40,9 @@ def _rows(given: Inputs, longest: int) -> Grid:
 
 def _columns(given: Inputs) -> int:
     """Columns of a head of the copy."""
-    unit = UNIT // given.q.element_size()
-    return -(-given.q.shape[2] // unit) * unit
+    unit: int = UNIT // given.q.element_size()
+    dim: int = given.q.shape[2]
+    return -(-dim // unit) * unit
 
 
 def _pages(longest: int) -> int:
@@ -67,7 +68,8 @@ def gathered(given: Inputs, longest: int) -> Inputs:
         given.k_scale, given.v_scale, given.block_table.stride(0),
         *k.stride()[:3], *v.stride()[:3], *given.scale_strides,
         room * GATHERED_PAGE, given.window,
-        PAGE=given.page_size, KV_HEADS=given.kv_heads, DIM=k.shape[3], WIDTH=dim, ROWS=GATHERED_ROWS,
+        PAGE=given.page_size, KV_HEADS=given.kv_heads, DIM=k.shape[3], WIDTH=dim,
+        ROWS=GATHERED_ROWS,
         COLUMNS=min(GATHERED_COLUMNS, power_above(given.kv_heads * dim)),
         LONGEST_TILE=GATHERED_PAGE, SCALED=scaled,
     )  # fmt: skip

@@ -7,8 +7,6 @@ results may lie anywhere: threads load and store them.
 
 from __future__ import annotations
 
-import torch
-
 from kvproof.kernels.backend import power_above
 from kvproof.kernels.grid import slots
 from kvproof.kernels.paged_prefill.arguments import Inputs

@@ -96,7 +96,9 @@ def paged_prefill(
         return
     if work is None:
         work = _work(given, longest_query, longest, plan)
-    require(work.made_for == given.cut, f"work is for {work.made_for}, the arguments are {given.cut}")
+    require(
+        work.made_for == given.cut, f"work is for {work.made_for}, the arguments are {given.cut}"
+    )
     _launch(given, out, lse, longest, work)
 
 

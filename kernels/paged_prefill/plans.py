@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -116,7 +117,7 @@ def _portable(given: Inputs, needed: int) -> Plan:
     )  # fmt: skip
 
 
-def _times(rows: int, tile: int, dim: int, pair_us: float) -> dict[str, float]:
+def _times(rows: int, tile: int, dim: int, pair_us: float) -> dict[str, Any]:
     """Estimates, in tiles of half a block of rows."""
     tile_us = rows * tile * dim * pair_us / 2
     return {

@@ -80,6 +80,8 @@ KERNEL = Kernel(
     tolerance=tolerance,
     ceiling="matmul",
 )
+
+
 def _prepare(_: Case, arguments: Arguments) -> Launch:
     """The division of a step is made once, as schedules of other kernels are."""
     if not runs_triton(arguments["q"]):

@@ -38,8 +38,8 @@ def gather(
 ):
     """Copy `ROWS` tokens of K and V, if some new token sees them.
 
-    Rows are [batch, room, kv heads, WIDTH], zero from column DIM on. With `SCALED`, values are multiplied by the scale of
-    their token and head.
+    Rows are [batch, room, kv heads, WIDTH], zero from column DIM on. With `SCALED`, values are
+    multiplied by the scale of their token and head.
     """
     request = tl.program_id(1)
     new = tl.load(query_starts + request + 1) - tl.load(query_starts + request)

@@ -330,9 +330,7 @@ def prefill_hopper(
     kv_head = gl.load(items + 8)
     rows_left = new * GROUP - first
     cached = length - new
-    inner_low, inner_end = _inner(
-        cached, new, first, low, end, GROUP, 2 * HALF, WINDOW, TILE
-    )
+    inner_low, inner_end = _inner(cached, new, first, low, end, GROUP, 2 * HALF, WINDOW, TILE)
     slot = gl.where(slot < 0, slot, kv_head * room + slot)
     q_smem = gl.allocate_shared_memory(k_desc.dtype, [2, HALF, COLUMNS], k_desc.layout)
     k_smem = gl.allocate_shared_memory(k_desc.dtype, [STAGES, TILE, COLUMNS], k_desc.layout)

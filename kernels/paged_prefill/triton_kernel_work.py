@@ -21,11 +21,7 @@ ENTRIES = tl.constexpr(10)
 @triton.jit
 def _starts(query_starts, request, EACH: tl.constexpr):
     """The first token of requests; with `EACH` all have as many."""
-    if EACH:
-        first = request * EACH
-    else:
-        first = tl.load(query_starts + request)
-    return first
+    return request * EACH if EACH else tl.load(query_starts + request)
 
 
 @triton.jit

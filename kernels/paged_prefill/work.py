@@ -52,7 +52,8 @@ def divided(given: Inputs, longest: int, plan: Plan) -> Work:
     counts, items, merges = room[0], room[1 : 1 + listed], room[1 + listed :]
     divide[(given.kv_heads,)](
         given.query_starts, given.lengths, counts, items, merges,
-        batch, batch.bit_length(), given.window, plan.programs, parts, plan.overhead, plan.combining, plan.parting,
+        batch, batch.bit_length(), given.window, plan.programs, parts, plan.overhead,
+        plan.combining, plan.parting,
         GROUP=given.group, KV_HEADS=given.kv_heads, ROWS=plan.rows, TILE=plan.tile,
         BLOCKS=power_above(blocks), PIECES=plan.pieces, CUT=parts > 0,
         EACH=tokens // batch if given.query_starts is None else 0,

@@ -22,7 +22,9 @@ KINDS = {"bf16": DTYPES["bf16"], "fp16": DTYPES["fp16"], "fp32": torch.float32}
 
 def cell(**axes: Any) -> Case:
     """A cell: a part is empty for one token in `empty`; 0: none is."""
-    usual = {"parts": 2, "tokens": 64, "heads": 32, "head_dim": 128, "dtype": "bf16", "empty": 0}
+    usual: dict[str, Any] = {
+        "parts": 2, "tokens": 64, "heads": 32, "head_dim": 128, "dtype": "bf16", "empty": 0,
+    }  # fmt: skip
     return usual | axes
 
 
@@ -57,9 +59,7 @@ def cost(_: Case, arguments: Arguments) -> Cost:
     return Cost(read=seen + sums.nbytes, write=out.nbytes + arguments["out_sums"].nbytes)
 
 
-def judged(
-    _: Case, __: Arguments, outputs: dict[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
+def judged(_: Case, __: Arguments, outputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Infinite logarithms as numbers: of these differences can be taken."""
     return outputs | {"out_sums": outputs["out_sums"].clamp_min(-1e4)}
 

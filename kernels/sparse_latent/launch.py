@@ -116,8 +116,8 @@ def _launch(given: dict[str, Any], scale: float) -> None:
     is_wide = pages.dtype == torch.bfloat16
     tiles = WIDE if is_wide else NARROW
     sparse_latent_kernel[(tokens, -(-heads // tiles.rows))](
-        q, pages, indices, out, given["lse"], given["sinks"], scale, heads, *q.stride()[:2], *out.stride()[:2],
-        indices.stride(0), pages.stride(0),
+        q, pages, indices, out, given["lse"], given["sinks"], scale, heads,
+        *q.stride()[:2], *out.stride()[:2], indices.stride(0), pages.stride(0),
         PAGE=pages.shape[1], CHOSEN=indices.shape[1], ROWS=tiles.rows, TILE=tiles.tile,
         STAGES=tiles.stages, WIDE=is_wide, GPU=not interpreted(), num_warps=tiles.warps,
     )  # fmt: skip
@@ -154,8 +154,8 @@ def _launch_hopper(given: dict[str, Any], scale: float, space: Workspace) -> Non
         others = (pages.view(torch.float32), pages.view(torch.bfloat16))
     sparse_latent_hopper[(shape.chunks * shape.head_blocks,)](
         *(descriptor(q, tokens * heads, KEYS, KEYS, (latent.ROWS, wide)) for wide in (256, 64)),
-        pages, *others, indices, out, given["lse"], space.parts, space.norms, given["sinks"], scale, tokens,
-        shape.chunks, indices.stride(0), VALUES,
+        pages, *others, indices, out, given["lse"], space.parts, space.norms, given["sinks"], scale,
+        tokens, shape.chunks, indices.stride(0), VALUES,
         HEADS=heads, HEAD_BLOCKS=shape.head_blocks, LEAST=latent.LEAST_TILES, SIZE=chosen,
         WHOLE=is_whole, SMALL=pages.nbytes < SMALL_POOL, num_warps=4,
     )  # fmt: skip

@@ -60,8 +60,8 @@ def _load_wide_tile(pages, slots, live, page_columns, PAGE: tl.constexpr):
 
 @triton.jit
 def sparse_latent_kernel(
-    q, pages, indices, out, lse, sinks, scale, heads, q_token, q_head, out_token, out_head, indices_row,
-    page_step,
+    q, pages, indices, out, lse, sinks, scale, heads, q_token, q_head, out_token, out_head,
+    indices_row, page_step,
     PAGE: tl.constexpr, CHOSEN: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
     STAGES: tl.constexpr, WIDE: tl.constexpr, GPU: tl.constexpr,
 ):  # fmt: skip

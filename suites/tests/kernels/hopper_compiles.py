@@ -111,7 +111,8 @@ def tensors(page, dtype, head_dim, value_dim, heads, kv_heads, q_tokens):
     scales = {torch.int8: pages, torch.float8_e4m3fn: (kv_heads,)}
     scale = empty(*scales[dtype], dtype=torch.float32) if dtype in scales else None
     return {
-        "lse": None, "q": empty(2, q_tokens, heads, head_dim), "out": empty(2, q_tokens, heads, value_dim),
+        "q": empty(2, q_tokens, heads, head_dim), "out": empty(2, q_tokens, heads, value_dim),
+        "lse": None,
         "k_pages": empty(*pages, head_dim, dtype=dtype),
         "v_pages": empty(*pages, head_dim, dtype=dtype) if value_dim == head_dim else None,
         "sinks": None, "k_scale": scale, "v_scale": scale,
