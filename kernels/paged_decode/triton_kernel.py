@@ -345,15 +345,13 @@ def paged_decode_kernel(
             if request == last_request:
                 gdc_launch_dependents()
         out_request = out + tl.cast(request, tl.int64) * OUT_BATCH
-        lse_request = None
-        if lse is not None:
-            lse_request = lse + tl.cast(request, tl.int64) * LSE_BATCH
         if (begin <= request_begin) & (end >= request_end):
             sink = 0.0
             if HAS_SINKS:
                 sink = tl.load(sinks + head_of_row, mask=row_is, other=0.0) * LOG2E
             if lse is not None:
-                sums = lse_request + token_of_row * LSE_TOKEN + head_of_row * LSE_HEAD
+                sums = lse + tl.cast(request, tl.int64) * LSE_BATCH
+                sums += token_of_row * LSE_TOKEN + head_of_row * LSE_HEAD
                 tl.store(sums, log_sum(m, mass, sink, HAS_SINKS), mask=row_is)
             factor = factors(m, mass, sink, HAS_SINKS) * value_scale
             factor = factor[:, None]
@@ -407,15 +405,15 @@ def paged_decode_kernel(
             alone = to_chunk - from_chunk < FAN
             arrival = arrivals + place_of(first, from_chunk, block, HEAD_BLOCKS)
             whole = (
-                out_request, lse_request, sinks, parts, norms, from_chunk,
+                out_request, request, sinks, parts, norms, from_chunk,
                 block, kv_head, first_row, value_scale,
             )  # fmt: skip
             tl.debug_barrier()
             if tl.atomic_add(arrival, 1, sem="acq_rel") == count - 1:
                 combine(
-                    whole, first, count, alone, 1, GROUP, NUMBERS, VALUES, OUT_TOKEN, OUT_HEAD,
-                    LSE_TOKEN, LSE_HEAD, HAS_SINKS, HEAD_BLOCKS, PART_ROWS, PART_STEP, ROW_STEP,
-                    GPU,
+                    whole, lse, first, count, alone, 1, GROUP, NUMBERS, VALUES, OUT_TOKEN, OUT_HEAD,
+                    LSE_BATCH, LSE_TOKEN, LSE_HEAD, HAS_SINKS, HEAD_BLOCKS, PART_ROWS, PART_STEP,
+                    ROW_STEP, GPU,
                 )  # fmt: skip
                 tl.store(arrival, 0)
                 if not alone:
@@ -425,8 +423,8 @@ def paged_decode_kernel(
                     tl.debug_barrier()
                     if tl.atomic_add(arrival, 1, sem="acq_rel") == count - 1:
                         combine(
-                            whole, first, count, True, FAN, GROUP, NUMBERS, VALUES, OUT_TOKEN,  # noqa: FBT003 - kernels are called by position
-                            OUT_HEAD, LSE_TOKEN, LSE_HEAD, HAS_SINKS, HEAD_BLOCKS, PART_ROWS,
-                            PART_STEP, ROW_STEP, GPU,
+                            whole, lse, first, count, True, FAN, GROUP, NUMBERS, VALUES, OUT_TOKEN,  # noqa: FBT003 - kernels are called by position
+                            OUT_HEAD, LSE_BATCH, LSE_TOKEN, LSE_HEAD, HAS_SINKS, HEAD_BLOCKS,
+                            PART_ROWS, PART_STEP, ROW_STEP, GPU,
                         )  # fmt: skip
                         tl.store(arrival, 0)

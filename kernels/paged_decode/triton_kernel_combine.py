@@ -40,6 +40,7 @@ def place_of(chunk, from_chunk, block, HEAD_BLOCKS: tl.constexpr):
 @triton.jit
 def combine(
     request,
+    lse,
     first,
     count,
     done,
@@ -49,6 +50,7 @@ def combine(
     VALUES: tl.constexpr,
     OUT_TOKEN: tl.constexpr,
     OUT_HEAD: tl.constexpr,
+    LSE_BATCH: tl.constexpr,
     LSE_TOKEN: tl.constexpr,
     LSE_HEAD: tl.constexpr,
     HAS_SINKS: tl.constexpr,
@@ -63,7 +65,7 @@ def combine(
     `request` is a tuple: where its answer and its parts lie, and which rows these are.
     """
     (
-        out_request, lse_request, sinks, parts, norms, from_chunk, block, kv_head, first_row,
+        out_request, number_of_request, sinks, parts, norms, from_chunk, block, kv_head, first_row,
         value_scale,
     ) = request  # fmt: skip
     COLUMNS: tl.constexpr = triton.next_power_of_2(VALUES)
@@ -105,8 +107,9 @@ def combine(
             sink = 0.0
             if HAS_SINKS:
                 sink = tl.load(sinks + head, mask=number < NUMBERS, other=0.0) * LOG2E
-            if lse_request is not None:
-                sums = lse_request + (number // GROUP) * LSE_TOKEN + head * LSE_HEAD
+            if lse is not None:
+                sums = lse + tl.cast(number_of_request, tl.int64) * LSE_BATCH
+                sums += (number // GROUP) * LSE_TOKEN + head * LSE_HEAD
                 found = log_sum(most, mass, sink, HAS_SINKS)
                 tl.store(sums, found, mask=(number < NUMBERS) & (row < PART_ROWS))
             acc = acc * (factors(most, mass, sink, HAS_SINKS) * value_scale)[:, None]

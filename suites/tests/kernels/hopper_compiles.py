@@ -66,19 +66,20 @@ def of_heads(heads, q_tokens, page):
 
 def latent(*, page, heads, q_tokens, sinks):
     box = launch.box(page)
-    fixed = of_heads(heads, q_tokens, page) | {"BOX": box} | ({} if sinks else {"sinks": None})
+    absent = {} if sinks else {"sinks": None, "lse": None}
+    fixed = of_heads(heads, q_tokens, page) | {"BOX": box} | absent
     known = QUERIES | boxes(k_desc=(box, 256), rope_desc=(box, 64))
     return shared_bytes(GluonASTSource, latent_decode_hopper, fixed, known=known)
 
 
 def narrow(*, page, heads, q_tokens):
-    fixed = of_heads(heads, q_tokens, page)
+    fixed = of_heads(heads, q_tokens, page) | {"lse": None}
     return shared_bytes(GluonASTSource, latent_decode_narrow, fixed, known=QUERIES)
 
 
 def sparse(*, heads, chosen, wide=False):
     fixed = {"HEADS": heads, "HEAD_BLOCKS": -(-heads // 64), "LEAST": launch.LEAST_TILES,
-             "SIZE": chosen, "WHOLE": int(chosen > 100), "SMALL": chosen < 100}  # fmt: skip
+             "SIZE": chosen, "WHOLE": int(chosen > 100), "SMALL": chosen < 100, "lse": None}  # fmt: skip
     known = QUERIES | ({"pages": "*bf16"} if wide else {})
     fixed |= {"scales": None, "pages_wide": None} if wide else {}
     return shared_bytes(GluonASTSource, sparse_latent_hopper, fixed, known=known)
@@ -98,7 +99,7 @@ def combine(*, columns, step, each):
     fixed = {
         "NUMBERS": 128, "HEADS": 128, "HEAD_BLOCKS": 2, "BATCH": 64, "LEAST": launch.LEAST_TILES,
         "TILE": 64, "ROWS": 64, "SIZE": 0, "VALUES": 512, "COLUMNS": columns,
-        "MOST": 128, "STEP": step, "EACH": each, "PDL": True,
+        "MOST": 128, "STEP": step, "EACH": each, "PDL": True, "lse": None,
     }  # fmt: skip
     return shared_bytes(ASTSource, latent_combine, fixed)
 
@@ -126,7 +127,8 @@ def portable(*, dtype, **axes):
     fixed = constants(
         shape, chosen, inputs, {"window": 0, "soft_cap": 0.0, "tables_ready": True}
     ) | {"ASM": True}
-    fixed |= {name: None for name in ("sinks", "k_scale", "v_scale") if inputs[name] is None}
+    absent = ("sinks", "k_scale", "v_scale", "lse")
+    fixed |= {name: None for name in absent if inputs[name] is None}
     words = "*bf16" if dtype == "bfloat16" else "*i16"
     options = {"num_warps": chosen.warps, "num_stages": chosen.stages}
     if chosen.registers:
