@@ -107,10 +107,13 @@ def borders_of_sizes() -> list[tuple[Case, Case]]:
         "heads": 4,
         "kv_heads": 2,
     }
-    sizes = ((8, 1), (8, 7), (16, 12), (56, 57), (104, 100), (256, 252), (248, 255))
+    sizes: tuple[tuple[Value, Value], ...] = (
+        (8, 1), (8, 7), (16, 12), (56, 57), (104, 100), (256, 252), (248, 255),
+    )  # fmt: skip
+    several: dict[str, Value] = {"kv_heads": 4}
     others: list[dict[str, Value]] = [{"kv_heads": 1}, {"kv_dtype": "fp16"}]
     axes: list[tuple[str, tuple[Value, Value], dict[str, Value]]] = [
-        *(("head_dim", pair, {"kv_heads": 4}) for pair in sizes),
+        *(("head_dim", pair, several) for pair in sizes),
         *(("head_dim", pair, kind) for pair, kind in product(((64, 60), (136, 124)), others)),
         ("head_dim", (104, 100), {"heads": 1, "kv_heads": 1}),
         ("head_dim", (104, 100), {"layout": "packed"}),

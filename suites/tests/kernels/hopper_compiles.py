@@ -79,7 +79,8 @@ def narrow(*, page, heads, q_tokens):
 
 def sparse(*, heads, chosen, wide=False):
     fixed = {"HEADS": heads, "HEAD_BLOCKS": -(-heads // 64), "LEAST": launch.LEAST_TILES,
-             "SIZE": chosen, "WHOLE": int(chosen > 100), "SMALL": chosen < 100, "lse": None}  # fmt: skip
+             "SIZE": chosen, "WHOLE": int(chosen > 100), "SMALL": chosen < 100,
+             "lse": None}  # fmt: skip
     known = QUERIES | ({"pages": "*bf16"} if wide else {})
     fixed |= {"scales": None, "pages_wide": None} if wide else {}
     return shared_bytes(GluonASTSource, sparse_latent_hopper, fixed, known=known)
