@@ -21,6 +21,7 @@ from kvproof.kernels.indexer import indexer
 from kvproof.kernels.kv_fill import kv_fill
 from kvproof.kernels.paged_decode import paged_decode
 from kvproof.kernels.paged_prefill import paged_prefill
+from kvproof.kernels.part_merge import merge_parts
 from kvproof.kernels.sparse_latent import sparse_latent
 from kvproof.kernels.state_copy import StatePools, state_pools
 from kvproof.kernels.state_copy import copy_rows as copy_states
@@ -37,6 +38,7 @@ __all__ = [
     "gather_blocks",
     "indexer",
     "kv_fill",
+    "merge_parts",
     "paged_decode",
     "paged_prefill",
     "scatter_blocks",
@@ -51,6 +53,7 @@ Backend = Literal["triton", "interpreter", "torch"]
 OPERATIONS: Mapping[str, tuple[Callable[..., object], ...]] = {
     "paged_decode": (paged_decode,),
     "paged_prefill": (paged_prefill,),
+    "part_merge": (merge_parts,),
     "kv_fill": (kv_fill,),
     "block_expand": (block_expand,),
     "block_transfer": (gather_blocks, scatter_blocks),

@@ -12,6 +12,7 @@ from kvproof.kernels.spec import Kernel, Provider
 KERNELS = (
     "paged_decode",
     "paged_prefill",
+    "part_merge",
     "kv_fill",
     "block_expand",
     "block_transfer",

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from kvproof.kernels.backend import interpreted, multiprocessors, power_above
+from kvproof.kernels.grid import slots
 
 ROWS = 64
 """Query rows of a program: heads times query tokens, in blocks of this many."""
@@ -88,6 +89,7 @@ def takes(tensors: dict[str, Any], numbers: dict[str, Any]) -> bool:
         and numbers["scale"] > 0
         and q.is_contiguous()
         and out.is_contiguous()
+        and (tensors["lse"] is None or tensors["lse"].is_contiguous())
         and all(tensor.data_ptr() % 16 == 0 for tensor in (q, pages))
         and is_hopper(q.device)
     )
@@ -100,7 +102,9 @@ def box(page_size: int) -> int:
 
 def _by_copies(q: torch.Tensor, pages: torch.Tensor) -> bool:
     """Whether the tensor memory unit can bring tiles of pages: of q's dtype, and on one grid."""
-    return pages.dtype == q.dtype and box(pages.shape[1]) >= LEAST_BOX and _on_one_grid(pages)
+    return (
+        pages.dtype == q.dtype and box(pages.shape[1]) >= LEAST_BOX and slots(pages).can_be_copied()
+    )
 
 
 def _in_units(q: torch.Tensor, pages: torch.Tensor) -> bool:
@@ -126,7 +130,7 @@ def launch(
     start = _launch_narrow if tensors["k_pages"].itemsize == 1 else _launch_wide
     start(tensors, numbers["scale"], shape, parts=parts, norms=norms)
     combine(
-        tensors["out"], tensors["lengths"], tensors["sinks"], shape,
+        tensors["out"], tensors["lengths"], tensors["sinks"], shape, lse=tensors["lse"],
         parts=parts, norms=norms, ahead=True,
     )  # fmt: skip
 
@@ -145,7 +149,7 @@ def _launch_wide(
     latent_decode_hopper[(shape.chunks * shape.head_blocks,)](
         *(descriptor(q, batch * q_tokens * heads, KEYS, KEYS, (ROWS, wide)) for wide in (256, 64)),
         *(descriptor(pages, rows, KEYS, size, (box(page), wide)) for wide in (256, 64)),
-        out, parts, norms, tensors["sinks"], tensors["block_table"], lengths, scale,
+        out, tensors["lse"], parts, norms, tensors["sinks"], tensors["block_table"], lengths, scale,
         batch, shape.chunks, tensors["block_table"].stride(0), VALUES, rows, apart,
         HEADS=heads, Q_TOKENS=q_tokens, HEAD_BLOCKS=shape.head_blocks, BATCH=power_above(batch),
         LEAST=LEAST_TILES, PAGE=page, BOX=box(page), num_warps=4,
@@ -163,8 +167,9 @@ def _launch_narrow(
     batch, q_tokens, heads, _ = q.shape
     latent_decode_narrow[(shape.chunks * shape.head_blocks,)](
         *(descriptor(q, batch * q_tokens * heads, KEYS, KEYS, (ROWS, wide)) for wide in (256, 64)),
-        pages.view(torch.uint8), tensors["k_scale"], tensors["out"], parts, norms,
-        tensors["sinks"], table, tensors["lengths"], scale, batch, shape.chunks, table.stride(0),
+        pages.view(torch.uint8), tensors["k_scale"], tensors["out"], tensors["lse"],
+        parts, norms, tensors["sinks"], table, tensors["lengths"], scale, batch, shape.chunks,
+        table.stride(0),
         VALUES, pages.stride(0) // UNIT, pages.stride(1) // UNIT,
         HEADS=heads, Q_TOKENS=q_tokens, HEAD_BLOCKS=shape.head_blocks, BATCH=power_above(batch),
         LEAST=LEAST_TILES, PAGE=pages.shape[1], num_warps=4,
@@ -177,6 +182,7 @@ def combine(
     sinks: torch.Tensor | None,
     shape: Cut,
     *,
+    lse: torch.Tensor | None = None,
     size: int = 0,
     parts: torch.Tensor,
     norms: torch.Tensor,
@@ -198,18 +204,12 @@ def combine(
     columns, step = (64, min(64, power_above(shape.chunks))) if many else (VALUES, 4)
     each = 1 if many else power_above(max(1, batch * numbers // COMBINED_ROWS))
     latent_combine[(-(-numbers // each) * (VALUES // columns), batch)](
-        parts, norms, sinks, out, lengths, batch, shape.chunks, VALUES,
+        parts, norms, sinks, out, lse, lengths, batch, shape.chunks, VALUES,
         NUMBERS=numbers, HEADS=heads, HEAD_BLOCKS=shape.head_blocks, LEAST=LEAST_TILES,
         BATCH=1 if size else power_above(batch), SIZE=size, TILE=TILE, ROWS=ROWS, VALUES=VALUES,
         COLUMNS=columns, MOST=power_above(shape.chunks), STEP=step, EACH=each, PDL=ahead,
         num_warps=4, **({"launch_pdl": True} if ahead else {}),
     )  # fmt: skip
-
-
-def _on_one_grid(pages: torch.Tensor) -> bool:
-    """Whether the slots of all pages lie on one grid of rows that copies can bring."""
-    page, slot = pages.stride()[:2]
-    return bool(page % slot == 0 and slot * pages.itemsize % 16 == 0 and pages.stride(3) == 1)
 
 
 def processors(device: torch.device) -> int:

@@ -168,8 +168,8 @@ def _step(
 
 @gluon.jit
 def _store(
-    acc, top, mass, out, parts, norms, sinks, factor, request, block, chunk, numbers, low, high,
-    size, out_row, HEADS: gl.constexpr, HEAD_BLOCKS: gl.constexpr, WHICH: gl.constexpr,
+    acc, top, mass, out, lse, parts, norms, sinks, factor, request, block, chunk, numbers, low,
+    high, size, out_row, HEADS: gl.constexpr, HEAD_BLOCKS: gl.constexpr, WHICH: gl.constexpr,
 ):  # fmt: skip
     """Finish a request that lies in this chunk; of another, leave a part."""
     row = gl.arange(0, ROWS, O_ROW)
@@ -177,9 +177,16 @@ def _store(
     live = (block * ROWS + row < numbers)[:, None]
     if (low == 0) & (high == tiles_of(size)):
         whole = mass
+        number = block * ROWS + gl.arange(0, ROWS, S_ROW)
+        nothing = gl.full([ROWS], float("-inf"), gl.float32, S_ROW)
         if sinks is not None:
-            head = (block * ROWS + gl.arange(0, ROWS, S_ROW)) % HEADS
-            whole = gl.where(mass > 0.0, mass + gl.exp2(gl.load(sinks + head) * LOG2E - top), 0.0)
+            nothing = gl.load(sinks + number % HEADS) * LOG2E
+            whole = gl.where(mass > 0.0, mass + gl.exp2(nothing - top), 0.0)
+        if lse is not None:
+            some_whole = gl.where(mass > 0.0, whole, 1.0)
+            found = gl.where(mass > 0.0, top + gl.log2(some_whole), nothing) / LOG2E
+            at_lse = lse + (request * numbers).to(gl.int64) + number
+            gl.store(at_lse, found, mask=(number < numbers) & (WHICH == 0))
         share = 1.0 / gl.where(whole > 0.0, whole, 1.0)
         if factor is not None:
             share = share * factor
@@ -204,7 +211,8 @@ def _store(
 
 @gluon.jit
 def attend_chunk(
-    out, parts, norms, sinks, lengths, scale, shared, biases, factor, plan, chunk, block, out_row,
+    out, lse, parts, norms, sinks, lengths, scale, shared, biases, factor, plan, chunk, block,
+    out_row,
     HEADS: gl.constexpr, Q_TOKENS: gl.constexpr, HEAD_BLOCKS: gl.constexpr, SIZE: gl.constexpr,
     WHICH: gl.constexpr, SMALLER: gl.constexpr = 1.0,
 ):  # fmt: skip
@@ -270,8 +278,8 @@ def attend_chunk(
         mbarrier.arrive(mass_ready.index(WHICH))
         mbarrier.wait(mass_ready.index(1 - WHICH), served & 1)
         _store(
-            acc, top, mass + mass_of.index(1 - WHICH).load(S_ROW), out, parts, norms, sinks,
-            factor, request, block, chunk, Q_TOKENS * HEADS, low, high, size, out_row, HEADS,
+            acc, top, mass + mass_of.index(1 - WHICH).load(S_ROW), out, lse, parts, norms,
+            sinks, factor, request, block, chunk, Q_TOKENS * HEADS, low, high, size, out_row, HEADS,
             HEAD_BLOCKS, WHICH,
         )  # fmt: skip
         served += 1

@@ -22,7 +22,7 @@ def _slot(place, first, block, HEAD_BLOCKS: tl.constexpr):
 
 @triton.jit(do_not_specialize=["batch", "chunks"])
 def latent_combine(
-    parts, norms, sinks, out, lengths, batch, chunks, out_row,
+    parts, norms, sinks, out, lse, lengths, batch, chunks, out_row,
     NUMBERS: tl.constexpr, HEADS: tl.constexpr, HEAD_BLOCKS: tl.constexpr, BATCH: tl.constexpr,
     LEAST: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
     VALUES: tl.constexpr, COLUMNS: tl.constexpr, MOST: tl.constexpr, STEP: tl.constexpr,
@@ -72,9 +72,13 @@ def latent_combine(
             top = tl.max(all_norms, 0)
             top = tl.where(top == float("-inf"), 0.0, top)
             mass = tl.sum(tl.exp2(all_norms - top), 0)
+            nothing = float("-inf")
             if sinks is not None:
-                sink = tl.exp2(tl.load(sinks + number % HEADS) * LOG2E - top)
-                mass = tl.where(mass > 0, mass + sink, 0.0)
+                nothing = tl.load(sinks + number % HEADS) * LOG2E
+                mass = tl.where(mass > 0, mass + tl.exp2(nothing - top), 0.0)
+            if lse is not None:
+                found = tl.where(mass > 0, top + tl.log2(tl.where(mass > 0, mass, 1.0)), nothing)
+                tl.store(lse + (request * NUMBERS + number).to(tl.int64), found / LOG2E)
             acc = tl.zeros([COLUMNS], tl.float32)
             for begin in tl.range(0, count, STEP, num_stages=1):
                 place = begin + tl.arange(0, STEP)

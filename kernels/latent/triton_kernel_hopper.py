@@ -72,8 +72,8 @@ def shared_memory(dtype: gl.constexpr):
 
 @gluon.jit(do_not_specialize=["batch", "chunks"])
 def latent_decode_hopper(
-    q_desc, q_rope_desc, k_desc, rope_desc, out, parts, norms, sinks, block_table, lengths, scale,
-    batch, chunks, table_row, out_row, rows, apart,
+    q_desc, q_rope_desc, k_desc, rope_desc, out, lse, parts, norms, sinks, block_table, lengths,
+    scale, batch, chunks, table_row, out_row, rows, apart,
     HEADS: gl.constexpr, Q_TOKENS: gl.constexpr, HEAD_BLOCKS: gl.constexpr, BATCH: gl.constexpr,
     LEAST: gl.constexpr, PAGE: gl.constexpr, BOX: gl.constexpr,
 ):  # fmt: skip
@@ -98,7 +98,7 @@ def latent_decode_hopper(
             (
                 attend_chunk,
                 (
-                    out, parts, norms, sinks, lengths, log_scale, shared, None, None, plan,
+                    out, lse, parts, norms, sinks, lengths, log_scale, shared, None, None, plan,
                     chunk, block, out_row, HEADS, Q_TOKENS, HEAD_BLOCKS,
                     gl.constexpr(0), gl.constexpr(0),
                 ),
@@ -106,7 +106,7 @@ def latent_decode_hopper(
             (
                 attend_chunk,
                 (
-                    out, parts, norms, sinks, lengths, log_scale, shared, None, None, plan,
+                    out, lse, parts, norms, sinks, lengths, log_scale, shared, None, None, plan,
                     chunk, block, out_row, HEADS, Q_TOKENS, HEAD_BLOCKS,
                     gl.constexpr(0), gl.constexpr(1),
                 ),

@@ -154,8 +154,8 @@ def widen_pages(
 
 @gluon.jit(do_not_specialize=["batch", "chunks"])
 def latent_decode_narrow(
-    q_desc, q_rope_desc, pages, pages_scale, out, parts, norms, sinks, block_table, lengths, scale,
-    batch, chunks, table_row, out_row, page_units, row_units,
+    q_desc, q_rope_desc, pages, pages_scale, out, lse, parts, norms, sinks, block_table, lengths,
+    scale, batch, chunks, table_row, out_row, page_units, row_units,
     HEADS: gl.constexpr, Q_TOKENS: gl.constexpr, HEAD_BLOCKS: gl.constexpr, BATCH: gl.constexpr,
     LEAST: gl.constexpr, PAGE: gl.constexpr,
 ):  # fmt: skip
@@ -180,7 +180,7 @@ def latent_decode_narrow(
             (
                 attend_chunk,
                 (
-                    out, parts, norms, sinks, lengths, log_scale, shared, None, factor, plan,
+                    out, lse, parts, norms, sinks, lengths, log_scale, shared, None, factor, plan,
                     chunk, block, out_row, HEADS, Q_TOKENS, HEAD_BLOCKS, gl.constexpr(0),
                     gl.constexpr(0),
                 ),
@@ -188,7 +188,7 @@ def latent_decode_narrow(
             (
                 attend_chunk,
                 (
-                    out, parts, norms, sinks, lengths, log_scale, shared, None, factor, plan,
+                    out, lse, parts, norms, sinks, lengths, log_scale, shared, None, factor, plan,
                     chunk, block, out_row, HEADS, Q_TOKENS, HEAD_BLOCKS, gl.constexpr(0),
                     gl.constexpr(1),
                 ),

@@ -83,7 +83,7 @@ def _bring_chunk(
 
 @gluon.jit(do_not_specialize=["batch", "chunks"])
 def sparse_latent_hopper(
-    q_desc, q_rope_desc, pages, scales, pages_wide, indices, out, parts, norms, sinks, scale,
+    q_desc, q_rope_desc, pages, scales, pages_wide, indices, out, lse, parts, norms, sinks, scale,
     batch, chunks, indices_row, out_row,
     HEADS: gl.constexpr, HEAD_BLOCKS: gl.constexpr, LEAST: gl.constexpr, SIZE: gl.constexpr,
     WHOLE: gl.constexpr, SMALL: gl.constexpr,
@@ -117,7 +117,7 @@ def sparse_latent_hopper(
             (
                 attend_chunk,
                 (
-                    out, parts, norms, sinks, indices, log_scale, shared, biases, factor,
+                    out, lse, parts, norms, sinks, indices, log_scale, shared, biases, factor,
                     plan, chunk, block, out_row, HEADS, gl.constexpr(1), HEAD_BLOCKS,
                     SIZE, gl.constexpr(0), SMALL_BY,
                 ),
@@ -125,7 +125,7 @@ def sparse_latent_hopper(
             (
                 attend_chunk,
                 (
-                    out, parts, norms, sinks, indices, log_scale, shared, biases, factor,
+                    out, lse, parts, norms, sinks, indices, log_scale, shared, biases, factor,
                     plan, chunk, block, out_row, HEADS, gl.constexpr(1), HEAD_BLOCKS,
                     SIZE, gl.constexpr(1), SMALL_BY,
                 ),

@@ -1,4 +1,4 @@
-"""Paged decode attention: 1 to 8 query tokens a request, read through a block table.
+"""Paged decode attention: 1 to 32 query tokens a request, read through a block table.
 
 `paged_decode` runs it: in Triton on a GPU (or in Triton's interpreter), in torch elsewhere.
 `workspace` makes its further tensors, once for many launches.

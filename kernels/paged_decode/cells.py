@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
+from kvproof.kernels.paged_decode.rules import MOST_HEAD_DIM, MOST_QUERY_TOKENS
 from kvproof.kernels.spec import Case, Value, distinct
 
 PAGES = (16, 32, 64, 128, 256)
@@ -100,7 +101,30 @@ def gpu() -> list[Case]:
         cell(page=page, head_dim=dim, kv_dtype=dtype)
         for dtype, dim, page in product(DTYPES, (64, 96, 128, 192, 256), PAGES)
     ]
-    return distinct([*grid, *_around(), *_edges(4096)])
+    borders = [case for pair in borders_of_kernels() for case in pair]
+    return distinct([*grid, *_around(), *_edges(4096), *borders])
+
+
+def borders_of_kernels() -> list[tuple[Case, Case]]:
+    """A cell just inside of what another kernel than the portable one takes, and just outside."""
+    small: dict[str, Any] = {"batch": 3, "context": 900, "lengths": "ragged"}
+    many: dict[str, Any] = {**small, "heads": 8, "kv_heads": 2}
+    latent: dict[str, Any] = {**small, "page": 64, "heads": 8}
+    axes: list[tuple[Case, str, tuple[Value, Value]]] = [
+        (cell(**many), "q_tokens", (9, 8)),
+        (cell(**many, q_tokens=16), "head_dim", (104, 100)),
+        (cell(**many, q_tokens=16), "head_dim", (256, 264)),
+        (cell(**many, q_tokens=32), "page", (8, 4)),
+        (cell(**many, q_tokens=32, page=24), "kv_dtype", ("bf16", "fp8")),
+        (_latent(**latent), "page", (8, 4)),
+        (_latent(**latent), "window", (0, 500)),
+        (_latent(**latent), "soft_cap", (0.0, 30.0)),
+        (_latent(**latent), "kv_heads", (1, 2)),
+        (_latent(**latent), "head_dim", (576, 584)),
+        (_latent(**latent), "latent", (512, 504)),
+        (_latent(**latent), "kv_dtype", ("bf16", "int8")),
+    ]
+    return [({**of, axis: inside}, {**of, axis: outside}) for of, axis, (inside, outside) in axes]
 
 
 def _around() -> list[Case]:
@@ -111,7 +135,7 @@ def _around() -> list[Case]:
         "context": (512, 1000, 2048, 3000, 6000, 12000, 24000, 50000, 100000),
         "kv_heads": (1, 2, 4, 16, 32),
         "heads": (8, 40, 64),
-        "q_tokens": (2, 3, 4, 8),
+        "q_tokens": (2, 3, 4, 8, 16, 32),
         "window": (128, 1000, 4096),
         "soft_cap": (30.0,),
         "sinks": (True,),
@@ -162,11 +186,16 @@ def cpu() -> list[Case]:
             ((2, 2), (8, 1), (6, 2)), (1, 4, 12, 64), ("bf16", "int8")
         )
     ]
+    sizes: list[Case] = [
+        {**cell(page=4, head_dim=dim, kv_dtype=dtype), **small}
+        for dtype, dim in (("bf16", 1), ("fp16", 7), ("bf16", 33), ("fp16", 100), ("bf16", 300),
+                           ("fp8", 2), ("int8", 6), ("fp8", 34), ("int8", 258))
+    ]  # fmt: skip
     features: list[Case] = [
         {**cell(page=page, head_dim=64, kv_dtype=dtype), **small, **feature}
         for dtype, page, feature in product(("fp16", "fp8"), (4, 16), _features())
     ]
-    return distinct([*widths, *pages, *features, *_latent_cpu()])
+    return distinct([*widths, *pages, *sizes, *features, *_latent_cpu()])
 
 
 def _features() -> list[dict[str, Value]]:
@@ -174,6 +203,7 @@ def _features() -> list[dict[str, Value]]:
     return [
         {"q_tokens": 2},
         {"q_tokens": 8, "heads": 8, "kv_heads": 1},
+        {"q_tokens": 20, "context": 90},
         {"window": 5},
         {"window": 40, "q_tokens": 3},
         {"sinks": True},
@@ -209,21 +239,25 @@ def _drawn(draw: random.Random, small: bool) -> Case:  # noqa: FBT001 - one call
     latent = draw.random() < 0.15
     if latent and draw.random() < 0.6:
         return _drawn_wide(draw, small)
-    dim = 8 * draw.randint(3, 12 if small else 32)
+    kv_dtype = draw.choice(DTYPES)
+    # Rows of one-byte elements begin at even ones.
+    least = 2 if kv_dtype in ("fp8", "int8") else 1
+    widest = 96 if small else draw.choice((256, 256, 256, MOST_HEAD_DIM))
+    dim = draw.choice((64, 128, *(n * draw.randint(1, widest // n) for n in (8, least))))
     return cell(
         page=draw.choice((1, 4, 8, 16, 24, 32, 48, 64, 128, 256)),
         head_dim=dim,
-        kv_dtype=draw.choice(DTYPES),
+        kv_dtype=kv_dtype,
         batch=draw.randint(1, 6 if small else 100),
         context=draw.randint(8, 100) if small else round(2 ** draw.uniform(4, 16)),
         lengths=draw.choice(("equal", "ragged", "edges")),
         heads=kv_heads * draw.choice((1, 2, 3, 4, 5, 8)),
         kv_heads=kv_heads,
-        q_tokens=draw.choice((1, 1, 1, 2, 3, 4, 8)),
+        q_tokens=draw.choice((1, 1, 1, 2, 3, 4, 8, draw.randint(9, MOST_QUERY_TOKENS))),
         window=draw.choice((0, 0, 0, draw.randint(1, 100 if small else 5000))),
         sinks=draw.random() < 0.3,
         soft_cap=draw.choice((0.0, 0.0, 5.0, 30.0)),
-        latent=8 * draw.randint(2, dim // 8) if latent else 0,
+        latent=least * draw.randint(1, dim // least) if latent else 0,
     )
 
 

@@ -11,7 +11,7 @@ from kvproof.kernels.backend import interpreted, runs_triton, starts_ahead
 from kvproof.kernels.checks import dtype_of, last_dim_contiguous, require, same_device, shape_of
 from kvproof.kernels.interpreter import let_tensors_bound_loops
 from kvproof.kernels.latent import launch as latent
-from kvproof.kernels.paged_decode import rules
+from kvproof.kernels.paged_decode import drafts, rules
 from kvproof.kernels.paged_decode.torch_reference import paged_decode_torch
 from kvproof.kernels.paged_decode.workspace import (
     Workspace,
@@ -38,6 +38,7 @@ def paged_decode(
     sinks: torch.Tensor | None = None,
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
+    lse: torch.Tensor | None = None,
     tables_ready: bool = False,
     space: Workspace | None = None,
     config: rules.Config | None = None,
@@ -61,10 +62,16 @@ def paged_decode(
         sinks: [heads] float32, a logit per head that takes weight and adds no value.
         k_scale: float32 [kv_heads] for float8, [pages, page, kv_heads] for int8.
         v_scale: As `k_scale`; `None` with MLA takes that of the keys.
+        lse: [batch, q_tokens, heads] float32, any strides, written: natural logarithms of the sums
+            of the exponentials of logits, that of the sink among them; minus infinity for a
+            position that sees nothing and has no sink.
         tables_ready: Neither block_table nor lengths is written by the kernel launched right
             before, as in every layer of a model but the first; so they are read while it ends.
         space: See `workspace`; without it one is made, which costs two fills.
         config: Another shape of the launch than the rules choose, of the portable kernel.
+
+    Many query rows of a KV head, as 16 drafts have, go to the kernel that attends steps of engines
+    if it can copy the pages.
 
     Latent rows of 576 columns, 512 of them values, go to a kernel of their own on Hopper, if there
     is neither window nor soft cap: pages of q's dtype with a size that 8 divides, and pages of
@@ -78,6 +85,7 @@ def paged_decode(
     tensors = {
         "q": q, "k_pages": k_pages, "v_pages": v_pages, "block_table": block_table,
         "lengths": lengths, "out": out, "sinks": sinks, "k_scale": k_scale, "v_scale": v_scale,
+        "lse": lse,
     }  # fmt: skip
     _check(tensors)
     require(window >= 0, f"window is {window}, expected 0 for none or a number of tokens")
@@ -117,6 +125,9 @@ def _launch(
 ) -> None:
     q = tensors["q"]
     shape = shape_of_problem(*(tensors[name] for name in ("q", "k_pages", "v_pages", "out")))
+    if config is None and drafts.takes(tensors, shape):
+        drafts.launch(tensors, numbers)
+        return
     if config is None and latent.takes(tensors, numbers):
         _launch_latent(tensors, numbers, space or workspace(shape, device=q.device), shape)
         return
@@ -135,7 +146,7 @@ def _launch(
     values = keys if tensors["v_pages"] is None else _words(tensors["v_pages"])
     paged_decode_kernel[(chunks * rules.head_blocks(shape, chosen),)](
         q, keys, values, tensors["block_table"], tensors["lengths"], tensors["out"],
-        tensors["sinks"], tensors["k_scale"], tensors["v_scale"], *space,
+        tensors["lse"], tensors["sinks"], tensors["k_scale"], tensors["v_scale"], *space,
         numbers["scale"], numbers["soft_cap"], numbers["window"], shape.batch,
         chunks, rules.places(shape, chosen, processors=processors),
         tensors["block_table"].stride(0),
@@ -186,9 +197,11 @@ def _strides(tensors: dict[str, Any]) -> dict[str, int]:
     width = 2 // tensors["k_pages"].dtype.itemsize
     caches = {"K": tensors["k_pages"], "V": tensors["v_pages"]}
     caches["V"] = caches["K"] if caches["V"] is None else caches["V"]
+    lse = tensors["lse"]
     found = {
         **_named("Q", ("BATCH", "TOKEN", "HEAD"), tensors["q"].stride()),
         **_named("OUT", ("BATCH", "TOKEN", "HEAD"), tensors["out"].stride()),
+        **_named("LSE", ("BATCH", "TOKEN", "HEAD"), lse.stride() if lse is not None else (0,) * 3),
     }
     for name, pages in caches.items():
         steps = tuple(step // width for step in pages.stride())
@@ -261,6 +274,9 @@ def _check(tensors: dict[str, Any]) -> None:
     dtype_of("out", out, (q.dtype,))
     last_dim_contiguous("q", q)
     last_dim_contiguous("out", out)
+    if tensors["lse"] is not None:
+        shape_of("lse", tensors["lse"], (batch, q_tokens, heads))
+        dtype_of("lse", tensors["lse"], (torch.float32,))
     _check_scales(tensors, heads)
     same_device(**tensors)
 

@@ -11,7 +11,10 @@ from kvproof.kernels.backend import power_below
 UNIT = 16
 """Tokens in the unit that work is shared out by; no tile and no page need be a multiple of it."""
 
-MOST_QUERY_TOKENS = 8
+MOST_QUERY_TOKENS = 32
+MOST_ROWS = 32
+"""Query rows of a KV head that a program holds."""
+
 MOST_HEAD_DIM = 1024
 
 
@@ -90,7 +93,7 @@ def config(shape: Shape) -> Config:
     A tile of keys is 32 KiB in one program of 8 warps, or 16 KiB in each of two of 4 warps, which
     hide each other's reductions; narrow rows of bytes leave room for three.
     """
-    rows = min(32, max(16, power_of_two(shape.rows)))
+    rows = min(MOST_ROWS, max(16, power_of_two(shape.rows)))
     keys = columns(shape.head_dim, kv_bytes=shape.kv_bytes)
     row_bytes = 2 * (keys.main + keys.rest)
     heavy = row_bytes > _LIGHT_ROW or rows * shape.value_dim > _LIGHT_NUMBERS

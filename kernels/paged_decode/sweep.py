@@ -64,17 +64,17 @@ def _prepare(_: Case, arguments: Arguments) -> Launch:
 
 KERNEL = Kernel(
     name="paged_decode",
-    sentence="attention of the last 1 to 8 tokens of each request over its paged context",
+    sentence="attention of the last 1 to 32 tokens of each request over its paged context",
     axes={
         "page": [16, 32, 64, 128, 256],
-        "head_dim": [64, 96, 128, 192, 256],
+        "head_dim": [64, 96, 100, 128, 192, 256],
         "kv_dtype": ["bf16", "fp16", "fp8", "int8"],
         "batch": [1, 8, 64],
         "context": [4096, 32768, 131072],
         "lengths": ["equal", "ragged", "edges"],
         "heads": [16, 32],
         "kv_heads": [1, 4, 8],
-        "q_tokens": [1, 2, 4, 8],
+        "q_tokens": [1, 2, 4, 8, 16, 32],
         "window": [0, 128, 1000, 4096],
         "sinks": [False, True],
         "soft_cap": [0.0, 30.0],

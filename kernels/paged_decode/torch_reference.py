@@ -21,11 +21,13 @@ def paged_decode_torch(
     sinks: torch.Tensor | None = None,
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
+    lse: torch.Tensor | None = None,
     compute: torch.dtype = torch.float32,
 ) -> None:
-    """Attend q [batch, q_tokens, heads, dim] into out; every product and sum in `compute`.
+    """Attend q [batch, q_tokens, heads, dim] into out, and lse if given.
 
-    Shapes are those of `paged_decode`. Waits for the device, to read the lengths.
+    Every product and sum is in `compute`. Shapes are those of `paged_decode`. Waits
+    for the device, to read the lengths.
     """
     group = q.shape[2] // k_pages.shape[2]
     for request, length in enumerate(lengths.tolist()):
@@ -37,7 +39,12 @@ def paged_decode_torch(
         for head in range(q.shape[2]):
             sink = None if sinks is None else sinks[head].to(compute)
             logits = q[request, :, head].to(compute) @ keys[:, head // group].T * scale
-            weights = _softmax(_capped(logits, soft_cap), seen, sink)
+            logits = _capped(logits, soft_cap).masked_fill(~seen, -math.inf)
+            if sink is not None:
+                logits = torch.cat([logits, sink.expand(len(logits), 1)], dim=1)
+            if lse is not None:
+                lse[request, :, head] = torch.logsumexp(logits, dim=1).to(lse.dtype)
+            weights = _weights(logits, seen)
             out[request, :, head] = (weights @ values[:, head // group]).to(out.dtype)
 
 
@@ -73,10 +80,7 @@ def _capped(logits: torch.Tensor, soft_cap: float) -> torch.Tensor:
     return torch.tanh(logits / soft_cap) * soft_cap if soft_cap else logits
 
 
-def _softmax(logits: torch.Tensor, seen: torch.Tensor, sink: torch.Tensor | None) -> torch.Tensor:
+def _weights(logits: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
     """Weights over the tokens seen; a row that sees nothing has none."""
-    logits = logits.masked_fill(~seen, -math.inf)
-    if sink is not None:
-        logits = torch.cat([logits, sink.expand(len(logits), 1)], dim=1)
     weights = torch.softmax(logits, dim=1) if logits.shape[1] else logits
     return weights[:, : seen.shape[1]].masked_fill(~seen, 0)

@@ -15,7 +15,13 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kvproof.kernels.paged_decode.triton_kernel_combine import LOG2E, combine, factors, place_of
+from kvproof.kernels.paged_decode.triton_kernel_combine import (
+    LOG2E,
+    combine,
+    factors,
+    log_sum,
+    place_of,
+)
 from kvproof.kernels.paged_decode.triton_kernel_tiles import (
     FP8,
     INT8,
@@ -75,6 +81,7 @@ def paged_decode_kernel(
     block_table,
     lengths,
     out,
+    lse,
     sinks,
     k_scale,
     v_scale,
@@ -106,6 +113,9 @@ def paged_decode_kernel(
     OUT_BATCH: tl.constexpr,
     OUT_TOKEN: tl.constexpr,
     OUT_HEAD: tl.constexpr,
+    LSE_BATCH: tl.constexpr,
+    LSE_TOKEN: tl.constexpr,
+    LSE_HEAD: tl.constexpr,
     PAGE: tl.constexpr,
     KV: tl.constexpr,
     GROUP: tl.constexpr,
@@ -339,6 +349,10 @@ def paged_decode_kernel(
             sink = 0.0
             if HAS_SINKS:
                 sink = tl.load(sinks + head_of_row, mask=row_is, other=0.0) * LOG2E
+            if lse is not None:
+                sums = lse + tl.cast(request, tl.int64) * LSE_BATCH
+                sums += token_of_row * LSE_TOKEN + head_of_row * LSE_HEAD
+                tl.store(sums, log_sum(m, mass, sink, HAS_SINKS), mask=row_is)
             factor = factors(m, mass, sink, HAS_SINKS) * value_scale
             factor = factor[:, None]
             out_rows = out_request + token_of_row * OUT_TOKEN + head_of_row * OUT_HEAD
@@ -391,14 +405,15 @@ def paged_decode_kernel(
             alone = to_chunk - from_chunk < FAN
             arrival = arrivals + place_of(first, from_chunk, block, HEAD_BLOCKS)
             whole = (
-                out_request, sinks, parts, norms, from_chunk,
+                out_request, request, sinks, parts, norms, from_chunk,
                 block, kv_head, first_row, value_scale,
             )  # fmt: skip
             tl.debug_barrier()
             if tl.atomic_add(arrival, 1, sem="acq_rel") == count - 1:
                 combine(
-                    whole, first, count, alone, 1, GROUP, NUMBERS, VALUES, OUT_TOKEN, OUT_HEAD,
-                    HAS_SINKS, HEAD_BLOCKS, PART_ROWS, PART_STEP, ROW_STEP, GPU,
+                    whole, lse, first, count, alone, 1, GROUP, NUMBERS, VALUES, OUT_TOKEN, OUT_HEAD,
+                    LSE_BATCH, LSE_TOKEN, LSE_HEAD, HAS_SINKS, HEAD_BLOCKS, PART_ROWS, PART_STEP,
+                    ROW_STEP, GPU,
                 )  # fmt: skip
                 tl.store(arrival, 0)
                 if not alone:
@@ -408,7 +423,8 @@ def paged_decode_kernel(
                     tl.debug_barrier()
                     if tl.atomic_add(arrival, 1, sem="acq_rel") == count - 1:
                         combine(
-                            whole, first, count, True, FAN, GROUP, NUMBERS, VALUES, OUT_TOKEN,  # noqa: FBT003 - kernels are called by position
-                            OUT_HEAD, HAS_SINKS, HEAD_BLOCKS, PART_ROWS, PART_STEP, ROW_STEP, GPU,
+                            whole, lse, first, count, True, FAN, GROUP, NUMBERS, VALUES, OUT_TOKEN,  # noqa: FBT003 - kernels are called by position
+                            OUT_HEAD, LSE_BATCH, LSE_TOKEN, LSE_HEAD, HAS_SINKS, HEAD_BLOCKS,
+                            PART_ROWS, PART_STEP, ROW_STEP, GPU,
                         )  # fmt: skip
                         tl.store(arrival, 0)

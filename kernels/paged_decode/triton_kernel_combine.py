@@ -21,6 +21,16 @@ def factors(m, mass, sink, HAS_SINKS: tl.constexpr):
 
 
 @triton.jit
+def log_sum(m, mass, sink, HAS_SINKS: tl.constexpr):
+    """Natural logarithm of the sum of the exponentials of all logits, the sink among them."""
+    total = tl.where(mass > 0, m + tl.log2(tl.where(mass > 0, mass, 1.0)), float("-inf"))
+    if HAS_SINKS:
+        most = tl.maximum(total, sink)
+        total = most + tl.log2(tl.exp2(total - most) + tl.exp2(sink - most))
+    return total / LOG2E
+
+
+@triton.jit
 def place_of(chunk, from_chunk, block, HEAD_BLOCKS: tl.constexpr):
     """Where a chunk keeps its part of a request that began in chunk `from_chunk`."""
     slot = 2 * chunk + (chunk == from_chunk).to(tl.int32)
@@ -30,6 +40,7 @@ def place_of(chunk, from_chunk, block, HEAD_BLOCKS: tl.constexpr):
 @triton.jit
 def combine(
     request,
+    lse,
     first,
     count,
     done,
@@ -39,6 +50,9 @@ def combine(
     VALUES: tl.constexpr,
     OUT_TOKEN: tl.constexpr,
     OUT_HEAD: tl.constexpr,
+    LSE_BATCH: tl.constexpr,
+    LSE_TOKEN: tl.constexpr,
+    LSE_HEAD: tl.constexpr,
     HAS_SINKS: tl.constexpr,
     HEAD_BLOCKS: tl.constexpr,
     PART_ROWS: tl.constexpr,
@@ -50,7 +64,10 @@ def combine(
 
     `request` is a tuple: where its answer and its parts lie, and which rows these are.
     """
-    out_request, sinks, parts, norms, from_chunk, block, kv_head, first_row, value_scale = request
+    (
+        out_request, number_of_request, sinks, parts, norms, from_chunk, block, kv_head, first_row,
+        value_scale,
+    ) = request  # fmt: skip
     COLUMNS: tl.constexpr = triton.next_power_of_2(VALUES)
     column = tl.arange(0, COLUMNS)
     steps = tl.arange(0, PART_STEP)
@@ -90,6 +107,11 @@ def combine(
             sink = 0.0
             if HAS_SINKS:
                 sink = tl.load(sinks + head, mask=number < NUMBERS, other=0.0) * LOG2E
+            if lse is not None:
+                sums = lse + tl.cast(number_of_request, tl.int64) * LSE_BATCH
+                sums += (number // GROUP) * LSE_TOKEN + head * LSE_HEAD
+                found = log_sum(most, mass, sink, HAS_SINKS)
+                tl.store(sums, found, mask=(number < NUMBERS) & (row < PART_ROWS))
             acc = acc * (factors(most, mass, sink, HAS_SINKS) * value_scale)[:, None]
             rows = out_request + (number // GROUP) * OUT_TOKEN + head * OUT_HEAD
             values = rounded(acc, rows.dtype.element_ty, GPU)

@@ -4,7 +4,8 @@ In: queries, pages, tables, lengths. Out: attention [tokens, heads, size].
 Imports the kernels' common modules.
 """
 
-from kvproof.kernels.paged_prefill.launch import paged_prefill
+from kvproof.kernels.paged_prefill.launch import paged_prefill, prefill_work
 from kvproof.kernels.paged_prefill.tiling import Plan
+from kvproof.kernels.paged_prefill.work import Work
 
-__all__ = ["Plan", "paged_prefill"]
+__all__ = ["Plan", "Work", "paged_prefill", "prefill_work"]

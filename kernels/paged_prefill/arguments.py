@@ -29,7 +29,8 @@ class Inputs(NamedTuple):
     v_pages: torch.Tensor
     block_table: torch.Tensor
     lengths: torch.Tensor
-    query_starts: torch.Tensor
+    query_starts: torch.Tensor | None
+    """Nothing: all requests have as many new tokens."""
     scale: float
     window: int
     soft_cap: float
@@ -51,6 +52,11 @@ class Inputs(NamedTuple):
     def group(self) -> int:
         """Query heads per KV head."""
         return int(self.q.shape[1]) // self.kv_heads
+
+    @property
+    def cut(self) -> tuple[int, ...]:
+        """What the division of the work goes by: tokens, heads, KV heads, requests, window."""
+        return (*self.q.shape[:2], self.kv_heads, len(self.lengths), self.window)
 
     @property
     def scale_strides(self) -> tuple[int, ...]:
@@ -78,6 +84,7 @@ def check_ids(given: Inputs, *, longest_query: int, longest: int) -> None:
     room = min(longest, entries * given.page_size)
     ids_in_range("lengths", given.lengths, low=0, high=room + 1)
     ids_in_range("query_starts", given.query_starts, low=0, high=len(given.q) + 1)
+    assert given.query_starts is not None
     new = given.query_starts.diff()
     wrong = ((new < 0) | (new > given.lengths)).nonzero().flatten()[:1].tolist() if batch else []
     for request in wrong:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 from kvproof.kernels.paged_prefill.arguments import MOST_DIM
 from kvproof.kernels.spec import Case, Value, distinct
 
 PAGES = (16, 32, 64, 128, 256)
 DTYPES = ("bf16", "fp16", "fp8", "int8")
+LENGTHS = ("equal", "ragged", "edges", "step", "decodes", "drafts")
 LAYOUTS = ("own", "packed", "skewed-queries", "skewed-pages", "heads-first")
 
 
@@ -39,10 +41,33 @@ def cell(
 
 
 def published() -> list[Case]:
-    """The shapes of published figures."""
-    return [
+    """The shapes of published figures: chunks of one request, and steps of engines."""
+    chunks = [
         cell(page=page, head_dim=dim, new=new)
-        for dim, new, page in product((128, 256), (2048, 8192), (16, 64, 128))
+        for dim, new, page in product((64, 128, 256), (2048, 8192), (16, 64, 128))
+    ]
+    return [*chunks, *engine_steps()]
+
+
+def engine_steps() -> list[Case]:
+    """One call for decodes, drafts, chunks and whole prompts; prompts over a shared prefix."""
+    mixed: list[dict[str, Any]] = [
+        {"new": 2048, "context": 8192, "batch": 64, "lengths": "decodes"},
+        {"new": 512, "context": 16384, "batch": 128, "lengths": "decodes"},
+        {"new": 1024, "context": 8192, "batch": 62, "lengths": "drafts"},
+        {"new": 300, "context": 1000, "batch": 27},
+        {"new": 2048, "context": 16384, "batch": 48, "lengths": "step"},
+        {"new": 8192, "context": 0},
+        {"new": 2048, "context": 0, "batch": 4},
+        {"new": 16, "context": 32768, "batch": 8},
+        {"new": 16, "context": 2048, "batch": 64},
+    ]
+    windowed = cell(head_dim=64, heads=64, new=2048, context=8192, window=128)
+    return [
+        *(cell(**one) for one in mixed),
+        windowed,
+        {**windowed, "batch": 64, "lengths": "decodes"},
+        cell(head_dim=96, new=2048, context=8192, batch=64, lengths="decodes"),
     ]
 
 
@@ -58,15 +83,21 @@ def gpu() -> list[Case]:
              lengths="edges")
         for dtype, dim, page in product(DTYPES, (64, 128, 256), (8, 16, 128))
     ]  # fmt: skip
+    steps = [
+        cell(page=page, head_dim=dim, kv_dtype=dtype, batch=40, context=3000, new=400,
+             lengths="step", window=window)
+        for dtype, dim, page, window in product(
+            DTYPES, (64, 100, 128, 256), (16, 64), (0, 500)
+        )
+    ]  # fmt: skip
     borders = [case for pair in (*borders_of_sizes(), *borders_of_lengths()) for case in pair]
-    return distinct([*grid, *edges, *_around(), *borders])
+    return distinct([*grid, *edges, *steps, *_around(), *borders])
 
 
 def borders_of_sizes() -> list[tuple[Case, Case]]:
     """A cell just inside of what a kernel can copy by hardware, and one just outside.
 
-    Sizes of heads, with one KV head and several, copied from the pages and gathered before; page
-    sizes; strides.
+    Sizes of heads, with one KV head and several; page sizes; dtypes; strides.
     """
     small: dict[str, Value] = {
         "batch": 3,
@@ -76,25 +107,22 @@ def borders_of_sizes() -> list[tuple[Case, Case]]:
         "heads": 4,
         "kv_heads": 2,
     }
-    several: list[dict[str, Value]] = [{"kv_heads": 4}, {"kv_heads": 4, "kv_dtype": "fp8"}]
-    sizes = ((8, 1), (8, 7), (16, 12), (56, 57), (104, 100), (256, 252), (248, 255))
-    others: list[dict[str, Value]] = [
-        {"kv_heads": 1},
-        {"kv_heads": 1, "kv_dtype": "fp8"},
-        {"kv_dtype": "fp16"},
-        {"kv_dtype": "int8"},
-    ]
+    sizes: tuple[tuple[Value, Value], ...] = (
+        (8, 1), (8, 7), (16, 12), (56, 57), (104, 100), (256, 252), (248, 255),
+    )  # fmt: skip
+    several: dict[str, Value] = {"kv_heads": 4}
+    others: list[dict[str, Value]] = [{"kv_heads": 1}, {"kv_dtype": "fp16"}]
     axes: list[tuple[str, tuple[Value, Value], dict[str, Value]]] = [
-        *(("head_dim", pair, kind) for pair, kind in product(sizes, several)),
+        *(("head_dim", pair, several) for pair in sizes),
         *(("head_dim", pair, kind) for pair, kind in product(((64, 60), (136, 124)), others)),
         ("head_dim", (104, 100), {"heads": 1, "kv_heads": 1}),
         ("head_dim", (104, 100), {"layout": "packed"}),
         ("page", (8, 4), {}),
         ("page", (24, 12), {"kv_dtype": "fp16"}),
-        ("layout", ("packed", "skewed-queries"), {}),
-        ("layout", ("packed", "skewed-queries"), {"kv_dtype": "fp8"}),
+        ("kv_dtype", ("bf16", "fp8"), {}),
+        ("kv_dtype", ("fp16", "int8"), {"head_dim": 96, "page": 48}),
         ("layout", ("packed", "skewed-pages"), {}),
-        ("layout", ("own", "heads-first"), {}),
+        ("layout", ("skewed-queries", "heads-first"), {}),
     ]
     return [_pair({**cell(), **small, **kind}, axis, values) for axis, values, kind in axes]
 
@@ -103,7 +131,9 @@ def borders_of_lengths() -> list[tuple[Case, Case]]:
     """A cell just long enough for a kernel, or short enough, and one that is not."""
     wide: dict[str, Value] = {"kv_dtype": "fp8", "head_dim": 256, "heads": 32, "kv_heads": 32}
     return [
-        _pair(cell(context=1000), "new", (40, 39)),
+        _pair(cell(context=500), "new", (10, 9)),
+        _pair(cell(new=1), "context", (1023, 1022)),
+        _pair(cell(context=1000, new=300), "window", (225, 224)),
         _pair(cell(context=1000, kv_dtype="fp8"), "new", (128, 127)),
         _pair({**cell(new=128), **wide}, "context", (32768 - 128, 32768 - 127)),
     ]
@@ -184,6 +214,9 @@ def _features() -> list[dict[str, Value]]:
         {"lengths": "equal", "batch": 2, "context": 100, "new": 1},
         {"lengths": "ragged", "batch": 3, "context": 150, "new": 30},
         {"lengths": "equal", "batch": 1, "context": 90, "new": 60, "window": 33},
+        {"lengths": "step", "batch": 9, "context": 120, "new": 40},
+        {"lengths": "drafts", "batch": 4, "context": 150, "new": 20, "window": 30},
+        {"lengths": "decodes", "batch": 3, "context": 200, "new": 30, "sinks": True},
     ]
 
 
@@ -203,7 +236,7 @@ def _drawn(draw: random.Random, small: bool) -> Case:  # noqa: FBT001 - one call
         batch=draw.randint(1, 4 if small else 24),
         context=draw.randint(0, 60) if small else round(2 ** draw.uniform(0, 14)),
         new=draw.randint(1, 30) if small else round(2 ** draw.uniform(0, 11)),
-        lengths=draw.choice(("equal", "ragged", "edges")),
+        lengths=draw.choice(LENGTHS),
         heads=kv_heads * draw.choice((1, 2, 3, 4, 5, 8)),
         kv_heads=kv_heads,
         window=draw.choice((0, 0, 0, draw.randint(1, 40 if small else 3000))),

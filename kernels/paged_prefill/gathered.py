@@ -1,6 +1,7 @@
 """A copy of the context for the kernel for compute capability 9, where it cannot copy the pages.
 
 Pages of another dtype than the queries, of a size that 8 does not divide, or on no grid of rows.
+Heads of the copy are padded with zeros to whole units of the hardware, so it always fits.
 """
 
 from __future__ import annotations
@@ -8,9 +9,8 @@ from __future__ import annotations
 import torch
 
 from kvproof.kernels.backend import power_above
+from kvproof.kernels.grid import UNIT, Grid
 from kvproof.kernels.paged_prefill.arguments import Inputs
-from kvproof.kernels.paged_prefill.grid import Grid
-from kvproof.kernels.paged_prefill.hopper import queries
 
 GATHERED_PAGE = 128
 """Tokens of a page of the gathered context."""
@@ -21,12 +21,8 @@ GATHERED_COLUMNS = 1024
 
 
 def fits(given: Inputs, longest: int) -> bool:
-    """Whether the kernel can attend these queries over the copy.
-
-    Queries in another dtype of the same size, and without gaps, fit whenever these do: heads then
-    have whole units, because those of the copy do.
-    """
-    return queries(given.q).can_be_copied() and _rows(given, longest).can_be_copied()
+    """Whether the kernel can attend over the copy."""
+    return _rows(given, longest).can_be_copied()
 
 
 def nbytes(given: Inputs, longest: int) -> int:
@@ -37,9 +33,16 @@ def nbytes(given: Inputs, longest: int) -> int:
 
 def _rows(given: Inputs, longest: int) -> Grid:
     """Keys of the copy, or values: they start at a whole page of it."""
-    head = given.q.shape[2] * given.q.element_size()
+    head = _columns(given) * given.q.element_size()
     rows = len(given.lengths) * _pages(longest) * GATHERED_PAGE
     return Grid(0, rows, given.kv_heads * head, given.kv_heads, head)
+
+
+def _columns(given: Inputs) -> int:
+    """Columns of a head of the copy."""
+    unit: int = UNIT // given.q.element_size()
+    dim: int = given.q.shape[2]
+    return -(-dim // unit) * unit
 
 
 def _pages(longest: int) -> int:
@@ -55,7 +58,7 @@ def gathered(given: Inputs, longest: int) -> Inputs:
     from kvproof.kernels.paged_prefill.triton_kernel_gather import gather
 
     batch, room = len(given.lengths), _pages(longest)
-    dim, k, v = given.q.shape[2], given.k_pages, given.v_pages
+    dim, k, v = _columns(given), given.k_pages, given.v_pages
     scaled = given.k_scale is not None and given.k_scale.dim() == 3
     q = given.q.half() if scaled else given.q
     rows = q.new_empty((2, batch * room, GATHERED_PAGE, given.kv_heads, dim))
@@ -65,7 +68,8 @@ def gathered(given: Inputs, longest: int) -> Inputs:
         given.k_scale, given.v_scale, given.block_table.stride(0),
         *k.stride()[:3], *v.stride()[:3], *given.scale_strides,
         room * GATHERED_PAGE, given.window,
-        PAGE=given.page_size, KV_HEADS=given.kv_heads, DIM=dim, ROWS=GATHERED_ROWS,
+        PAGE=given.page_size, KV_HEADS=given.kv_heads, DIM=k.shape[3], WIDTH=dim,
+        ROWS=GATHERED_ROWS,
         COLUMNS=min(GATHERED_COLUMNS, power_above(given.kv_heads * dim)),
         LONGEST_TILE=GATHERED_PAGE, SCALED=scaled,
     )  # fmt: skip

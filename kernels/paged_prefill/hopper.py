@@ -1,17 +1,17 @@
 """The kernel for compute capability 9: what it can copy, and its launch.
 
-It copies queries, keys and values by the tensor memory unit, in boxes of rows and columns of one
-head. `fits` is its whole precondition; the launch makes its descriptors of the same grids.
+It copies keys and values by the tensor memory unit, in boxes of rows and columns of one head.
+`fits` is its whole precondition; the launch makes its descriptors of the same grids. Queries and
+results may lie anywhere: threads load and store them.
 """
 
 from __future__ import annotations
 
-import torch
-
 from kvproof.kernels.backend import power_above
+from kvproof.kernels.grid import slots
 from kvproof.kernels.paged_prefill.arguments import Inputs
-from kvproof.kernels.paged_prefill.grid import NO_GRID, Grid
-from kvproof.kernels.paged_prefill.tiling import Plan, blocks_of
+from kvproof.kernels.paged_prefill.outputs import Outputs
+from kvproof.kernels.paged_prefill.work import Work
 
 HOPPER_ROWS = 64
 """Query rows of a warp group; a program has two."""
@@ -24,32 +24,14 @@ HOPPER_BOX = 8
 
 
 def fits(given: Inputs) -> bool:
-    """Whether the kernel can attend these queries over these pages as they are."""
+    """Whether the kernel can attend queries over these pages as they are."""
     keys, values = given.k_pages, given.v_pages
     return (
         keys.dtype == given.q.dtype
         and box(keys.shape[1]) >= HOPPER_BOX
-        and queries(given.q).can_be_copied()
         and slots(keys).can_be_copied()
         and slots(values).can_be_copied()
     )
-
-
-def queries(q: torch.Tensor) -> Grid:
-    """The rows of queries, one for each token."""
-    (tokens, heads, dim), (row, head, _), size = q.shape, q.stride(), q.itemsize
-    if heads > 1 and head != dim:
-        return NO_GRID
-    return Grid(q.data_ptr(), tokens, row * size, heads, dim * size)
-
-
-def slots(pages: torch.Tensor) -> Grid:
-    """The rows of keys or values from the first slot of the first page to the last of the last."""
-    (count, page_size, heads, dim), (page, slot, head, _) = pages.shape, pages.stride()
-    if not slot or page < slot or page % slot or (heads > 1 and head != dim):
-        return NO_GRID
-    size, rows = pages.itemsize, (count - 1) * (page // slot) + page_size
-    return Grid(pages.data_ptr(), rows, slot * size, heads, dim * size)
 
 
 def box(page_size: int) -> int:
@@ -57,24 +39,23 @@ def box(page_size: int) -> int:
     return page_size & -page_size
 
 
-def run(given: Inputs, out: torch.Tensor, weights: torch.Tensor | None, plan: Plan) -> None:
-    """Attend; with several splits `out` and `weights` are those of the first."""
+def run(given: Inputs, to: Outputs, work: Work) -> None:
+    """Attend all items."""
     from kvproof.kernels.paged_prefill.triton_kernel_hopper import descriptor, prefill_hopper
 
-    q, pages, batch = given.q, (given.k_pages, given.v_pages), len(given.lengths)
-    tokens, heads, dim = q.shape
+    plan, pages = work.plan, (given.k_pages, given.v_pages)
     copied = min(box(given.page_size), plan.tile)
-    columns = max(HOPPER_COLUMNS, power_above(dim))
+    columns = max(HOPPER_COLUMNS, power_above(given.q.shape[2]))
     grids = [slots(pool) for pool in pages]
     boxes = [(copied, columns)] * len(pages)
-    prefill_hopper[(blocks_of(tokens, batch, plan.rows) * heads, plan.splits)](
-        descriptor(q, queries(q), (HOPPER_ROWS, columns)),
-        *map(descriptor, pages, grids, boxes),
-        out, weights, given.block_table, given.lengths, given.query_starts, given.sinks,
-        given.k_scale, given.v_scale, given.scale, given.soft_cap, batch, heads, tokens,
-        given.block_table.stride(0), *out.stride()[:2],
+    prefill_hopper[(len(work.items),)](
+        given.q, *map(descriptor, pages, grids, boxes),
+        to.out, to.parts, to.weights, to.lse, work.counts, work.items,
+        given.block_table, given.sinks, given.k_scale, given.v_scale, given.scale, given.soft_cap,
+        work.parts, given.block_table.stride(0), *given.q.stride()[:2], *to.strides,
         *(grid.rows for grid in grids), *(pool.stride(0) // pool.stride(1) for pool in pages),
-        GROUP=given.group, PAGE=given.page_size, BOX=copied, TILE=plan.tile, DIM=dim,
+        GROUP=given.group, PAGE=given.page_size, BOX=copied,
+        TILE=plan.tile, DIM=given.q.shape[2], WIDTH=given.k_pages.shape[3], HALF=HOPPER_ROWS,
         STAGES=plan.stages, WINDOW=given.window, CAPPED=given.soft_cap > 0,
-        SPLITS=plan.splits, TOGETHER=plan.together, COPIERS=plan.copiers, num_warps=4,
+        COPIERS=plan.copiers, num_warps=4,
     )  # fmt: skip

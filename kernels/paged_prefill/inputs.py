@@ -25,6 +25,10 @@ NEVER_READ = 1 << 30
 """Page id of the padding of block tables, far outside of any pool."""
 
 
+DRAFTS = 4
+"""Tokens that a request which verifies drafts has new."""
+
+
 class Request(NamedTuple):
     """Cached and new tokens of a request."""
 
@@ -41,8 +45,11 @@ def make(case: Case, source: Source) -> Problem:
     """The inputs of a cell.
 
     The requests are `equal`, `ragged` (log-uniform cached tokens, uniform new ones, the first
-    request has the most of both) or `edges` (nothing new, nothing cached, one token, one page and
-    one token more or less). Queries have twice the usual size, so that softmax is far from a plain
+    request has the most of both), `edges` (nothing new, nothing cached, one token, one page and
+    one token more or less) or steps of an engine: `step` (a chunk of `new` tokens, decodes, drafts,
+    other chunks and whole prompts in any order), `decodes` (the chunk and decodes over half its
+    context), `drafts` (two chunks over a quarter of the context and four drafts of each other
+    request over all of it). Queries have twice the usual size, so that softmax is far from a plain
     mean. What a layout has between the tensors is NaN.
     """
     requests = requests_of(case)
@@ -93,12 +100,37 @@ def requests_of(case: Case) -> list[Request]:
         new = draw.integers(0, most.new + 1, batch)
         drawn = [Request(int(old), int(fresh)) for old, fresh in zip(cached, new, strict=True)]
         return [most, *drawn[1:]]
+    if case["lengths"] == "step":
+        return _step(most, batch)
+    if case["lengths"] == "decodes":
+        return [most] + [Request(most.cached // 2, 1)] * (batch - 1)
+    if case["lengths"] == "drafts":
+        chunk = Request(most.cached // 4, most.new)
+        return [chunk] * min(2, batch) + [Request(most.cached, DRAFTS)] * (batch - 2)
     edges = [
         most, Request(0, 0), Request(0, 1), Request(most.cached, 0), Request(0, most.new),
         Request(page, 1), Request(page - 1, most.new - 1), Request(page + 1, most.new),
         Request(0, page), Request(0, page + 1), Request(1, page - 1),
     ]  # fmt: skip
     return [edges[request % len(edges)] for request in range(batch)]
+
+
+def _step(most: Request, batch: int) -> list[Request]:
+    """The chunk, and requests of every kind: most of them decode, as in an engine."""
+    draw = np.random.default_rng(batch + most.cached + most.new)
+    kinds = draw.choice(("decode", "drafts", "chunk", "prompt"), batch, p=(0.6, 0.16, 0.12, 0.12))
+    cached = np.exp(draw.uniform(0, np.log(most.cached + 1), batch)).astype(int) - 1
+    chunks = draw.integers(1, most.new + 1, batch)
+    drafts = draw.integers(2, 2 * DRAFTS + 1, batch)
+    found = [
+        Request(
+            0 if kind == "prompt" else int(old),
+            1 if kind == "decode" else int(few if kind == "drafts" else many),
+        )
+        for kind, old, few, many in zip(kinds, cached, drafts, chunks, strict=True)
+    ]
+    found[int(draw.integers(batch))] = most
+    return found
 
 
 def _int32(source: Source, values: list[int]) -> torch.Tensor:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 
 from kvproof.kernels.backend import interpreted, power_above, runs_triton
-from kvproof.kernels.checks import require
-from kvproof.kernels.interpreter import let_tensors_bound_loops
+from kvproof.kernels.checks import dtype_of, require, shape_of
 from kvproof.kernels.paged_prefill import hopper, torch_reference
 from kvproof.kernels.paged_prefill.arguments import Inputs, check, check_ids
 from kvproof.kernels.paged_prefill.gathered import gathered
+from kvproof.kernels.paged_prefill.outputs import Outputs, outputs
 from kvproof.kernels.paged_prefill.plans import choose, why_not
-from kvproof.kernels.paged_prefill.tiling import Plan, blocks_of
+from kvproof.kernels.paged_prefill.tiling import Plan
+from kvproof.kernels.paged_prefill.work import Work, divided
 
 COMBINED_ROWS = 8
 """Rows of one head that a program combines."""
@@ -34,10 +35,15 @@ def paged_prefill(
     sinks: torch.Tensor | None = None,
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
+    lse: torch.Tensor | None = None,
     check_contents: bool = False,
     plan: Plan | None = None,
+    work: Work | None = None,
 ) -> None:
     """Causal attention of the new tokens of a ragged batch over their paged context.
+
+    A step of an engine is one call: decodes, drafts, chunks and whole prompts together, each
+    planned by its own lengths, in any order.
 
     The K and V of the new tokens are already in the pages. Token i of a request with n new tokens
     stands at position length - n + i and sees the positions up to its own, of these only the last
@@ -62,8 +68,11 @@ def paged_prefill(
         k_scale: [kv heads] float32 for float8_e4m3fn, [pages, page, kv heads] float32 for int8:
             what stored values are multiplied by.
         v_scale: Like `k_scale`.
+        lse: [tokens, heads] float32, any strides, written: natural logarithms of the sums of the
+            exponentials of scores, that of the sink among them.
         check_contents: Also check the values of the index tensors; waits for the device.
         plan: Another cut of the work than the rules choose.
+        work: See `prefill_work`; made anew without it, which costs a small kernel.
 
     Raises:
         ArgumentError: An argument does not fit, with its value.
@@ -75,61 +84,103 @@ def paged_prefill(
     )  # fmt: skip
     check(given, out)
     require(longest >= longest_query, f"longest is {longest}, expected {longest_query} or more")
+    if lse is not None:
+        shape_of("lse", lse, out.shape[:2])
+        dtype_of("lse", lse, (torch.float32,))
     if check_contents:
         check_ids(given, longest_query=longest_query, longest=longest)
     if not len(q) or not len(lengths) or not len(k_pages):
         return
-    if plan is not None:
-        reason = why_not(given, longest, plan)
-        require(not reason, reason)
-    if runs_triton(q):
-        if interpreted():
-            let_tensors_bound_loops()
-        _launch(given, out, longest, plan or choose(given, longest_query, longest))
-    else:
-        rows = int(query_starts[-1])
-        found = torch_reference.paged_prefill(**given._asdict(), dtype=torch.float32)
-        out[:rows] = found[:rows].to(out.dtype)
+    if not runs_triton(q):
+        _in_torch(given, out, lse)
+        return
+    if work is None:
+        work = _work(given, longest_query, longest, plan)
+    require(
+        work.made_for == given.cut, f"work is for {work.made_for}, the arguments are {given.cut}"
+    )
+    _launch(given, out, lse, longest, work)
 
 
-def _launch(given: Inputs, out: torch.Tensor, longest: int, plan: Plan) -> None:
-    run = hopper.run if plan.hopper else _run
-    if plan.gather:
+def prefill_work(
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    block_table: torch.Tensor,
+    lengths: torch.Tensor,
+    query_starts: torch.Tensor,
+    *,
+    longest_query: int,
+    longest: int,
+    window: int = 0,
+) -> Work:
+    """The division of a step among programs, made once for all its layers with the same shapes.
+
+    The arguments are those of `paged_prefill`; of the tensors but lengths and query_starts only
+    shapes, dtypes and strides matter. Waits for nothing.
+    """
+    given = Inputs(
+        q, k_pages, v_pages, block_table, lengths, query_starts,
+        1.0, window, 0.0, None, None, None,
+    )  # fmt: skip
+    return _work(given, longest_query, longest, None)
+
+
+def _work(given: Inputs, longest_query: int, longest: int, plan: Plan | None) -> Work:
+    reason = why_not(given, longest, plan) if plan is not None else ""
+    require(not reason, reason)
+    return divided(given, longest, plan or choose(given, longest_query, longest))
+
+
+def attend_many(
+    given: Inputs, out: torch.Tensor, lse: torch.Tensor | None, *, longest_query: int, longest: int
+) -> None:
+    """Attend checked arguments, all requests with as many new tokens: drafts of decode."""
+    _launch(given, out, lse, longest, _work(given, longest_query, longest, None))
+
+
+def _in_torch(given: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> None:
+    assert given.query_starts is not None
+    rows = int(given.query_starts[-1])
+    found, sums = torch_reference.paged_prefill(**given._asdict(), dtype=torch.float32)
+    out[:rows] = found[:rows].to(out.dtype)
+    if lse is not None:
+        lse[:rows] = sums[:rows]
+
+
+def _launch(
+    given: Inputs, out: torch.Tensor, lse: torch.Tensor | None, longest: int, work: Work
+) -> None:
+    if work.plan.gather:
         given = gathered(given, longest)
-    if plan.splits == 1:
-        run(given, out, None, plan)
+    to = outputs(given, out, lse, work)
+    (hopper.run if work.plan.hopper else _run)(given, to, work)
+    if not work.parts:
         return
     # Triton is an optional dependency: without it only the torch path is there.
     from kvproof.kernels.paged_prefill.triton_kernel_combine import combine
 
-    tokens, heads, dim = out.shape
-    parts = torch.empty((plan.splits, *out.shape), dtype=torch.float32, device=out.device)
-    weights = torch.empty(parts.shape[:3], dtype=torch.float32, device=out.device)
-    run(given, parts[0], weights, plan)
-    combine[(-(-tokens * heads // COMBINED_ROWS),)](
-        parts, weights, given.sinks, out, given.query_starts, len(given.lengths),
-        tokens * heads, *out.stride()[:2],
-        HEADS=heads, DIM=dim, COLUMNS=power_above(dim), SPLITS=plan.splits, ROWS=COMBINED_ROWS,
+    rows, dim = min(COMBINED_ROWS, work.plan.rows), out.shape[2]
+    combine[(len(work.merges) * given.kv_heads * (work.plan.rows // rows),)](
+        to.parts, to.weights, given.sinks, out, lse, work.counts, work.merges, work.parts,
+        *to.strides, KV_HEADS=given.kv_heads, GROUP=given.group, DIM=dim,
+        COLUMNS=power_above(dim), BLOCK=work.plan.rows, ROWS=rows,
     )  # fmt: skip
 
 
-def _run(given: Inputs, out: torch.Tensor, weights: torch.Tensor | None, plan: Plan) -> None:
+def _run(given: Inputs, to: Outputs, work: Work) -> None:
     from kvproof.kernels.paged_prefill.triton_kernel import prefill
 
-    tokens, heads, dim = given.q.shape
-    batch = len(given.lengths)
-    blocks = blocks_of(tokens * given.group, batch, plan.rows) * given.kv_heads
-    prefill[(blocks, plan.splits)](
-        given.q, given.k_pages, given.v_pages, out, weights,
-        given.block_table, given.lengths, given.query_starts,
-        given.sinks, given.k_scale, given.v_scale,
-        given.scale, given.soft_cap, batch, heads, tokens, given.block_table.stride(0),
+    plan, dim = work.plan, given.q.shape[2]
+    prefill[(len(work.items),)](
+        given.q, given.k_pages, given.v_pages, to.out, to.parts, to.weights, to.lse,
+        work.counts, work.items, given.block_table, given.sinks, given.k_scale, given.v_scale,
+        given.scale, given.soft_cap, work.parts, given.block_table.stride(0),
         *given.q.stride()[:2], *given.k_pages.stride()[:3], *given.v_pages.stride()[:3],
-        *out.stride()[:2], *given.scale_strides,
-        KV_HEADS=given.kv_heads, GROUP=given.group, PAGE=given.page_size,
+        *to.strides, *given.scale_strides,
+        GROUP=given.group, PAGE=given.page_size,
         DIM=dim, COLUMNS=max(16, power_above(dim)), ROWS=plan.rows, TILE=plan.tile,
         WINDOW=given.window, CAPPED=given.soft_cap > 0,
         SCALES={None: 0, 1: 1, 3: 2}[given.k_scale.dim() if given.k_scale is not None else None],
-        SPLITS=plan.splits, INTERPRETED=interpreted(),
-        num_warps=plan.warps, num_stages=plan.stages,
+        INTERPRETED=interpreted(), num_warps=plan.warps, num_stages=plan.stages,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -12,7 +13,15 @@ from kvproof.kernels.paged_prefill.arguments import Inputs
 from kvproof.kernels.paged_prefill.tiling import Plan
 
 HOPPER_LEAST = 40
-"""Fewest new tokens that fill a block of the Hopper kernel well enough."""
+"""Fewest query rows of a KV head that fill a block of the Hopper kernel well enough."""
+
+HOPPER_CONTEXT = 1024
+"""Tokens of the longest request from which fewer rows do too: reading takes the time."""
+
+NARROW = 256
+"""Tokens that a block of rows sees of a window, up to which the time of a program is that of its
+start. Then many small programs on a multiprocessor are faster than one large one. Measured on an
+H200, 64 heads of 64 columns, window 128: 40 us against 72."""
 
 SHORT_BOX = 16
 """Rows of a page in a copy up to which one warp starts the copies of wide rows too slowly. Measured
@@ -24,12 +33,6 @@ GATHER_LEAST = 128
 
 MOST_BYTES = 1 << 30
 """Largest gathered context; the portable kernel attends larger ones in place."""
-
-SPLITS = (1, 2, 4, 8, 16, 32)
-"""Few values, since a kernel is compiled for each."""
-
-MOST_PART_BYTES = 1 << 28
-"""Size of all parts of splits; long chunks fill the machine without them."""
 
 PAIR_US = 4 / 4.5e6
 """Microseconds of one multiprocessor for a column of a query and of a key: two products of two
@@ -43,7 +46,7 @@ PROGRAM_US = 4.0
 """Microseconds of a program besides its tiles."""
 
 COMBINE_US = 4.0
-"""Microseconds to launch the kernel that combines the parts of splits."""
+"""Microseconds to launch the kernel that merges parts."""
 
 BYTE_US = 1 / 3e6
 """Microseconds per byte of a part, written and read again."""
@@ -51,16 +54,28 @@ BYTE_US = 1 / 3e6
 
 def choose(given: Inputs, longest_query: int, longest: int) -> Plan:
     """Plan for these shapes on this device."""
-    if longest_query >= HOPPER_LEAST and _is_hopper(given.q.device):
-        if hopper.fits(given):
-            return _hopper(given, longest, gather=False)
+    rows = longest_query * given.group
+    if _is_hopper(given.q.device) and not _narrow(given):
+        wide = rows >= HOPPER_LEAST or longest >= HOPPER_CONTEXT
+        if wide and hopper.fits(given):
+            return _hopper(given, gather=False)
         cheap = longest_query >= GATHER_LEAST and gathered.nbytes(given, longest) <= MOST_BYTES
         if cheap and gathered.fits(given, longest):
-            return _hopper(given, longest, gather=True)
-    needed = power_above(longest_query * given.group)
+            return _hopper(given, gather=True)
+    needed = power_above(rows)
     if interpreted():
         return Plan(rows=max(16, min(64, needed)), tile=32, stages=1)
-    return _portable(given, longest, max(16, needed))
+    return _portable(given, max(16, needed))
+
+
+def _narrow(given: Inputs) -> bool:
+    dim = given.q.shape[2]
+    return 0 < given.window <= NARROW - 2 * hopper.HOPPER_ROWS // given.group and dim <= 128
+
+
+def copies_pages(given: Inputs) -> bool:
+    """Whether the Hopper kernel attends over the pages as they are."""
+    return _is_hopper(given.q.device) and hopper.fits(given) and not _narrow(given)
 
 
 def why_not(given: Inputs, longest: int, plan: Plan) -> str:
@@ -69,8 +84,8 @@ def why_not(given: Inputs, longest: int, plan: Plan) -> str:
         return ""
     path = "a copy of pages" if plan.gather else "pages"
     return (
-        f"plan has hopper=True: its kernel cannot copy q {_form(given.q)} or {path}"
-        f" {_form(given.k_pages)}; leave the plan out"
+        f"plan has hopper=True: its kernel cannot copy {path} {_form(given.k_pages)}"
+        f" for q of {given.q.dtype}; leave the plan out"
     )
 
 
@@ -78,60 +93,38 @@ def _form(tensor: torch.Tensor) -> str:
     return f"{tuple(tensor.shape)} of {tensor.dtype} with strides {tensor.stride()}"
 
 
-def _hopper(given: Inputs, longest: int, *, gather: bool) -> Plan:
-    tokens, heads, dim = given.q.shape
+def _hopper(given: Inputs, *, gather: bool) -> Plan:
+    dim = given.q.shape[2]
     rows, tile = 2 * hopper.HOPPER_ROWS, 128 if dim <= 128 else 64
-    blocks, sms = -(-tokens // rows), multiprocessors(given.q.device)
-    splits = _splits(given, longest, blocks * heads, rows, tile, sms, PAIR_US)
-    # One KV head at a time if it keeps the machine busy: then its keys and values stay in L2.
-    together = given.group if blocks * given.group * splits >= sms else heads
     short = not gather and hopper.box(given.page_size) <= SHORT_BOX
     return Plan(
-        rows=rows, tile=tile, stages=2, splits=splits, gather=gather, hopper=True,
-        together=together, copiers=2 if dim > 128 and short else 1,
+        rows=rows, tile=tile, stages=2, gather=gather, hopper=True,
+        copiers=2 if dim > 128 and short else 1, programs=multiprocessors(given.q.device),
+        **_times(rows, tile, dim, PAIR_US),
     )  # fmt: skip
 
 
-def _portable(given: Inputs, longest: int, needed: int) -> Plan:
+def _portable(given: Inputs, needed: int) -> Plan:
     tokens, heads, dim = given.q.shape
     programs = RESIDENTS * multiprocessors(given.q.device)
+    if _narrow(given):
+        return Plan(rows=min(needed, 64), tile=32, stages=3, programs=programs, pieces=1)
     rows = min(needed, 128 if tokens * heads >= 128 * programs else 64)
-    splits = _splits(
-        given, longest, -(-tokens * heads // rows), rows, 64, programs, PAIR_US * SLOWER
-    )
-    warps = 8 if dim > 128 and rows == 128 else 4
-    return Plan(rows=rows, tile=64, stages=3 if dim <= 128 else 2, warps=warps, splits=splits)
-
-
-def _splits(
-    given: Inputs, longest: int, blocks: int, rows: int, tile: int, programs: int, pair_us: float
-) -> int:
-    tokens, heads, dim = given.q.shape
-    seen = min(longest, given.window + rows) if given.window else longest
-    part = tokens * heads * dim * 4
-    times = times_of(
-        blocks, -(-seen // tile), programs,
-        tile_us=rows * tile * dim * pair_us, part_us=2 * part * BYTE_US,
+    return Plan(
+        rows=rows, tile=64, stages=3 if dim <= 128 else 2,
+        warps=8 if dim > 128 and rows == 128 else 4, programs=programs,
+        **_times(rows, 64, dim, PAIR_US * SLOWER),
     )  # fmt: skip
-    return min((n for n in times if n == 1 or n * part <= MOST_PART_BYTES), key=times.__getitem__)
 
 
-def times_of(
-    blocks: int, tiles: int, programs: int, *, tile_us: float, part_us: float
-) -> dict[int, float]:
-    """Splits of the context -> estimated microseconds.
-
-    The sum of two times. First, waves of `programs` programs, each of `tiles` tiles divided by the
-    splits. Second, the combination of the parts at `part_us` each. With more splits fewer
-    multiprocessors idle.
-    """
-
-    def time(splits: int) -> float:
-        waves = -(-blocks * splits // programs)
-        each = -(-tiles // splits) * tile_us + PROGRAM_US
-        return waves * each + (COMBINE_US + splits * part_us if splits > 1 else 0.0)
-
-    return {splits: time(splits) for splits in SPLITS if splits <= max(1, tiles)}
+def _times(rows: int, tile: int, dim: int, pair_us: float) -> dict[str, Any]:
+    """Estimates, in tiles of half a block of rows."""
+    tile_us = rows * tile * dim * pair_us / 2
+    return {
+        "overhead": PROGRAM_US / tile_us,
+        "combining": COMBINE_US / tile_us,
+        "parting": 2 * rows * dim * 4 * BYTE_US / tile_us,
+    }
 
 
 @cache

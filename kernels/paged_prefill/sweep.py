@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from kvproof.kernels.backend import runs_triton
 from kvproof.kernels.paged_prefill import torch_reference
-from kvproof.kernels.paged_prefill.cells import LAYOUTS, SETS
+from kvproof.kernels.paged_prefill.cells import LAYOUTS, LENGTHS, SETS
 from kvproof.kernels.paged_prefill.inputs import make, requests_of
-from kvproof.kernels.paged_prefill.launch import paged_prefill
+from kvproof.kernels.paged_prefill.launch import paged_prefill, prefill_work
 from kvproof.kernels.paged_prefill.torch_dense import prepare_dense, why_not_dense
-from kvproof.kernels.spec import Arguments, Case, Cost, Entry, Kernel, Tolerance, called
+from kvproof.kernels.spec import Arguments, Case, Cost, Entry, Kernel, Launch, Tolerance
 
 HOST_ONLY = ("out", "longest_query", "longest")
 """Arguments without influence on the answer."""
@@ -18,7 +19,7 @@ HOST_ONLY = ("out", "longest_query", "longest")
 def reference(_: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
     """The answer in float64."""
     given = {name: value for name, value in arguments.items() if name not in HOST_ONLY}
-    return {"out": torch_reference.paged_prefill(**given, dtype=torch.float64)}
+    return {"out": torch_reference.paged_prefill(**given, dtype=torch.float64)[0]}
 
 
 def cost(case: Case, arguments: Arguments) -> Cost:
@@ -64,7 +65,7 @@ KERNEL = Kernel(
         "batch": [1, 4, 8],
         "context": [0, 1000, 4096, 16384, 32768, 65536],
         "new": [64, 128, 500, 1000, 2048, 8192],
-        "lengths": ["equal", "ragged", "edges"],
+        "lengths": list(LENGTHS),
         "heads": [8, 16, 32, 40, 64],
         "kv_heads": [1, 2, 4, 8, 16, 32],
         "window": [0, 128, 1000, 4096],
@@ -79,5 +80,17 @@ KERNEL = Kernel(
     tolerance=tolerance,
     ceiling="matmul",
 )
-OURS = Entry(prepare=called(paged_prefill))
+
+
+def _prepare(_: Case, arguments: Arguments) -> Launch:
+    """The division of a step is made once, as schedules of other kernels are."""
+    if not runs_triton(arguments["q"]):
+        return lambda: paged_prefill(**arguments)
+    names = ("q", "k_pages", "v_pages", "block_table", "lengths", "query_starts",
+             "longest_query", "longest", "window")  # fmt: skip
+    work = prefill_work(**{name: arguments[name] for name in names})
+    return lambda: paged_prefill(**arguments, work=work)
+
+
+OURS = Entry(prepare=_prepare)
 TORCH = Entry(prepare=prepare_dense, unsupported=why_not_dense)

@@ -7,26 +7,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Tiling and kernel.
+    """Tiling and kernel, and what the division of the work among programs goes by.
 
-    `rows` query rows and `tile` tokens of the context at a time; the portable kernel counts the
-    heads of a group as rows. `hopper` selects the kernel for compute capability 9, in which
-    `together` heads go through all blocks of rows before others do and `copiers` warps copy keys,
-    as many values. `splits` divides the context among programs. `gather` first copies the context
-    into rows of q's dtype.
+    `rows` query rows, the heads of a group among them, and `tile` tokens of the context at a time.
+    `hopper` selects the kernel for compute capability 9, in which `copiers` warps copy keys, as
+    many values. `gather` first copies the context into rows of q's dtype. `pieces`: what the block
+    of rows that sees most is cut into; 0 leaves that to the device.
+
+    Of times the unit is a tile of half a block of rows: `overhead` of a program, `combining` of the
+    launch that merges parts, `parting` of a part. `programs` run at a time.
     """
 
     rows: int
     tile: int
     stages: int
     warps: int = 4
-    splits: int = 1
+    pieces: int = 0
     gather: bool = False
     hopper: bool = False
-    together: int = 1
     copiers: int = 1
-
-
-def blocks_of(rows: int, batch: int, block: int) -> int:
-    """Upper bound of the blocks of query rows for any division among the requests."""
-    return rows // block + batch
+    programs: int = 1
+    overhead: float = 1.0
+    combining: float = 1.0
+    parting: float = 0.0

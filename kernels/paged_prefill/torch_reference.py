@@ -17,15 +17,16 @@ def attend(
     window: int,
     soft_cap: float,
     sinks: torch.Tensor | None,
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, torch.Tensor]:
     """One request: the last len(q) of len(k) tokens attend to themselves and all before them.
 
     `q` is [new, heads, dim]; `k` and `v` are [length, kv heads, dim] of the same dtype, in which
-    everything is computed. Head h reads KV head h // (heads / kv heads).
+    everything is computed. Head h reads KV head h // (heads / kv heads). Returned with the natural
+    logarithms of the sums of the exponentials of scores, [new, heads].
     """
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    out = torch.empty_like(q)
+    out, sums = torch.empty_like(q), q.new_empty(q.shape[:2])
     rows = max(1, SCORES // (q.shape[1] * len(k)))
     for first in range(0, len(q), rows):
         piece = q[first : first + rows]
@@ -41,7 +42,8 @@ def attend(
             scores = torch.cat((scores, column), -1)
         weights = torch.softmax(scores, -1)[..., : len(k)]
         out[first : first + rows] = torch.einsum("hqk,khd->qhd", weights, v)
-    return out
+        sums[first : first + rows] = torch.logsumexp(scores, -1).T
+    return out, sums
 
 
 def dense(
@@ -78,17 +80,21 @@ def paged_prefill(
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
     dtype: torch.dtype = torch.float64,
-) -> torch.Tensor:
-    """The attention of all new tokens, [tokens, heads, dim] of `dtype`; padding rows are zero."""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The attention of all new tokens, [tokens, heads, dim] of `dtype`, and as `attend` its sums.
+
+    Padding rows are zero.
+    """
     out = torch.zeros(q.shape, dtype=dtype, device=q.device)
+    sums = out.new_zeros(q.shape[:2])
     starts = query_starts.tolist()
     for request, length in enumerate(lengths.tolist()):
         rows = slice(starts[request], starts[request + 1])
         if rows.start < rows.stop:
-            out[rows] = attend(
+            out[rows], sums[rows] = attend(
                 q[rows].to(dtype),
                 dense(k_pages, k_scale, block_table[request], length, dtype),
                 dense(v_pages, v_scale, block_table[request], length, dtype),
                 scale=scale, window=window, soft_cap=soft_cap, sinks=sinks,
             )  # fmt: skip
-    return out
+    return out, sums

@@ -9,23 +9,11 @@ columns are masked.
 import triton
 import triton.language as tl
 
+from kvproof.kernels.paged_prefill.triton_kernel_work import FIELDS
+
 LOG2E = tl.constexpr(1.4426950408889634)
 OF_HEADS = tl.constexpr(1)
 OF_TOKENS = tl.constexpr(2)
-
-
-@triton.jit
-def _request_of(block, query_starts, batch, GROUP: tl.constexpr, ROWS: tl.constexpr):
-    """The request of a block; a request with n rows owns n // ROWS + 1 blocks or one more."""
-    low = 0
-    high = batch
-    while high - low > 1:
-        middle = (low + high) // 2
-        if tl.load(query_starts + middle) * GROUP // ROWS + middle <= block:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 @triton.jit
@@ -112,24 +100,24 @@ def _attend(
     return acc, top, total
 
 
-@triton.jit(do_not_specialize=["batch", "heads", "split_rows"])
+@triton.jit(do_not_specialize=["room"])
 def prefill(
     q,
     k_pages,
     v_pages,
     out,
+    parts,
     weights,
+    lse,
+    counts,
+    items,
     block_table,
-    lengths,
-    query_starts,
     sinks,
     k_scale,
     v_scale,
     factor,
     cap,
-    batch,
-    heads,
-    split_rows,
+    room,
     table_row,
     q_row,
     q_head,
@@ -141,10 +129,11 @@ def prefill(
     v_head,
     out_row,
     out_head,
+    lse_row,
+    lse_head,
     scale_page,
     scale_slot,
     scale_head,
-    KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     PAGE: tl.constexpr,
     DIM: tl.constexpr,
@@ -154,89 +143,93 @@ def prefill(
     WINDOW: tl.constexpr,
     CAPPED: tl.constexpr,
     SCALES: tl.constexpr,
-    SPLITS: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
-    """Attend one block of query rows of one KV head."""
-    kv_head = tl.program_id(0) % KV_HEADS
-    # The last blocks of a request see the most context, so they start first.
-    block = tl.num_programs(0) // KV_HEADS - 1 - tl.program_id(0) // KV_HEADS
-    request = _request_of(block, query_starts, batch, GROUP, ROWS)
-    start = tl.load(query_starts + request)
-    new = tl.load(query_starts + request + 1) - start
-    length = tl.load(lengths + request)
-    row = (block - (start * GROUP // ROWS + request)) * ROWS
-    if row < new * GROUP:
-        rows = row + tl.arange(0, ROWS)
-        token = rows // GROUP
-        head = kv_head * GROUP + rows % GROUP
-        columns = tl.arange(0, COLUMNS)
-        here = (token < new)[:, None] & (columns < DIM)[None, :]
-        token_row = (start + token).to(tl.int64)
-        q_rows = q + token_row * q_row + head * q_head
-        queries = tl.load(q_rows[:, None] + columns[None, :], mask=here, other=0.0)
-        if INTERPRETED:
-            # The interpreter multiplies the bits of bfloat16 as if they were integers.
-            queries = queries.to(tl.float32)
-        own = length - new + token
-        lowest = length - new + row // GROUP
-        highest = length - new + tl.minimum((row + ROWS - 1) // GROUP, new - 1)
-        end = highest // TILE + 1
-        low = 0
-        inner_low = 0
-        if WINDOW > 0:
-            low = tl.maximum(lowest - WINDOW + 1, 0) // TILE
-            inner_low = (tl.maximum(highest - WINDOW + 1, 0) + TILE - 1) // TILE
-        inner_end = (lowest + 1) // TILE
-        if SPLITS > 1:
-            share = (end - low + SPLITS - 1) // SPLITS
-            end = end - tl.program_id(1) * share
-            low = tl.maximum(low, end - share)
-        inner_low = tl.minimum(tl.maximum(inner_low, low), end)
-        inner_end = tl.minimum(tl.maximum(inner_end, inner_low), end)
-        k_base = k_pages + kv_head * k_head
-        v_base = v_pages + kv_head * v_head
-        table = block_table + request.to(tl.int64) * table_row
-        k_scales = k_scale
-        v_scales = v_scale
-        if SCALES == OF_TOKENS:
-            k_scales = k_scale + kv_head * scale_head
-            v_scales = v_scale + kv_head * scale_head
-        if SCALES == OF_HEADS:
-            factor *= tl.load(k_scale + kv_head)
-        acc = tl.zeros([ROWS, COLUMNS], tl.float32)
-        top = tl.full([ROWS], float("-inf"), tl.float32)
-        total = tl.zeros([ROWS], tl.float32)
-        if WINDOW > 0:
-            acc, top, total = _attend(
-                acc, top, total, queries, own, low, inner_low, length, table, k_base, v_base,
-                k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
-                factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=True,
-            )  # fmt: skip
+    """Attend one item: a block of query rows of one KV head over a range of the context."""
+    if tl.program_id(0) >= tl.load(counts):
+        return
+    items += tl.program_id(0) * FIELDS
+    start = tl.load(items)
+    new = tl.load(items + 1)
+    length = tl.load(items + 2)
+    request = tl.load(items + 3)
+    row = tl.load(items + 4)
+    low = tl.load(items + 5)
+    end = tl.load(items + 6)
+    slot = tl.load(items + 7)
+    kv_head = tl.load(items + 8)
+    rows = row + tl.arange(0, ROWS)
+    token = rows // GROUP
+    head = kv_head * GROUP + rows % GROUP
+    columns = tl.arange(0, COLUMNS)
+    here = (token < new)[:, None] & (columns < DIM)[None, :]
+    token_row = (start + token).to(tl.int64)
+    q_rows = q + token_row * q_row + head * q_head
+    queries = tl.load(q_rows[:, None] + columns[None, :], mask=here, other=0.0)
+    if INTERPRETED:
+        # The interpreter multiplies the bits of bfloat16 as if they were integers.
+        queries = queries.to(tl.float32)
+    own = length - new + token
+    lowest = length - new + row // GROUP
+    highest = length - new + tl.minimum((row + ROWS - 1) // GROUP, new - 1)
+    inner_low = 0
+    if WINDOW > 0:
+        inner_low = (tl.maximum(highest - WINDOW + 1, 0) + TILE - 1) // TILE
+    inner_low = tl.minimum(tl.maximum(inner_low, low), end)
+    inner_end = tl.minimum(tl.maximum((lowest + 1) // TILE, inner_low), end)
+    k_base = k_pages + kv_head * k_head
+    v_base = v_pages + kv_head * v_head
+    table = block_table + request.to(tl.int64) * table_row
+    k_scales = k_scale
+    v_scales = v_scale
+    if SCALES == OF_TOKENS:
+        k_scales = k_scale + kv_head * scale_head
+        v_scales = v_scale + kv_head * scale_head
+    if SCALES == OF_HEADS:
+        factor *= tl.load(k_scale + kv_head)
+    acc = tl.zeros([ROWS, COLUMNS], tl.float32)
+    top = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    # A narrow window shows few tiles: one loop over them starts all loads at once.
+    NARROW: tl.constexpr = WINDOW > 0 and WINDOW <= 4 * TILE
+    if NARROW:
+        inner_low = low
+        inner_end = low
+    elif WINDOW > 0:
+        acc, top, total = _attend(
+            acc, top, total, queries, own, low, inner_low, length, table, k_base, v_base,
+            k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
+            factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=True,
+        )  # fmt: skip
+    if not NARROW:
         acc, top, total = _attend(
             acc, top, total, queries, own, inner_low, inner_end, length, table, k_base, v_base,
             k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
             factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=False,
         )  # fmt: skip
-        acc, top, total = _attend(
-            acc, top, total, queries, own, inner_end, end, length, table, k_base, v_base,
-            k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
-            factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=True,
-        )  # fmt: skip
-        scale = LOG2E if CAPPED else factor * LOG2E
-        if sinks is not None and SPLITS == 1:
-            total += tl.exp2(tl.load(sinks + head) * LOG2E - top * scale)
-        if SPLITS > 1:
-            # A split writes a slice of [splits, tokens, heads, dim] and of [splits, tokens, heads].
-            split = tl.program_id(1).to(tl.int64) * split_rows
-            out += split * out_row
-            # Rows that see nothing of this split weigh nothing when the splits are combined.
-            seen = tl.where(total > 0, total, 1.0)
-            weight = tl.where(total > 0, top * scale + tl.log2(seen), float("-inf"))
-            tl.store(weights + (split + token_row) * heads + head, weight, mask=token < new)
-        if SCALES == OF_HEADS:
-            acc *= tl.load(v_scale + kv_head)
-        # Rows beyond the request may have seen nothing; they are not stored.
-        acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+    acc, top, total = _attend(
+        acc, top, total, queries, own, inner_end, end, length, table, k_base, v_base,
+        k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
+        factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=True,
+    )  # fmt: skip
+    scale = LOG2E if CAPPED else factor * LOG2E
+    base = tl.where(top > float("-inf"), top * scale, 0.0)
+    if sinks is not None:
+        sink = tl.exp2(tl.load(sinks + head) * LOG2E - base)
+        total += tl.where(slot < 0, sink, 0.0)
+    # Rows that see nothing of a part weigh nothing when the parts are merged.
+    some = tl.where(total > 0, total, 1.0)
+    weight = tl.where(total > 0, base + tl.log2(some), float("-inf"))
+    if SCALES == OF_HEADS:
+        acc *= tl.load(v_scale + kv_head)
+    acc = acc / some[:, None]
+    if slot < 0:
         out_rows = out + token_row * out_row + head * out_head
         tl.store(out_rows[:, None] + columns[None, :], acc.to(out.dtype.element_ty), mask=here)
+        if lse is not None:
+            sums = lse + token_row * lse_row + head * lse_head
+            tl.store(sums, weight / LOG2E, mask=token < new)
+    else:
+        place = (kv_head * room + slot).to(tl.int64) * ROWS + rows - row
+        tl.store(parts + place[:, None] * DIM + columns[None, :], acc, mask=here)
+        tl.store(weights + place, weight, mask=token < new)

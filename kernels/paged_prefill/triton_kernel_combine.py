@@ -1,51 +1,76 @@
-"""Combines the parts that splits of the context compute."""
+"""Merges the parts of blocks of rows that several programs attended."""
 
 import triton
 import triton.language as tl
 
+from kvproof.kernels.paged_prefill.triton_kernel_work import FIELDS
+
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit
 def combine(
     parts,
     weights,
     sinks,
     out,
-    query_starts,
-    batch,
-    rows,
+    lse,
+    counts,
+    merges,
+    room,
     out_row,
     out_head,
-    HEADS: tl.constexpr,
+    lse_row,
+    lse_head,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
     DIM: tl.constexpr,
     COLUMNS: tl.constexpr,
-    SPLITS: tl.constexpr,
+    BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Combine `SPLITS` parts of some rows; a row is one head of one token.
+    """Merge `ROWS` rows of one block of one KV head; grid: merges * KV_HEADS * (BLOCK // ROWS).
 
-    Parts are float32 [splits, rows, dim], weights their base-2 logarithms [splits, rows], minus
-    infinity for a part without tokens.
+    Parts are float32 [kv heads, room, BLOCK, dim], weights the base-2 logarithms of their sums
+    [kv heads, room, BLOCK], minus infinity for a row that sees nothing of a part.
     """
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    EACH: tl.constexpr = BLOCK // ROWS
+    merge = tl.program_id(0) // (KV_HEADS * EACH)
+    if merge >= tl.load(counts + 1):
+        return
+    kv_head = tl.program_id(0) // EACH % KV_HEADS
+    start = tl.load(merges + merge * FIELDS)
+    first = tl.load(merges + merge * FIELDS + 1)
+    rows = tl.load(merges + merge * FIELDS + 2)
+    count = tl.load(merges + merge * FIELDS + 3)
+    slot = tl.load(merges + merge * FIELDS + 4)
+    row = tl.program_id(0) % EACH * ROWS + tl.arange(0, ROWS)
+    live = row < rows
     column = tl.arange(0, COLUMNS)
-    live = row < tl.load(query_starts + batch) * HEADS
     top = tl.full([ROWS], float("-inf"), tl.float32)
-    for split in tl.static_range(SPLITS):
-        top = tl.maximum(top, tl.load(weights + split * rows + row, mask=live, other=0.0))
     total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for split in tl.static_range(SPLITS):
-        weight = tl.load(weights + split * rows + row, mask=live, other=0.0)
-        weight = tl.exp2(weight - top)
-        here = (live & (weight > 0))[:, None] & (column < DIM)[None, :]
-        place = (split * rows + row).to(tl.int64)[:, None] * DIM + column[None, :]
-        acc += weight[:, None] * tl.load(parts + place, mask=here, other=0.0)
-        total += weight
+    for part in tl.range(0, count):
+        place = (kv_head * room + slot + part).to(tl.int64) * BLOCK + row
+        weight = tl.load(weights + place, mask=live, other=float("-inf"))
+        here = (live & (weight > float("-inf")))[:, None] & (column < DIM)[None, :]
+        value = tl.load(parts + place[:, None] * DIM + column[None, :], mask=here, other=0.0)
+        new_top = tl.maximum(top, weight)
+        base = tl.where(new_top == float("-inf"), 0.0, new_top)
+        weight = tl.exp2(weight - base)
+        shrink = tl.exp2(top - base)
+        acc = acc * shrink[:, None] + weight[:, None] * value
+        total = total * shrink + weight
+        top = new_top
+    head = kv_head * GROUP + (first + row) % GROUP
+    token = (start + (first + row) // GROUP).to(tl.int64)
+    base = tl.where(top > float("-inf"), top, 0.0)
     if sinks is not None:
-        total += tl.exp2(tl.load(sinks + row % HEADS) * LOG2E - top)
-    token = (row // HEADS).to(tl.int64)
-    where = out + token[:, None] * out_row + (row % HEADS)[:, None] * out_head + column[None, :]
-    value = (acc / total[:, None]).to(out.dtype.element_ty)
+        total += tl.exp2(tl.load(sinks + head) * LOG2E - base)
+    some = tl.where(total > 0, total, 1.0)
+    if lse is not None:
+        found = tl.where(total > 0, (base + tl.log2(some)) / LOG2E, float("-inf"))
+        tl.store(lse + token * lse_row + head * lse_head, found, mask=live)
+    where = out + token[:, None] * out_row + head[:, None] * out_head + column[None, :]
+    value = (acc / some[:, None]).to(out.dtype.element_ty)
     tl.store(where, value, mask=live[:, None] & (column < DIM)[None, :])

@@ -30,6 +30,7 @@ def gather(
     PAGE: tl.constexpr,
     KV_HEADS: tl.constexpr,
     DIM: tl.constexpr,
+    WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     LONGEST_TILE: tl.constexpr,
@@ -37,8 +38,8 @@ def gather(
 ):
     """Copy `ROWS` tokens of K and V, if some new token sees them.
 
-    Rows are [batch, room, kv heads, dim]. With `SCALED`, values are multiplied by the scale of
-    their token and head.
+    Rows are [batch, room, kv heads, WIDTH], zero from column DIM on. With `SCALED`, values are
+    multiplied by the scale of their token and head.
     """
     request = tl.program_id(1)
     new = tl.load(query_starts + request + 1) - tl.load(query_starts + request)
@@ -52,20 +53,23 @@ def gather(
     table = block_table + request.to(tl.int64) * table_row
     page = tl.load(table + position // PAGE, mask=live, other=0).to(tl.int64)
     slot = position % PAGE
-    rows = (request.to(tl.int64) * room + position) * (KV_HEADS * DIM)
+    rows = (request.to(tl.int64) * room + position) * (KV_HEADS * WIDTH)
     k_from = page * k_page + slot * k_slot
     v_from = page * v_page + slot * v_slot
     scales = page * scale_page + slot * scale_slot
-    for first in tl.static_range(0, KV_HEADS * DIM, COLUMNS):
+    for first in tl.static_range(0, KV_HEADS * WIDTH, COLUMNS):
         column = first + tl.arange(0, COLUMNS)
-        mask = live[:, None] & (column < KV_HEADS * DIM)[None, :]
-        head = column // DIM
-        k = tl.load(k_pages + k_from[:, None] + (head * k_head + column % DIM)[None, :], mask=mask)
-        v = tl.load(v_pages + v_from[:, None] + (head * v_head + column % DIM)[None, :], mask=mask)
+        there = live[:, None] & (column < KV_HEADS * WIDTH)[None, :]
+        mask = there & (column % WIDTH < DIM)[None, :] if WIDTH > DIM else there
+        head = column // WIDTH
+        k_at = (head * k_head + column % WIDTH)[None, :]
+        v_at = (head * v_head + column % WIDTH)[None, :]
+        k = tl.load(k_pages + k_from[:, None] + k_at, mask=mask, other=0.0)
+        v = tl.load(v_pages + v_from[:, None] + v_at, mask=mask, other=0.0)
         if SCALED:
             place = scales[:, None] + (head * scale_head)[None, :]
-            k = k.to(tl.float32) * tl.load(k_scale + place, mask=mask)
-            v = v.to(tl.float32) * tl.load(v_scale + place, mask=mask)
+            k = k.to(tl.float32) * tl.load(k_scale + place, mask=there)
+            v = v.to(tl.float32) * tl.load(v_scale + place, mask=there)
         to = rows[:, None] + column[None, :]
-        tl.store(k_rows + to, k.to(k_rows.dtype.element_ty), mask=mask)
-        tl.store(v_rows + to, v.to(v_rows.dtype.element_ty), mask=mask)
+        tl.store(k_rows + to, k.to(k_rows.dtype.element_ty), mask=there)
+        tl.store(v_rows + to, v.to(v_rows.dtype.element_ty), mask=there)

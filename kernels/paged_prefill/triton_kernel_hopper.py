@@ -5,7 +5,8 @@ into the tiles of a ring in shared memory, as many copies a tile as it has pages
 instruction for each 64 columns; two warps share them. Two warp groups attend 64 query rows each. A
 warp group starts the scores of a tile, then the values of the tile before, and works on its softmax
 while the tensor cores are busy with the values. Tiles go from the newest to the oldest: the few
-that need a mask come first, and so does the one with rows that do not exist.
+that need a mask come first, and so does the one with rows that do not exist. Of 64 query rows or
+fewer, as decoding requests have, one warp group attends alone.
 
 The schedule is the one that the FlashAttention-3 paper describes (Shah et al., 2024).
 """
@@ -22,7 +23,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kvproof.kernels.gluon import async_load, barrier
-from kvproof.kernels.paged_prefill.grid import Grid
+from kvproof.kernels.grid import Grid
+from kvproof.kernels.paged_prefill.triton_kernel_work import FIELDS
 
 LOG2E = gl.constexpr(1.4426950408889634)
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
@@ -37,29 +39,18 @@ def descriptor(tensor: torch.Tensor, grid: Grid, box: tuple[int, int]) -> Tensor
 
 
 @gluon.jit
-def _ranges(
-    new, length, row,
-    WINDOW: gl.constexpr, ROWS: gl.constexpr, TILE: gl.constexpr, SPLITS: gl.constexpr,
+def _inner(
+    cached, new, row, low, end, GROUP: gl.constexpr, ROWS: gl.constexpr, WINDOW: gl.constexpr,
+    TILE: gl.constexpr,
 ):  # fmt: skip
-    """Tiles from `low` to `end` of this split; those in [inner_low, inner_end) need no mask.
-
-    The first tile of a split is always masked.
-    """
-    seen = length - new + row
-    end = (gl.minimum(seen + ROWS, length) + TILE - 1) // TILE
-    low = gl.to_tensor(0)
-    inner_low = gl.to_tensor(0)
+    """Tiles in [inner_low, inner_end) need no mask; the first tile of an item always does."""
+    inner_low = low
     if WINDOW > 0:
-        low = gl.maximum(seen - WINDOW + 1, 0) // TILE
-        inner_low = (gl.maximum(seen + ROWS - WINDOW, 0) + TILE - 1) // TILE
-    inner_end = (seen + 1) // TILE
-    if SPLITS > 1:
-        share = (end - low + SPLITS - 1) // SPLITS
-        end = end - gl.program_id(1) * share
-        low = gl.maximum(low, end - share)
+        highest = cached + gl.minimum((row + ROWS - 1) // GROUP, new - 1)
+        inner_low = (gl.maximum(highest - WINDOW + 1, 0) + TILE - 1) // TILE
     inner_low = gl.minimum(gl.maximum(inner_low, low), end - 1)
-    inner_end = gl.minimum(gl.maximum(inner_end, inner_low), end - 1)
-    return low, inner_low, inner_end, end
+    inner_end = (cached + row // GROUP + 1) // TILE
+    return inner_low, gl.minimum(gl.maximum(inner_end, inner_low), end - 1)
 
 
 @gluon.jit
@@ -89,19 +80,6 @@ def _copy_pages(
 
 
 @gluon.jit
-def _copy_queries_and_keys(
-    q_desc, q_smem, q_full, q_row, q_column,
-    desc, table, smem, full, empty, column, length, rows, apart, low, end,
-    PAGE: gl.constexpr, BOX: gl.constexpr,
-):  # fmt: skip
-    HALF: gl.constexpr = q_smem.shape[1]
-    mbarrier.expect(q_full, 2 * HALF * q_smem.shape[2] * 2)
-    async_load(q_desc, [q_row, q_column], q_full, q_smem.index(0))
-    async_load(q_desc, [q_row + HALF, q_column], q_full, q_smem.index(1))
-    _copy_pages(desc, table, smem, full, empty, column, length, rows, apart, low, end, PAGE, BOX)
-
-
-@gluon.jit
 def _zero_beyond(v_tile, start, length):
     """Zero the rows of positions that do not exist: 0 times NaN would be NaN."""
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
@@ -115,22 +93,33 @@ def _zero_beyond(v_tile, start, length):
 
 
 @gluon.jit
-def _zero_padding(q_tile, DIM: gl.constexpr):
-    """Zero the columns of a query tile that belong to the next head, in K and V too."""
+def _load_queries(
+    q, q_tile, start, first, rows_left, kv_head, q_row, q_head,
+    WHICH: gl.constexpr, GROUP: gl.constexpr, DIM: gl.constexpr,
+):  # fmt: skip
+    """Load the rows of a warp group; zero are those that do not exist, and columns from DIM on.
+
+    Those columns of keys belong to the next head.
+    """
+    HALF: gl.constexpr = q_tile.shape[0]
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    row = WHICH * HALF + gl.arange(0, HALF, gl.SliceLayout(1, layout))
     column = gl.arange(0, q_tile.shape[1], gl.SliceLayout(0, layout))
-    q_tile.store(gl.where((column < DIM)[None, :], q_tile.load(layout), 0.0))
+    packed = first + row
+    head = kv_head * GROUP + packed % GROUP
+    rows = q + (start + packed // GROUP).to(gl.int64) * q_row + head * q_head
+    mask = (row < rows_left)[:, None] & (column < DIM)[None, :]
+    q_tile.store(gl.load(rows[:, None] + column[None, :], mask=mask, other=0.0))
     fence_async_shared()
     barrier()
 
 
 @gluon.jit
 def _weights(
-    s, top, total, tile, seen, length, factor, cap,
+    s, top, total, tile, own, length, factor, cap,
     WINDOW: gl.constexpr, CAPPED: gl.constexpr, layout: gl.constexpr, MASKED: gl.constexpr,
 ):  # fmt: skip
     """Unnormalised weights of one tile of scores, and the factor for the earlier ones."""
-    HALF: gl.constexpr = s.shape[0]
     TILE: gl.constexpr = s.shape[1]
     if CAPPED:
         s = cap - 2.0 * cap / (1.0 + gl.exp2(s * (factor / cap * 2.0 * LOG2E)))
@@ -138,11 +127,10 @@ def _weights(
     else:
         scale = factor * LOG2E
     if MASKED:
-        own = seen + gl.arange(0, HALF, gl.SliceLayout(1, layout))[:, None]
         key = tile * TILE + gl.arange(0, TILE, gl.SliceLayout(0, layout))[None, :]
-        visible = (key <= own) & (key < length)
+        visible = (key <= own[:, None]) & (key < length)
         if WINDOW > 0:
-            visible = visible & (key > own - WINDOW)
+            visible = visible & (key > own[:, None] - WINDOW)
         s = gl.where(visible, s, float("-inf"))
     new_top = gl.maximum(top, gl.max(s, axis=1))
     base = new_top * scale
@@ -180,7 +168,7 @@ def _step(
     """Scores of the `i`-th tile, and their weights while those of the tile before are applied."""
     acc, p, shrink, top, total = state
     k_smem, v_smem, k_full, k_empty, v_full, v_empty = ring
-    seen, length, low = place
+    own, length, low = place
     STAGES: gl.constexpr = k_smem.shape[0]
     p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
     stage = i % STAGES
@@ -192,7 +180,7 @@ def _step(
     s = warpgroup_mma_wait(1, deps=[s])
     mbarrier.arrive(k_empty.index(stage))
     w, top, total, shrink = _weights(
-        s, top, total, tile, seen, length, factor, cap, WINDOW, CAPPED, s_layout, MASKED
+        s, top, total, tile, own, length, factor, cap, WINDOW, CAPPED, s_layout, MASKED
     )
     # This wait also keeps ptxas from moving the next one above the softmax: it ends a basic block.
     after = i + 1
@@ -204,10 +192,10 @@ def _step(
 
 @gluon.jit
 def _consume(
-    out, weights, sinks, v_scale, q_smem, q_full, ring, q_row, head, heads, rows_left, seen,
-    length, tiles, out_row, out_head, factor, cap,
+    q, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left, cached,
+    kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head, factor, cap,
     WHICH: gl.constexpr, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
-    GROUP: gl.constexpr, SPLITS: gl.constexpr,
+    GROUP: gl.constexpr,
 ):  # fmt: skip
     k_smem, v_smem, k_full, k_empty, v_full, _ = ring
     low, inner_low, inner_end, end = tiles
@@ -222,14 +210,13 @@ def _consume(
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
     p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
     q_tile = q_smem.index(WHICH)
-    seen = seen + WHICH * HALF
+    short = WHICH * HALF + gl.arange(0, HALF, gl.SliceLayout(1, s_layout))
+    own = cached + (first + short) // GROUP
     top = gl.full([HALF], float("-inf"), gl.float32, gl.SliceLayout(1, s_layout))
     total = gl.zeros([HALF], gl.float32, gl.SliceLayout(1, s_layout))
     acc = gl.zeros([HALF, COLUMNS], gl.float32, o_layout)
 
-    mbarrier.wait(q_full, 0)
-    if DIM < COLUMNS:
-        _zero_padding(q_tile, DIM)
+    _load_queries(q, q_tile, start, first, rows_left, kv_head, q_row, q_head, WHICH, GROUP, DIM)
     mbarrier.wait(k_full.index(0), 0)
     q_kept = 0
     if KEPT > 0:
@@ -239,14 +226,14 @@ def _consume(
     mbarrier.arrive(k_empty.index(0))
     tile = end - 1
     w, top, total, shrink = _weights(
-        s, top, total, tile, seen, length, factor, cap, WINDOW, CAPPED, s_layout, MASKED=True
+        s, top, total, tile, own, length, factor, cap, WINDOW, CAPPED, s_layout, MASKED=True
     )
     p = gl.convert_layout(w.to(q_smem.dtype), p_layout)
     if end * TILE > length:
         mbarrier.wait(v_full.index(0), 0)
         _zero_beyond(v_smem.index(0), tile * TILE, length)
     mbarrier.wait(k_full.index(1 % STAGES), (1 // STAGES) & 1, pred=tile > low)
-    place = (seen, length, low)
+    place = (own, length, low)
     for tile in range(end - 2, inner_end - 1, -1):
         state = (acc, p, shrink, top, total)
         acc, p, shrink, top, total = _step(
@@ -272,126 +259,125 @@ def _consume(
     acc = warpgroup_mma(p, v_smem.index(last % STAGES), acc, is_async=True)
     acc = warpgroup_mma_wait(0, deps=[acc])
     scale = LOG2E if CAPPED else factor * LOG2E
-    if sinks is not None and SPLITS == 1:
-        total += gl.exp2(gl.load(sinks + head) * LOG2E - top * scale)
+    short_head = kv_head * GROUP + (first + short) % GROUP
+    base = gl.where(top > float("-inf"), top * scale, 0.0)
+    if sinks is not None:
+        sink = gl.exp2(gl.load(sinks + short_head) * LOG2E - base)
+        total += gl.where(slot < 0, sink, 0.0)
+    # Rows that see nothing of a part weigh nothing when the parts are merged.
+    weight = gl.where(total > 0.0, base + gl.log2(total), float("-inf"))
+    total = gl.where(total > 0.0, total, 1.0)
+    if v_scale is not None:
+        acc = acc * gl.load(v_scale + kv_head)
+    acc = acc / gl.convert_layout(total, gl.SliceLayout(1, o_layout))[:, None]
     row = WHICH * HALF + gl.arange(0, HALF, gl.SliceLayout(1, o_layout))
     column = gl.arange(0, COLUMNS, gl.SliceLayout(0, o_layout))
     mask = (row < rows_left)[:, None] & (column < DIM)[None, :]
-    if SPLITS > 1:
-        # Rows that see nothing of this split weigh nothing when the splits are combined.
-        weight = gl.where(total > 0.0, top * scale + gl.log2(total), float("-inf"))
-        total = gl.where(total > 0.0, total, 1.0)
-        short = WHICH * HALF + gl.arange(0, HALF, gl.SliceLayout(1, s_layout))
-        gl.store(weights + (q_row + short) * heads + head, weight, mask=short < rows_left)
-    if v_scale is not None:
-        acc = acc * gl.load(v_scale + head // GROUP)
-    acc = acc / gl.convert_layout(total, gl.SliceLayout(1, o_layout))[:, None]
-    where = out + (q_row + row).to(gl.int64)[:, None] * out_row + head * out_head + column[None, :]
-    gl.store(where, acc.to(out.dtype.element_ty), mask=mask)
+    if slot < 0:
+        head = kv_head * GROUP + (first + row) % GROUP
+        rows = out + (start + (first + row) // GROUP).to(gl.int64) * out_row + head * out_head
+        gl.store(rows[:, None] + column[None, :], acc.to(out.dtype.element_ty), mask=mask)
+        if lse is not None:
+            token = (start + (first + short) // GROUP).to(gl.int64)
+            at = lse + token * lse_row + short_head * lse_head
+            gl.store(at, weight / LOG2E, mask=short < rows_left)
+    else:
+        kept = slot.to(gl.int64) * 2 * HALF
+        gl.store(parts + (kept + row)[:, None] * DIM + column[None, :], acc, mask=mask)
+        gl.store(weights + kept + short, weight, mask=short < rows_left)
 
 
 @gluon.jit
-def _leave_nothing(weights, first, rows_left, head, heads, ROWS: gl.constexpr):
-    """A split without tiles has no weight; its values are never read."""
-    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-    row = gl.arange(0, ROWS, layout)
-    nothing = gl.full([ROWS], float("-inf"), gl.float32, layout)
-    gl.store(weights + (first + row) * heads + head, nothing, mask=row < rows_left)
-
-
-@gluon.jit
-def _request_of(block, query_starts, batch, ROWS: gl.constexpr):
-    """The request of a block of query rows; each request ends with a spare block."""
-    low = 0
-    high = batch
-    while high - low > 1:
-        middle = (low + high) // 2
-        if gl.load(query_starts + middle) // ROWS + middle <= block:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-@gluon.jit(do_not_specialize=["batch", "heads"])
-def prefill_hopper(
-    q_desc, k_desc, v_desc, out, weights, block_table, lengths, query_starts, sinks,
-    k_scale, v_scale, factor, cap,
-    batch, heads, split_rows, table_row, out_row, out_head, k_rows, v_rows, k_apart, v_apart,
-    GROUP: gl.constexpr, PAGE: gl.constexpr, BOX: gl.constexpr, TILE: gl.constexpr,
-    DIM: gl.constexpr, STAGES: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
-    SPLITS: gl.constexpr, TOGETHER: gl.constexpr, COPIERS: gl.constexpr,
+def _consume_others(
+    q, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left, cached,
+    kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head, factor, cap,
+    DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
-    """Attend two times 64 query rows of one head."""
-    HALF: gl.constexpr = q_desc.block_type.shape[0]
-    COLUMNS: gl.constexpr = q_desc.block_type.shape[1]
-    ROWS: gl.constexpr = 2 * HALF
-    # Some heads at a time go through all blocks, so that their K and V stay in the L2 cache. The
-    # last blocks of a request see the most context, so they start first.
-    blocks = gl.num_programs(0) // heads
-    outer = gl.program_id(0) // TOGETHER
-    head = outer // blocks * TOGETHER + gl.program_id(0) % TOGETHER
-    block = blocks - 1 - outer % blocks
-    request = _request_of(block, query_starts, batch, ROWS)
-    start = gl.load(query_starts + request)
-    new = gl.load(query_starts + request + 1) - start
-    length = gl.load(lengths + request)
-    row = (block - (start // ROWS + request)) * ROWS
-    if row >= new:
+    """The second half of the rows, if there is any."""
+    if rows_left > q_smem.shape[1]:
+        _consume(
+            q, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left,
+            cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row,
+            lse_head, factor, cap, 1, DIM, WINDOW, CAPPED, GROUP,
+        )  # fmt: skip
+
+
+@gluon.jit(do_not_specialize=["room"])
+def prefill_hopper(
+    q, k_desc, v_desc, out, parts, weights, lse, counts, items, block_table, sinks,
+    k_scale, v_scale, factor, cap, room, table_row, q_row, q_head, out_row, out_head, lse_row,
+    lse_head, k_rows, v_rows, k_apart, v_apart,
+    GROUP: gl.constexpr, PAGE: gl.constexpr, BOX: gl.constexpr, TILE: gl.constexpr,
+    DIM: gl.constexpr, WIDTH: gl.constexpr, HALF: gl.constexpr, STAGES: gl.constexpr,
+    WINDOW: gl.constexpr, CAPPED: gl.constexpr, COPIERS: gl.constexpr,
+):  # fmt: skip
+    """Attend one item: two times 64 query rows of one KV head, or fewer.
+
+    Heads of keys and values have `WIDTH` columns, `DIM` of them of use.
+    """
+    COLUMNS: gl.constexpr = k_desc.block_type.shape[1]
+    if gl.program_id(0) >= gl.load(counts):
         return
-    low, inner_low, inner_end, end = _ranges(new, length, row, WINDOW, ROWS, TILE, SPLITS)
-    if SPLITS > 1:
-        # A split writes a slice of [splits, tokens, heads, dim] and of [splits, tokens, heads].
-        out += gl.program_id(1).to(gl.int64) * split_rows * out_row
-        weights += gl.program_id(1).to(gl.int64) * split_rows * heads
-        if low >= end:
-            _leave_nothing(weights, start + row, new - row, head, heads, ROWS)
-            return
-    q_smem = gl.allocate_shared_memory(q_desc.dtype, [2, HALF, COLUMNS], q_desc.layout)
+    items += gl.program_id(0) * FIELDS
+    start = gl.load(items)
+    new = gl.load(items + 1)
+    length = gl.load(items + 2)
+    request = gl.load(items + 3)
+    first = gl.load(items + 4)
+    low = gl.load(items + 5)
+    end = gl.load(items + 6)
+    slot = gl.load(items + 7)
+    kv_head = gl.load(items + 8)
+    rows_left = new * GROUP - first
+    cached = length - new
+    inner_low, inner_end = _inner(cached, new, first, low, end, GROUP, 2 * HALF, WINDOW, TILE)
+    slot = gl.where(slot < 0, slot, kv_head * room + slot)
+    q_smem = gl.allocate_shared_memory(k_desc.dtype, [2, HALF, COLUMNS], k_desc.layout)
     k_smem = gl.allocate_shared_memory(k_desc.dtype, [STAGES, TILE, COLUMNS], k_desc.layout)
     v_smem = gl.allocate_shared_memory(v_desc.dtype, [STAGES, TILE, COLUMNS], v_desc.layout)
-    q_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    mbarrier.init(q_full, count=1)
     for i in gl.static_range(STAGES):
         mbarrier.init(k_full.index(i), count=1)
         mbarrier.init(v_full.index(i), count=1)
-        mbarrier.init(k_empty.index(i), count=2)
-        mbarrier.init(v_empty.index(i), count=2)
+        if rows_left > HALF:
+            mbarrier.init(k_empty.index(i), count=2)
+            mbarrier.init(v_empty.index(i), count=2)
+        else:
+            mbarrier.init(k_empty.index(i), count=1)
+            mbarrier.init(v_empty.index(i), count=1)
     fence_async_shared()
     barrier()
     ring = (k_smem, v_smem, k_full, k_empty, v_full, v_empty)
     tiles = (low, inner_low, inner_end, end)
-    q_row, seen = start + row, length - new + row
     table = block_table + request.to(gl.int64) * table_row
-    kv_column = head // GROUP * DIM
+    kv_column = kv_head * WIDTH
     if k_scale is not None:
-        factor *= gl.load(k_scale + head // GROUP)
+        factor *= gl.load(k_scale + kv_head)
     gl.warp_specialize(
         [
             (
                 _consume,
                 (
-                    out, weights, sinks, v_scale, q_smem, q_full, ring, q_row, head, heads,
-                    new - row, seen, length, tiles, out_row, out_head, factor, cap,
-                    gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP, SPLITS,
+                    q, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
+                    rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row,
+                    out_head, lse_row, lse_head, factor, cap,
+                    gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP,
                 ),
             ),
             (
-                _consume,
+                _consume_others,
                 (
-                    out, weights, sinks, v_scale, q_smem, q_full, ring, q_row, head, heads,
-                    new - row, seen, length, tiles, out_row, out_head, factor, cap,
-                    gl.constexpr(1), DIM, WINDOW, CAPPED, GROUP, SPLITS,
+                    q, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
+                    rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row,
+                    out_head, lse_row, lse_head, factor, cap, DIM, WINDOW, CAPPED, GROUP,
                 ),
             ),
             (
-                _copy_queries_and_keys,
+                _copy_pages,
                 (
-                    q_desc, q_smem, q_full, q_row, head * DIM,
                     k_desc, table, k_smem, k_full, k_empty, kv_column, length, k_rows, k_apart,
                     low, end, PAGE, BOX,
                 ),

@@ -71,6 +71,6 @@ def _without_hopper(case: Case) -> str:
         return "it is a form of the kernel for compute capability 9"
     if case["kv_dtype"] not in ("bf16", "fp16") or int(case["page"]) % hopper.HOPPER_BOX:
         return "pages are copied directly: of the dtype of the query, in multiples of 8 tokens"
-    if int(case["new"]) < plans.HOPPER_LEAST:
-        return f"a chunk has at least {plans.HOPPER_LEAST} new tokens; it has {case['new']}"
+    if int(case["new"]) * int(case["heads"]) // int(case["kv_heads"]) < plans.HOPPER_LEAST:
+        return f"a KV head has at least {plans.HOPPER_LEAST} query rows; new is {case['new']}"
     return ""

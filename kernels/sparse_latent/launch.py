@@ -65,6 +65,7 @@ def sparse_latent(
     out: torch.Tensor,
     scale: float,
     sinks: torch.Tensor | None = None,
+    lse: torch.Tensor | None = None,
     space: Workspace | None = None,
     check_contents: bool = False,
 ) -> None:
@@ -81,6 +82,8 @@ def sparse_latent(
         out: [tokens, heads, 512] of q's dtype.
         scale: Logits are products times `scale`, above 0.
         sinks: [heads] float32, a logit per head that takes weight and adds no value.
+        lse: [tokens, heads] float32, contiguous, written: natural logarithms of the sums of the
+            exponentials of logits, that of the sink among them; minus infinity without any.
         space: See `workspace`; without it one is made.
         check_contents: Also check the values of `indices`; waits for the device.
 
@@ -88,7 +91,8 @@ def sparse_latent(
         ArgumentError: An argument does not fit the others.
 
     """
-    given = {"q": q, "pages": pages, "indices": indices, "out": out, "sinks": sinks}
+    given = {"q": q, "pages": pages, "indices": indices, "out": out, "sinks": sinks,
+             "lse": lse}  # fmt: skip
     _check(given, scale)
     if check_contents:
         ids_in_range("indices", indices, low=-1, high=len(pages) * pages.shape[1])
@@ -112,8 +116,8 @@ def _launch(given: dict[str, Any], scale: float) -> None:
     is_wide = pages.dtype == torch.bfloat16
     tiles = WIDE if is_wide else NARROW
     sparse_latent_kernel[(tokens, -(-heads // tiles.rows))](
-        q, pages, indices, out, given["sinks"], scale, heads, *q.stride()[:2], *out.stride()[:2],
-        indices.stride(0), pages.stride(0),
+        q, pages, indices, out, given["lse"], given["sinks"], scale, heads,
+        *q.stride()[:2], *out.stride()[:2], indices.stride(0), pages.stride(0),
         PAGE=pages.shape[1], CHOSEN=indices.shape[1], ROWS=tiles.rows, TILE=tiles.tile,
         STAGES=tiles.stages, WIDE=is_wide, GPU=not interpreted(), num_warps=tiles.warps,
     )  # fmt: skip
@@ -150,8 +154,8 @@ def _launch_hopper(given: dict[str, Any], scale: float, space: Workspace) -> Non
         others = (pages.view(torch.float32), pages.view(torch.bfloat16))
     sparse_latent_hopper[(shape.chunks * shape.head_blocks,)](
         *(descriptor(q, tokens * heads, KEYS, KEYS, (latent.ROWS, wide)) for wide in (256, 64)),
-        pages, *others, indices, out, space.parts, space.norms, given["sinks"], scale, tokens,
-        shape.chunks, indices.stride(0), VALUES,
+        pages, *others, indices, out, given["lse"], space.parts, space.norms, given["sinks"], scale,
+        tokens, shape.chunks, indices.stride(0), VALUES,
         HEADS=heads, HEAD_BLOCKS=shape.head_blocks, LEAST=latent.LEAST_TILES, SIZE=chosen,
         WHOLE=is_whole, SMALL=pages.nbytes < SMALL_POOL, num_warps=4,
     )  # fmt: skip
@@ -159,7 +163,7 @@ def _launch_hopper(given: dict[str, Any], scale: float, space: Workspace) -> Non
         return
     latent.combine(
         out[:, None], None, given["sinks"], shape,
-        size=chosen, parts=space.parts, norms=space.norms, ahead=True,
+        lse=given["lse"], size=chosen, parts=space.parts, norms=space.norms, ahead=True,
     )  # fmt: skip
 
 
@@ -187,4 +191,8 @@ def _check(given: dict[str, Any], scale: float) -> None:
     if given["sinks"] is not None:
         shape_of("sinks", given["sinks"], (heads,))
         dtype_of("sinks", given["sinks"], (torch.float32,))
+    if given["lse"] is not None:
+        shape_of("lse", given["lse"], (tokens, heads))
+        dtype_of("lse", given["lse"], (torch.float32,))
+        require(given["lse"].is_contiguous(), f"lse has strides {given['lse'].stride()}")
     same_device(**given)

@@ -20,17 +20,19 @@ def sparse_latent_torch(
     out: torch.Tensor,
     scale: float,
     sinks: torch.Tensor | None = None,
+    lse: torch.Tensor | None = None,
     compute: torch.dtype = torch.float32,
 ) -> None:
-    """Attend q [tokens, heads, 576] into out; every product and sum in `compute`.
+    """Attend q [tokens, heads, 576] into out, and lse if given; every product and sum in `compute`.
 
     Shapes are those of `sparse_latent`.
     """
     for start in range(0, len(q), TOKENS):
         some = slice(start, start + TOKENS)
-        out[some] = _attended(q[some], pages, indices[some].long(), scale, sinks, compute).to(
-            out.dtype
-        )
+        found, sums = _attended(q[some], pages, indices[some].long(), scale, sinks, compute)
+        out[some] = found.to(out.dtype)
+        if lse is not None:
+            lse[some] = sums.to(lse.dtype)
 
 
 def _attended(
@@ -40,8 +42,8 @@ def _attended(
     scale: float,
     sinks: torch.Tensor | None,
     compute: torch.dtype,
-) -> torch.Tensor:
-    """The answer for some query tokens, [tokens, heads, 512]."""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The answer for some query tokens, [tokens, heads, 512], and its logarithms."""
     there = indices >= 0
     slots = indices.clamp_min(0)
     rows = columns_of(pages[slots // pages.shape[1], slots % pages.shape[1]], dtype=compute)
@@ -54,4 +56,5 @@ def _attended(
     weights = torch.softmax(logits, dim=2)[..., : indices.shape[1]]
     # A query token without a chosen one has no weights, not NaN.
     weights = weights.masked_fill(~there[:, None], 0)
-    return torch.einsum("thn,tnd->thd", weights, rows[..., :VALUES])
+    found = torch.einsum("thn,tnd->thd", weights, rows[..., :VALUES])
+    return found, torch.logsumexp(logits, dim=2)

@@ -60,8 +60,8 @@ def _load_wide_tile(pages, slots, live, page_columns, PAGE: tl.constexpr):
 
 @triton.jit
 def sparse_latent_kernel(
-    q, pages, indices, out, sinks, scale, heads, q_token, q_head, out_token, out_head, indices_row,
-    page_step,
+    q, pages, indices, out, lse, sinks, scale, heads, q_token, q_head, out_token, out_head,
+    indices_row, page_step,
     PAGE: tl.constexpr, CHOSEN: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
     STAGES: tl.constexpr, WIDE: tl.constexpr, GPU: tl.constexpr,
 ):  # fmt: skip
@@ -103,9 +103,13 @@ def sparse_latent_kernel(
             p = operand(rounded(p, tl.bfloat16, GPU), GPU)
         acc = tl.dot(p, values, acc * shrink[:, None], input_precision="ieee")
         top = most
+    nothing = tl.full([ROWS], float("-inf"), tl.float32)
     if sinks is not None:
-        sink = tl.load(sinks + head, mask=is_head, other=0.0) * LOG2E
-        mass = tl.where(mass > 0, mass + tl.exp2(tl.where(mass > 0, sink - top, 0.0)), 0.0)
+        nothing = tl.load(sinks + head, mask=is_head, other=0.0) * LOG2E
+        mass = tl.where(mass > 0, mass + tl.exp2(tl.where(mass > 0, nothing - top, 0.0)), 0.0)
+    if lse is not None:
+        found = tl.where(mass > 0, top + tl.log2(tl.where(mass > 0, mass, 1.0)), nothing)
+        tl.store(lse + token * heads + head, found / LOG2E, mask=is_head)
     acc = acc / tl.where(mass > 0, mass, 1.0)[:, None]
     out_rows = out + token * out_token + head * out_head
     acc = rounded(acc, out.dtype.element_ty, GPU)

@@ -32,7 +32,7 @@ POINTERS = {
     "k_scale": "*fp32", "v_scale": "*fp32", "arrivals": "*i32", "parts": "*fp32", "norms": "*fp32",
     "scale": "fp32", "soft_cap": "fp32", "pages": "*u8", "pages_scale": "*fp32", "scales": "*fp32",
     "pages_wide": "*bf16", "indices": "*i32", "weights": "*fp32", "query_starts": "*i32",
-    "factor": "fp32", "cap": "fp32",
+    "factor": "fp32", "cap": "fp32", "lse": "*fp32",
 }  # fmt: skip
 
 
@@ -66,19 +66,21 @@ def of_heads(heads, q_tokens, page):
 
 def latent(*, page, heads, q_tokens, sinks):
     box = launch.box(page)
-    fixed = of_heads(heads, q_tokens, page) | {"BOX": box} | ({} if sinks else {"sinks": None})
+    absent = {} if sinks else {"sinks": None, "lse": None}
+    fixed = of_heads(heads, q_tokens, page) | {"BOX": box} | absent
     known = QUERIES | boxes(k_desc=(box, 256), rope_desc=(box, 64))
     return shared_bytes(GluonASTSource, latent_decode_hopper, fixed, known=known)
 
 
 def narrow(*, page, heads, q_tokens):
-    fixed = of_heads(heads, q_tokens, page)
+    fixed = of_heads(heads, q_tokens, page) | {"lse": None}
     return shared_bytes(GluonASTSource, latent_decode_narrow, fixed, known=QUERIES)
 
 
 def sparse(*, heads, chosen, wide=False):
     fixed = {"HEADS": heads, "HEAD_BLOCKS": -(-heads // 64), "LEAST": launch.LEAST_TILES,
-             "SIZE": chosen, "WHOLE": int(chosen > 100), "SMALL": chosen < 100}  # fmt: skip
+             "SIZE": chosen, "WHOLE": int(chosen > 100), "SMALL": chosen < 100,
+             "lse": None}  # fmt: skip
     known = QUERIES | ({"pages": "*bf16"} if wide else {})
     fixed |= {"scales": None, "pages_wide": None} if wide else {}
     return shared_bytes(GluonASTSource, sparse_latent_hopper, fixed, known=known)
@@ -98,7 +100,7 @@ def combine(*, columns, step, each):
     fixed = {
         "NUMBERS": 128, "HEADS": 128, "HEAD_BLOCKS": 2, "BATCH": 64, "LEAST": launch.LEAST_TILES,
         "TILE": 64, "ROWS": 64, "SIZE": 0, "VALUES": 512, "COLUMNS": columns,
-        "MOST": 128, "STEP": step, "EACH": each, "PDL": True,
+        "MOST": 128, "STEP": step, "EACH": each, "PDL": True, "lse": None,
     }  # fmt: skip
     return shared_bytes(ASTSource, latent_combine, fixed)
 
@@ -112,6 +114,7 @@ def tensors(page, dtype, head_dim, value_dim, heads, kv_heads, q_tokens):
     scale = empty(*scales[dtype], dtype=torch.float32) if dtype in scales else None
     return {
         "q": empty(2, q_tokens, heads, head_dim), "out": empty(2, q_tokens, heads, value_dim),
+        "lse": None,
         "k_pages": empty(*pages, head_dim, dtype=dtype),
         "v_pages": empty(*pages, head_dim, dtype=dtype) if value_dim == head_dim else None,
         "sinks": None, "k_scale": scale, "v_scale": scale,
@@ -125,7 +128,8 @@ def portable(*, dtype, **axes):
     fixed = constants(
         shape, chosen, inputs, {"window": 0, "soft_cap": 0.0, "tables_ready": True}
     ) | {"ASM": True}
-    fixed |= {name: None for name in ("sinks", "k_scale", "v_scale") if inputs[name] is None}
+    absent = ("sinks", "k_scale", "v_scale", "lse")
+    fixed |= {name: None for name in absent if inputs[name] is None}
     words = "*bf16" if dtype == "bfloat16" else "*i16"
     options = {"num_warps": chosen.warps, "num_stages": chosen.stages}
     if chosen.registers:
@@ -134,17 +138,17 @@ def portable(*, dtype, **axes):
     return shared_bytes(ASTSource, paged_decode_kernel, fixed, known=known, **options)
 
 
-def prefill(*, page, head_dim, copiers):
+def prefill(*, page, head_dim, copiers, window=0):
     tile, columns = 128 if head_dim <= 128 else 64, max(hopper.HOPPER_COLUMNS, head_dim)
     box = min(hopper.box(page), tile)
     fixed = {
-        "GROUP": 4, "PAGE": page, "BOX": box, "TILE": tile, "DIM": head_dim, "STAGES": 2,
-        "WINDOW": 0, "CAPPED": False, "SPLITS": 1, "TOGETHER": 4, "COPIERS": copiers,
-        "sinks": None, "k_scale": None, "v_scale": None,
+        "GROUP": 4, "PAGE": page, "BOX": box, "TILE": tile, "DIM": head_dim, "WIDTH": head_dim,
+        "HALF": hopper.HOPPER_ROWS, "STAGES": 2, "WINDOW": window, "CAPPED": False,
+        "COPIERS": copiers, "k_scale": None, "v_scale": None,
     }  # fmt: skip
-    known = boxes(
-        q_desc=(hopper.HOPPER_ROWS, columns), k_desc=(box, columns), v_desc=(box, columns)
-    )
+    known = boxes(k_desc=(box, columns), v_desc=(box, columns)) | {
+        "counts": "*i32", "items": "*i32",
+    }  # fmt: skip
     return shared_bytes(GluonASTSource, prefill_hopper, fixed, known=known)
 
 

@@ -350,7 +350,7 @@ PREFILLS = {
 
 @pytest.mark.parametrize("name", PREFILLS)
 def test_a_form_of_the_prefill_is_the_chosen_plan_with_one_change(monkeypatch, name):
-    chosen = variants.plans.Plan(rows=128, tile=64, stages=2, hopper=True, splits=4)
+    chosen = variants.plans.Plan(rows=128, tile=64, stages=2, hopper=True, pieces=4)
     monkeypatch.setattr(variants.plans, "choose", lambda *_: chosen)
     sent = {}
     monkeypatch.setattr(variants, "paged_prefill", lambda **named: sent.update(named))
@@ -368,7 +368,7 @@ def test_a_form_of_the_prefill_is_the_chosen_plan_with_one_change(monkeypatch, n
         ({}, ""),
         ({"kv_dtype": "fp8"}, "pages are copied directly"),
         ({"page": 4}, "pages are copied directly"),
-        ({"new": 20}, "a chunk has at least 40 new tokens"),
+        ({"new": 2}, "a KV head has at least 40 query rows"),
     ],
 )
 def test_a_form_of_the_prefill_needs_its_kernel(monkeypatch, change, why):

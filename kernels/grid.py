@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
+
 UNIT = 16
 """Bytes. Addresses, rows and starts of copies are multiples: else the unit raises an illegal
 instruction, which ends the context."""
@@ -39,3 +41,12 @@ class Grid(NamedTuple):
 
 NO_GRID = Grid(0, 0, 0, 0, 0)
 """Rows between which there are gaps of unequal size, or heads with gaps; it cannot be copied."""
+
+
+def slots(pages: torch.Tensor) -> Grid:
+    """The rows of keys or values from the first slot of the first page to the last of the last."""
+    (count, page_size, heads, dim), (page, slot, head, _) = pages.shape, pages.stride()
+    if not slot or page < slot or page % slot or (heads > 1 and head != dim):
+        return NO_GRID
+    size, rows = pages.itemsize, (count - 1) * (page // slot) + page_size
+    return Grid(pages.data_ptr(), rows, slot * size, heads, dim * size)
