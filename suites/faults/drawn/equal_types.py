@@ -1,7 +1,7 @@
 """Which arguments and fields of a subject have equal types, by the annotations in its source.
 
 A mix-up of these passes every type checker. Only names that one class or function has are taken:
-nothing else tells what an attribute belongs to.
+an attribute is matched by its name alone.
 """
 
 from __future__ import annotations
