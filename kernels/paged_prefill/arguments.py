@@ -55,7 +55,7 @@ class Inputs(NamedTuple):
 
     @property
     def cut(self) -> tuple[int, ...]:
-        """What the division of the work goes by: tokens, heads, KV heads, requests, window."""
+        """The sizes that divide the work: tokens, heads, KV heads, requests, window."""
         return (*self.q.shape[:2], self.kv_heads, len(self.lengths), self.window)
 
     @property

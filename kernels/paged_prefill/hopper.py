@@ -1,4 +1,4 @@
-"""The kernel for compute capability 9: what it can copy, and its launch.
+"""The kernel for compute capability 9: the layouts that it can copy, and its launch.
 
 It copies keys and values by the tensor memory unit, in boxes of rows and columns of one head.
 `fits` is its whole precondition; the launch makes its descriptors of the same grids. Queries and

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Tiling and kernel, and what the division of the work among programs goes by.
+    """Tiling and kernel, and the times that divide the work among programs.
 
     `rows` query rows, the heads of a group among them, and `tile` tokens of the context at a time.
     `hopper` selects the kernel for compute capability 9, in which `copiers` warps copy keys, as
-    many values. `gather` first copies the context into rows of q's dtype. `pieces`: what the block
-    of rows that sees most is cut into; 0 leaves that to the device.
+    many values. `gather` first copies the context into rows of q's dtype. `pieces`: parts of the
+    block of rows that sees most; 0 leaves their number to the device.
 
     Of times the unit is a tile of half a block of rows: `overhead` of a program, `combining` of the
     launch that merges parts, `parting` of a part. `programs` run at a time.

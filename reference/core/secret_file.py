@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def first_line(path: Path, most: int) -> tuple[int, str]:
-    """Return the mode of a file and at most so many characters of its first line.
+    """Return the mode of a file and at most so many characters of its first line (O1).
 
     Raises OSError, also for all but a regular file, and UnicodeDecodeError.
     """

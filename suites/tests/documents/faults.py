@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from statistics import median
 
-from kvproof.suites.faults import catalogue, recorded
+from kvproof.suites.faults import catalogue
 from kvproof.suites.faults.catalogue import PlantedFault
 from kvproof.suites.framework.rooms import rooms
+from kvproof.suites.tests.documents import recorded
 from kvproof.suites.tests.documents.recorded import Verdict
 
 _SUMMARY = """\

@@ -40,7 +40,7 @@ def look(q, k, v, *, scale, window, cap, sinks):
         return q[..., : v.shape[-1]].double()
     # A head of the values may be narrower than one of the keys.
     wide = torch.nn.functional.pad(v, (0, k.shape[-1] - v.shape[-1]))
-    found = attend(
+    found, _ = attend(
         q.double(), k, wide, scale=scale, window=window, soft_cap=max(cap, 0.0), sinks=sinks
     )
     return found[..., : v.shape[-1]]

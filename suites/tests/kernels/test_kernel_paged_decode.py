@@ -142,7 +142,7 @@ def test_an_empty_batch_is_no_launch():
 
 WRONG = {
     "q has shape (3, 4, 64)": lambda a: {"q": a["q"][:, 0]},
-    "q has 9 query tokens": lambda a: {"q": a["q"].expand(-1, 9, -1, -1)},
+    "q has 33 query tokens": lambda a: {"q": a["q"].expand(-1, 33, -1, -1)},
     "q is torch.float32": lambda a: {"q": a["q"].float()},
     "k_pages is torch.float16": lambda a: {"k_pages": a["k_pages"].half()},
     "k_pages has shape": lambda a: {"k_pages": a["k_pages"][..., :32]},

@@ -17,6 +17,7 @@ WITHOUT: dict[str, str] = {
     **dict.fromkeys(
         [
             "a_running_step_keeps_its_blocks",
+            "a_refusal_for_good_shows_the_lack",
             "backups_copy_what_is_cached",
             "batch_rows_are_the_tables",
             "decode_checkpoints_keep_their_interval",
@@ -31,6 +32,7 @@ WITHOUT: dict[str, str] = {
             "reset_does_what_it_says",
             "state_copies_are_disjoint",
             "steps_never_split_a_span",
+            "what_can_fit_is_never_refused_for_good",
         ],
         "no fault of the catalogue is planted for it",
     ),

@@ -1,0 +1,1 @@
+"""Tests of planted and drawn faults."""
