@@ -30,6 +30,9 @@ BUDGETS = {"http": settings(UNSHRUNK, max_examples=60)}
 NEVER_FIRST = {"lost_tokens_add_up"}
 """Where it fails, another property has ended the history: test_hits."""
 
+UNDECIDED = {"fallback_keeps_windows"}
+"""Without the fault the plan of its history has no fallback: replay says ERROR, and not FIXED."""
+
 
 FAULTS = [fault for suite in PARTS for fault in of_property(suite)]
 
@@ -51,7 +54,8 @@ def test_a_planted_fault_falls_to_its_property(fault: PlantedFault, tmp_path: Pa
     if why := part.missing():
         pytest.skip(why)
     found = falls(broken(part, fault), fault, BUDGETS.get(fault.suite, UNSHRUNK))
-    component_agrees(found, tmp_path, part)
+    if fault.name not in UNDECIDED:
+        component_agrees(found, tmp_path, part)
 
 
 @pytest.mark.parametrize("suite", PARTS)
