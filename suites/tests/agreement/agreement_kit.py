@@ -47,7 +47,7 @@ def agree(found: Counterexample, folder: Path, *, wrong: World, mended: World) -
 def component_agrees(found: Counterexample, folder: Path, mended: ComponentSuite) -> None:
     """As `agree`, of a component suite on a subject with a fault, and on one without."""
     wrong = found.history.suite
-    smaller = minimise(wrong, found, seconds=5)
+    smaller = minimise(wrong, found, seconds=1)
     agree(smaller, folder, wrong=partial(_subject, wrong), mended=partial(_subject, mended))
 
 
