@@ -13,7 +13,7 @@ from importlib.metadata import version
 from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnusedCliTokensError
 from rich.console import Console
 
-from kvproof.harness import foreign_text, redaction
+from kvproof.harness import redaction
 from kvproof.harness.cli.options import check_option, converted
 from kvproof.harness.cli.output import hidden_secrets, standard_output
 from kvproof.harness.cli.secrets import refuse_secrets
@@ -43,7 +43,7 @@ VERBS = {
     "serve": "serve:serve",
     "cache-server": "cache_server:app",
     "targets": "targets:app",
-    "new-target": "new_target:new_target",
+    "new-target": "targets:new_target",
     "doctor": "doctor:doctor",
 }
 """Verb -> module in `kvproof.harness.cli.verbs`, and the function or App in it."""
@@ -128,6 +128,8 @@ def _errors() -> Console:
 
 def _say(message: str, hint: str = "") -> None:
     errors = _errors()
+    from kvproof.harness import foreign_text  # dear: a start has no text of others
+
     line = f"kvproof: {foreign_text.message(message)}"
     errors.print(line, style="bold red", markup=False, soft_wrap=True)
     if hint:

@@ -14,7 +14,6 @@ from rich.table import Table
 
 from kvproof.harness.cli.silence import note_output
 from kvproof.harness.errors import UsageError
-from kvproof.harness.foreign_text import clean
 from kvproof.harness.redaction import redacted
 
 
@@ -90,6 +89,8 @@ def standard_output() -> Console:
 
 def print_text(text: str) -> None:
     """Print a line as it is: no markup, no colours, no folding."""
+    from kvproof.harness.foreign_text import clean  # dear: a start prints no text of others
+
     standard_output().print(clean(text), markup=False, highlight=False, soft_wrap=True)
 
 

@@ -378,10 +378,12 @@ class WorkerHandle:
         return found
 
     def _decoded(self, call: str, raw: msgspec.Raw, kind: type[T]) -> T:
+        data = bytes(raw)
         try:
-            return cast("T", decoder(cast("Hashable", kind)).decode(cut_json(bytes(raw))))
+            read = data if call == "job" else cut_json(data)  # that of a job may hold content
+            return cast("T", decoder(cast("Hashable", kind)).decode(read))
         except msgspec.MsgspecError as error:
-            text = bytes(raw)[:200].decode(errors="replace")
+            text = data[:200].decode(errors="replace")
             self._die("garbage", f"{call} answered {text}: {error}")
 
     def _die(self, kind: FailureKind, message: str) -> NoReturn:

@@ -106,6 +106,7 @@ class ContentChecks:
         single, count = self._layout.single, len(request.tokens)
         whole = -(-count // self._layout.unit) if single else self._layout.least(count)
         if whole > capacity:
+            counts[_NEVER_FITS] += 1
             fail(
                 self._state,
                 _NEVER_FITS,

@@ -41,6 +41,7 @@ SIMPLEST = {
     "serve": ("--model symbolic --port 0 --num-blocks 65", 0, "http://"),
     "cache-server": ("--memory 1MiB --address ipc://{folder}/s", 0, "cache server"),
     "targets": ("list", 0, "reference"),
+    "new-target": ("mine", 0, "kvproof run --target kvproof_target:make_target"),
     "doctor": ("", 0, "CPU clock"),
 }
 """Verb -> arguments, exit code, and words of its answer."""

@@ -145,7 +145,7 @@ def test_a_death_in_the_first_inspection_has_a_script_too(tmp_path: Path) -> Non
         SuiteRun(handle, found, write=found.events.append).run(BUDGETS["debug"])
     (failure,) = found.of(Failure)
     assert failure.history == []
-    assert "Session(target, TargetConfig(" in failure.script
+    assert "session = Session(target, config)" in failure.script
     assert replayed(tmp_path / failure.op_log, f"{BROKEN_REFERENCE}:make_blind").outcome == "FAILED"
 
 
