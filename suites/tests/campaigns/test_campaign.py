@@ -251,7 +251,7 @@ def test_a_fault_that_eight_workers_meet_is_shrunk_once_and_reproduces_elsewhere
         [sys.executable, script], cwd=script.parent, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 1
-    assert f"AssertionError: {failure.sentence}" in ran.stderr
+    assert failure.sentence in ran.stderr
     log = tmp_path / "away" / failure.op_log
     assert here("replay", str(log), "--target", FAULT, cwd=tmp_path).code == 1
 
