@@ -81,7 +81,12 @@ def daemon(tmp_path: Path) -> Iterator[Path]:
 
 def alive(pid: Path) -> bool:
     try:
-        state = Path("/proc", pid.read_text(), "stat").read_text().rpartition(")")[2].split()[0]
+        state = (
+            Path("/proc", pid.read_text() or "none", "stat")
+            .read_text()
+            .rpartition(")")[2]
+            .split()[0]
+        )
     except FileNotFoundError:
         return False
     return state != "Z"
@@ -95,7 +100,7 @@ def test_a_daemon_of_a_target_ends_with_its_worker(tmp_path: Path, daemon: Path,
     with open_handle("forks:make_target") as handle:
         if end == "closed":
             handle.create(TargetConfig(num_blocks=8, block_size=4)).close()
-            assert alive(daemon)
+            until(lambda: alive(daemon), "the daemon never started")
         else:
             with pytest.raises(TargetDied, match="SIGABRT"):
                 _ = handle.profile
