@@ -50,7 +50,7 @@ class CommonJob(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def parts(self) -> list[tuple[Phase, int, int]]:
         """Pass, first sample and number of samples of each data set of OpenCompass."""
-        raise NotImplementedError  # msgspec records take no abstract methods; each kind of job has its own
+        raise NotImplementedError  # a record has no abstract methods: each kind has its own
 
     def sent(self, stage: int) -> list[Requests]:
         """Return the requests of a stage; with `samples` all passes of a sample at its first one.
