@@ -118,6 +118,7 @@ class StoreChecker:
     def refusals(self, full: Sequence[int]) -> None:
         """Check by brute force that the refused objects would not fit with nothing idle."""
         if not full:
+            self._check("full_means_no_evictable_bytes", not full, str)
             return
         objects = self._machine.server.core.objects
         idle = {entry.offset for entry in objects.idle}

@@ -64,14 +64,18 @@ class HttpServerMachine:
     def _send(self, request: Request) -> object:
         due, prop = self._due(request)
         client = self._subject.ask(request.path, request.body)
-        self._coverage.check(
-            PLACES if 429 in (client.status, due) else prop,
-            client.status == due and client.done == bool(due),
-            lambda: (
+        right = client.status == due and client.done == bool(due)
+
+        def sentence() -> str:
+            return (
                 f"{len(request.orders)} prompts are answered {client.status or 'nothing'} "
                 f"at once, expected {due or 'nothing'}"
-            ),
-        )
+            )
+
+        refused = prop == PLACES or client.status == 429
+        self._coverage.check(PLACES, right or not refused, sentence)
+        if not refused:
+            self._coverage.check(prop, right, sentence)
         if not due:
             self._cover(request)
             chat = "messages" in request.body

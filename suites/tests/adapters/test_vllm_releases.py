@@ -11,10 +11,11 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.suites.framework.expected_failures import load
 from kvproof.suites.runner.levels import property_names
 from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
-from kvproof.suites.tests.adapters.vllm_kit import NEWEST, creator
+from kvproof.suites.tests.adapters.vllm_kit import NEWEST, RELEASES, creator
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")
 
+SPECS = RELEASES
 Create = Callable[..., Target]
 
 

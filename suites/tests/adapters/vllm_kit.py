@@ -10,8 +10,8 @@ from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.handles import Handle
 
 SIZE = 4
-SPECS = [str(each) for each in environments.known() if each.engine == "vllm"]
-NEWEST = SPECS[-1]
+RELEASES = [str(each) for each in environments.known() if each.engine == "vllm"]
+NEWEST = RELEASES[-1]
 
 
 def creator(handle: Handle) -> Callable[..., Target]:

@@ -20,9 +20,11 @@ from kvproof.suites.tests.project.test_layout import ROOT
 
 CORPUS = ROOT / "suites" / "corpus"
 MODEL = ROOT / "suites" / "tests" / "planner" / "model_configs" / "llama_3_1_8b.json"
-SIMPLEST = {
+JUDGED = (0, 3)
+"""Exit codes of a search that its time ends: what it has seen by then depends on the machine."""
+SIMPLEST: dict[str, tuple[str, int | tuple[int, int], str]] = {
     "run": ("--budget debug", 3, "INCONCLUSIVE"),
-    "fuzz": ("--max-time 2s --workers 1", 3, "INCONCLUSIVE"),
+    "fuzz": ("--max-time 2s --workers 1", JUDGED, "repeat with: kvproof fuzz"),
     "replay": ("log.json", 0, "PASS"),
     "gate": ("--config small.toml", 3, "INCONCLUSIVE"),
     "faults": ("--only last_block_off_by_one", 0, "PASS"),
@@ -79,7 +81,7 @@ def test_every_command_of_the_table_has_its_simplest_line() -> None:
 def test_it_ends_with_a_verdict_or_a_sentence(fresh: Path, verb: str) -> None:
     arguments, code, words = SIMPLEST[verb]
     done = here(verb, *arguments.split(), cwd=fresh)
-    assert done.code == code, done
+    assert done.code in (code if isinstance(code, tuple) else (code,)), done
     assert words in done.out + done.err
     assert "Traceback" not in done.err
     if code == 2:

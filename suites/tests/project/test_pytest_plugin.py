@@ -130,7 +130,8 @@ def test_a_broken_target_fails_with_history_and_script(project: pytest.Pytester)
             "minimal history:",
             "   1 admit(*",
             "reproducer:",
-            "  target = open_target('blind:make_target', TargetConfig(*",
+            "  config = TargetConfig(*",
+            "  target = open_target('blind:make_target', config)",
             "again: kvproof replay *namespaces_are_separate_*.json --target blind:make_target",
         ]
     )
