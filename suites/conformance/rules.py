@@ -147,8 +147,8 @@ class CacheRules(SuiteStateMachine):
         if self.full and profile.experts and settled and self.draw(st.booleans()):
             self.operate(ops.Experts(self.draw(st.sampled_from(settled))))
         elif profile.batch and names and self.draw(st.booleans()):
-            count = self.draw(integers(1, min(3, len(names))))
-            self.operate(ops.ReadBatch(tuple(names[-count:])))
+            rows = st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)
+            self.operate(ops.ReadBatch(tuple(self.draw(rows))))
         elif profile.lookup and self.prompts.seen:
             self.operate(ops.Lookup(self.prompts.variant()))
 
