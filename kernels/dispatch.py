@@ -25,6 +25,7 @@ from kvproof.kernels.part_merge import merge_parts
 from kvproof.kernels.sparse_latent import sparse_latent
 from kvproof.kernels.state_copy import StatePools, state_pools
 from kvproof.kernels.state_copy import copy_rows as copy_states
+from kvproof.kernels.state_step import gated_delta_step, mamba2_step
 
 __all__ = [
     "OPERATIONS",
@@ -35,9 +36,11 @@ __all__ = [
     "block_expand",
     "copy_states",
     "fill_indexer",
+    "gated_delta_step",
     "gather_blocks",
     "indexer",
     "kv_fill",
+    "mamba2_step",
     "merge_parts",
     "paged_decode",
     "paged_prefill",
@@ -59,6 +62,7 @@ OPERATIONS: Mapping[str, tuple[Callable[..., object], ...]] = {
     "block_transfer": (gather_blocks, scatter_blocks),
     "host_transfer": (transfer_to_host, transfer_from_host),
     "state_copy": (copy_states,),
+    "state_step": (gated_delta_step, mamba2_step),
     "sparse_latent": (sparse_latent,),
     "indexer": (indexer,),
     "indexer_fill": (fill_indexer,),

@@ -18,6 +18,7 @@ KERNELS = (
     "block_transfer",
     "host_transfer",
     "state_copy",
+    "state_step",
     "sparse_latent",
     "indexer",
     "indexer_fill",
