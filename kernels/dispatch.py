@@ -19,6 +19,7 @@ from kvproof.kernels.block_transfer import transfer_from_host, transfer_to_host
 from kvproof.kernels.indexer import fill as fill_indexer
 from kvproof.kernels.indexer import indexer
 from kvproof.kernels.kv_fill import kv_fill
+from kvproof.kernels.latent_fill import latent_fill
 from kvproof.kernels.paged_decode import paged_decode
 from kvproof.kernels.paged_prefill import paged_prefill
 from kvproof.kernels.part_merge import merge_parts
@@ -40,6 +41,7 @@ __all__ = [
     "gather_blocks",
     "indexer",
     "kv_fill",
+    "latent_fill",
     "mamba2_step",
     "merge_parts",
     "paged_decode",
@@ -64,6 +66,7 @@ OPERATIONS: Mapping[str, tuple[Callable[..., object], ...]] = {
     "state_copy": (copy_states,),
     "state_step": (gated_delta_step, mamba2_step),
     "sparse_latent": (sparse_latent,),
+    "latent_fill": (latent_fill,),
     "indexer": (indexer,),
     "indexer_fill": (fill_indexer,),
 }

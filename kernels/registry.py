@@ -20,6 +20,7 @@ KERNELS = (
     "state_copy",
     "state_step",
     "sparse_latent",
+    "latent_fill",
     "indexer",
     "indexer_fill",
 )

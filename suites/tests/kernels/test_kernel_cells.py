@@ -16,6 +16,7 @@ from kvproof.kernels.block_transfer import cells as block_transfer
 from kvproof.kernels.indexer import cells as indexer
 from kvproof.kernels.indexer_fill import sweep as indexer_fill
 from kvproof.kernels.kv_fill import cells as kv_fill
+from kvproof.kernels.latent_fill import sweep as latent_fill
 from kvproof.kernels.paged_decode import cells as paged_decode
 from kvproof.kernels.paged_prefill import cells as paged_prefill
 from kvproof.kernels.sparse_latent import cells as sparse_latent
@@ -53,6 +54,7 @@ VARIED = {
     "indexer_fill": set(),
     "sparse_latent": {"tokens", "context"},
     "state_step": set(),
+    "latent_fill": set(),
 }
 """Kernels whose small cells vary every axis, but for those named."""
 
@@ -107,7 +109,7 @@ def test_plain_torch_is_right_too(name, case):
 @pytest.mark.parametrize(
     "cells",
     [block_expand, block_transfer, kv_fill, state_copy, state_step, indexer, indexer_fill,
-     sparse_latent, paged_decode, paged_prefill],
+     latent_fill, sparse_latent, paged_decode, paged_prefill],
     ids=lambda module: module.__name__,
 )  # fmt: skip
 def test_random_shapes_come_from_the_seed(cells):
