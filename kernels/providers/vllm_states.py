@@ -45,7 +45,7 @@ def _delta(engine: Engine, arguments: Arguments) -> Launch:
         "beta": arguments["strengths"][None],
         "scale": arguments["scale"],
         "initial_state": arguments["states"],
-        "cu_seqlens": arguments["query_starts"],
+        "cu_seqlens": _starts(arguments),
         "ssm_state_indices": torch.cat([rows, sources[:, None]], 1),
         "num_accepted_tokens": torch.full_like(sources, rows.shape[1] + 1),
         "use_qk_l2norm_in_kernel": arguments["normalised"],
@@ -55,6 +55,15 @@ def _delta(engine: Engine, arguments: Arguments) -> Launch:
         take(**options)
 
     return launch
+
+
+def _starts(arguments: Arguments) -> torch.Tensor:
+    """Without them, requests have one token each."""
+    if (given := arguments["query_starts"]) is not None:
+        starts: torch.Tensor = given
+        return starts
+    sources = arguments["sources"]
+    return torch.arange(len(sources) + 1, dtype=torch.int32, device=sources.device)
 
 
 def _mamba2(engine: Engine, case: Case, arguments: Arguments) -> Launch:
@@ -79,7 +88,7 @@ def _mamba2(engine: Engine, case: Case, arguments: Arguments) -> Launch:
         "dst_state_batch_indices": arguments["rows"],
         "out": arguments["out"],
     }
-    if int(case["tokens"]) > 1 or case["lengths"] != "equal" or case["kept"] == "none":
+    if arguments["query_starts"] is not None or case["kept"] == "none":
         options["num_accepted_tokens"] = torch.ones_like(sources)
-        options["cu_seqlens"] = arguments["query_starts"]
+        options["cu_seqlens"] = _starts(arguments)
     return lambda: take(**options)

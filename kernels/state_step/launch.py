@@ -17,11 +17,13 @@ from kvproof.kernels.interpreter import let_tensors_bound_loops
 from kvproof.kernels.state_step.step import Step
 from kvproof.kernels.state_step.torch_reference import stepped
 
-PROGRAMS = 8
+PROGRAMS = 4
 """Fewest programs per multiprocessor, before a program takes more of a state."""
 
 TILE = 2048
-"""Most numbers of a program, each in a register of one of 32 threads a warp."""
+"""Most numbers of a program, which are in the registers of its warps."""
+
+WARPS = 1
 
 
 def gated_delta_step(
@@ -34,7 +36,7 @@ def gated_delta_step(
     *,
     sources: torch.Tensor,
     rows: torch.Tensor,
-    query_starts: torch.Tensor,
+    query_starts: torch.Tensor | None = None,
     out: torch.Tensor,
     scale: float,
     normalised: bool = False,
@@ -91,7 +93,7 @@ def mamba2_step(
     *,
     sources: torch.Tensor,
     rows: torch.Tensor,
-    query_starts: torch.Tensor,
+    query_starts: torch.Tensor | None = None,
     out: torch.Tensor,
     dt_bias: torch.Tensor | None = None,
     skips: torch.Tensor | None = None,
@@ -139,7 +141,7 @@ def _take(step: Step, *, check_contents: bool) -> None:
     if runs_triton(step.out):
         _launch(step)
     else:
-        stepped(step, longest=int(step.query_starts.diff().max()))
+        stepped(step, longest=step.longest())
 
 
 def _launch(step: Step) -> None:
@@ -160,7 +162,7 @@ def _launch(step: Step) -> None:
         decay_step, step.strengths.stride(0), step.states.stride(0), step.out.stride(0),
         HEADS=heads, VALUE_HEADS=value_heads, KEY=key, VALUE=value, COLUMNS=columns, ROWS=rows,
         DELTA=step.delta, NORMALISED=step.normalised, GPU=not interpreted(), DEPENDENT=ahead,
-        num_warps=1, **start_options(ahead=ahead),
+        num_warps=WARPS, **start_options(ahead=ahead),
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ class Step:
     """[rows, value heads, value size, key size]."""
     sources: torch.Tensor
     rows: torch.Tensor
-    query_starts: torch.Tensor
+    query_starts: torch.Tensor | None
     out: torch.Tensor
     delta: bool
     scale: float = 1.0
@@ -54,6 +54,16 @@ class Step:
     def heads(self) -> tuple[int, int]:
         """Number of heads of keys and of values."""
         return self.q.shape[1], self.v.shape[1]
+
+    def starts(self) -> torch.Tensor:
+        """Query starts, given or not."""
+        if self.query_starts is not None:
+            return self.query_starts
+        return torch.arange(len(self.sources) + 1, device=self.sources.device)
+
+    def longest(self) -> int:
+        """Tokens of the longest request; waits for the device."""
+        return int(self.starts().diff().max())
 
     def check(self) -> None:
         """Raise ArgumentError unless the tensors fit each other; reads no values."""
@@ -88,7 +98,7 @@ class Step:
         others &= ~torch.eye(len(self.sources), dtype=torch.bool, device=ids.device)[:, :, None]
         both = self.sources[(others.flatten(1).any(1)) & (self.sources > 0)].tolist()
         require(not both, f"sources {both} are rows of other requests, which race")
-        starts = self.query_starts
+        starts = self.starts()
         require(
             int(starts[0]) == 0 and bool((starts.diff() >= 0).all()),
             f"query_starts is {starts.tolist()}: it must begin with 0 and never fall",
@@ -116,9 +126,13 @@ class Step:
         batch = len(self.sources)
         shape_of("sources", self.sources, (batch,))
         shape_of("rows", self.rows, (batch, None))
-        shape_of("query_starts", self.query_starts, (batch + 1,))
-        for name in ("sources", "rows", "query_starts"):
-            tensor = getattr(self, name)
+        lists = {"sources": self.sources, "rows": self.rows}
+        if self.query_starts is None:
+            shape_of("out", self.out, (batch, *self.out.shape[1:]))
+        else:
+            shape_of("query_starts", self.query_starts, (batch + 1,))
+            lists["query_starts"] = self.query_starts
+        for name, tensor in lists.items():
             dtype_of(name, tensor, (torch.int32, torch.int64))
             require(tensor.is_contiguous(), f"{name} has strides {tensor.stride()}, expected rows")
 

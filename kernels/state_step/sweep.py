@@ -65,7 +65,7 @@ def make(case: Case, source: Source) -> Problem:
         "v": drawn(value_heads, value),
         **_rates(source, drawn, value_heads, delta=delta),
         **_states(case, source, lengths),
-        "query_starts": source.put(torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int()),
+        "query_starts": None,
         "out": source.output((tokens + 1, value_heads, value), dtype)[:tokens],
         "delta": delta,
         "scale": key**-0.5 if delta else 1.0,
@@ -73,6 +73,9 @@ def make(case: Case, source: Source) -> Problem:
         "bias": None,
         "skips": None,
     }
+    if case["lengths"] == "ragged" or longest > 1:
+        starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        arguments["query_starts"] = source.put(starts.int())
     if not delta and case["extras"]:
         arguments["bias"] = source.normal((value_heads,), torch.float32)
         arguments["skips"] = source.normal((value_heads,), torch.float32)
@@ -131,18 +134,14 @@ def reference(_: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
     """The answer in float64; states that are not written stay."""
     states, out = arguments["states"].clone(), arguments["out"].double()
     step = replace(Step(**arguments), states=states, out=out)
-    stepped(step, longest=_longest(step), compute=torch.float64)
+    stepped(step, longest=step.longest(), compute=torch.float64)
     return {"states": states, "out": out}
-
-
-def _longest(step: Step) -> int:
-    return int(step.query_starts.diff().max())
 
 
 def cost(case: Case, arguments: Arguments) -> Cost:
     """States that are read and kept, and every number of a token, once."""
     step = Step(**arguments)
-    lengths, real = step.query_starts.diff(), step.sources > 0
+    lengths, real = step.starts().diff(), step.sources > 0
     size = step.states[0].nbytes
     number = torch.arange(step.rows.shape[1], device=lengths.device)
     kept = int(((step.rows > 0) & real[:, None] & (number < lengths[:, None])).sum())
@@ -266,7 +265,7 @@ def _prepare_ours(_: Case, arguments: Arguments) -> Launch:
 
 def _prepare_torch(_: Case, arguments: Arguments) -> Launch:
     step = Step(**arguments)
-    longest = _longest(step)
+    longest = step.longest()
     return lambda: stepped(step, longest=longest)
 
 

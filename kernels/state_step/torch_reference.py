@@ -15,14 +15,14 @@ def stepped(step: Step, *, longest: int, compute: torch.dtype = torch.float32) -
 
     Computed in `compute`; a state stays in it from token to token, and is rounded where it is kept.
     """
-    real = step.sources > 0
-    lengths = step.query_starts.diff()
-    owned = torch.arange(len(step.out), device=step.out.device) < step.query_starts[-1]
+    real, starts = step.sources > 0, step.starts()
+    lengths = starts.diff()
+    owned = torch.arange(len(step.out), device=step.out.device) < starts[-1]
     step.out.masked_fill_(owned[:, None, None], 0)
     state = step.states[step.sources.clamp_min(0).long()].to(compute)
     for number in range(longest):
         live = torch.nonzero(real & (lengths > number)).squeeze(1)
-        token = (step.query_starts[:-1][live] + number).long()
+        token = (starts[:-1][live] + number).long()
         state[live], step.out[token] = _token(step, token, state[live])
         if number < step.rows.shape[1]:
             kept = live[step.rows[live, number] > 0]

@@ -122,6 +122,7 @@ def test_sizes_just_outside_of_the_range_are_refused(rule, changes, words):
         ("rows", lambda rows: rows[:1], "rows has shape"),
         ("rows", lambda rows: rows[:, ::2], "rows has strides"),
         ("query_starts", lambda starts: starts[:-1], "query_starts has shape"),
+        ("query_starts", lambda _: None, "out has shape"),
     ],
 )
 def test_tensors_that_do_not_fit_are_refused(name, change, words):
