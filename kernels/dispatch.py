@@ -19,12 +19,14 @@ from kvproof.kernels.block_transfer import transfer_from_host, transfer_to_host
 from kvproof.kernels.indexer import fill as fill_indexer
 from kvproof.kernels.indexer import indexer
 from kvproof.kernels.kv_fill import kv_fill
+from kvproof.kernels.latent_fill import latent_fill
 from kvproof.kernels.paged_decode import paged_decode
 from kvproof.kernels.paged_prefill import paged_prefill
 from kvproof.kernels.part_merge import merge_parts
 from kvproof.kernels.sparse_latent import sparse_latent
 from kvproof.kernels.state_copy import StatePools, state_pools
 from kvproof.kernels.state_copy import copy_rows as copy_states
+from kvproof.kernels.state_step import gated_delta_step, mamba2_step
 
 __all__ = [
     "OPERATIONS",
@@ -35,9 +37,12 @@ __all__ = [
     "block_expand",
     "copy_states",
     "fill_indexer",
+    "gated_delta_step",
     "gather_blocks",
     "indexer",
     "kv_fill",
+    "latent_fill",
+    "mamba2_step",
     "merge_parts",
     "paged_decode",
     "paged_prefill",
@@ -59,7 +64,9 @@ OPERATIONS: Mapping[str, tuple[Callable[..., object], ...]] = {
     "block_transfer": (gather_blocks, scatter_blocks),
     "host_transfer": (transfer_to_host, transfer_from_host),
     "state_copy": (copy_states,),
+    "state_step": (gated_delta_step, mamba2_step),
     "sparse_latent": (sparse_latent,),
+    "latent_fill": (latent_fill,),
     "indexer": (indexer,),
     "indexer_fill": (fill_indexer,),
 }

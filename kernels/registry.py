@@ -18,7 +18,9 @@ KERNELS = (
     "block_transfer",
     "host_transfer",
     "state_copy",
+    "state_step",
     "sparse_latent",
+    "latent_fill",
     "indexer",
     "indexer_fill",
 )

@@ -61,6 +61,10 @@ class SweepStarted(Event, tag="sweep_started", frozen=True, kw_only=True):
     """Sets of cells: cpu, gpu, published, random:100."""
     seeds: list[int]
     timing: bool
+    expected: float = 0.0
+    """Seconds that it takes by the rates of one H200; 0: not known."""
+    budget: float = 0.0
+    """Seconds that it may take; 0: no limit."""
 
 
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.doctor import GPU_EXTRA
 from kvproof.harness.isolation.pool import WorkerLost
 from kvproof.harness.records.events import Skipped
-from kvproof.harness.records.sweep_events import CaseValue, SweepKernel, SweepProvider
+from kvproof.harness.records.sweep_events import BASELINE, CaseValue, SweepKernel, SweepProvider
 from kvproof.harness.sweep.cell_filter import check_axes, matches, parse_where
 from kvproof.harness.sweep.device_worker import DeviceWorker
 from kvproof.harness.sweep.messages import (
@@ -63,6 +63,8 @@ class SweepOptions:
     """Only on a GPU."""
     timeout: float = 60.0
     """Seconds of one cell, compilation included."""
+    budget: float = 0.0
+    """Seconds of the whole sweep, shared by its kernels; 0: as long as it takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,12 +255,17 @@ def _axes(cases: Sequence[Sequence[dict[str, CaseValue]]]) -> list[str]:
 def _planned(
     cases: dict[str, list[dict[str, CaseValue]]], providers: Sequence[SweepProvider]
 ) -> Iterator[Planned]:
-    """Providers of a case next to each other, so that a disturbance hits all."""
+    """Providers of a case next to each other, so that a disturbance hits all.
+
+    The baseline next to others is timed in one case of a kernel: in all it took half of the time.
+    """
     for kernel, found in cases.items():
-        for case in found:
-            for provider in providers:
-                if kernel in provider.kernels:
-                    yield Planned(kernel, provider.name, case)
+        offering = [each.name for each in providers if kernel in each.kernels]
+        for number, case in enumerate(found):
+            once = number == len(found) // 2
+            for name in offering:
+                timed = name != BASELINE or once or len(offering) == 1
+                yield Planned(kernel, name, case, timed)
 
 
 def _kernel(kernel: KernelFacts, cells: int) -> SweepKernel:

@@ -7,6 +7,7 @@ parallel and timed one after the other. Neither torch nor Triton is imported her
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -38,6 +39,15 @@ _CEILINGS = 180.0
 
 _MOST = {"cpu": 4, "cuda": 8}
 """Processes per device that check side by side; beyond that they wait for each other."""
+
+_CHECKED = 0.6
+"""Seconds of a process for one cell, on an H200 with 8 processes, compilation included."""
+
+_TIMED = 0.5
+"""Seconds of one cell on the same card."""
+
+_GOLDEN = 0.618
+"""Its multiples spread over 0 to 1: the first cells in this order are of all kinds."""
 
 _AFFINITY = hasattr(os, "sched_getaffinity")
 """Not everywhere; it knows of the cores that this process may use."""
@@ -112,6 +122,9 @@ class _Sweep:
         self.limits = ceilings(earlier)
         self.timing = self.options.timing and plan.device == "cuda"
         self.faults: set[tuple[str, str]] = set()
+        self.begun = time.monotonic()
+        self.until = float("inf")
+        """When the cells of a kernel end, if there is a budget."""
 
     def run(self) -> dict[CellKey, Cell]:
         """Check and time, conclude; a worker that does not start any more ends the sweep early."""
@@ -119,17 +132,40 @@ class _Sweep:
         try:
             leads += self._other_leads()
             self._begin(leads)
-            for part in self._parts():
+            parts = self._parts()
+            for number, part in enumerate(parts):
+                self._allot(len(parts) - number)
                 self._check(leads, part)
                 if self.timing:
                     self._time(leads, part)
         except WorkerLost as lost:
             self._fault("starting a worker", str(lost), lost.log)
+        except KeyboardInterrupt:
+            self._conclude()
+            raise
         finally:
             for process in leads:
                 process.end()
-        self.write(conclude(self.plan.planned, self.cells, self.plan.providers, timed=self.timing))
+        self._conclude()
         return self.cells
+
+    def _conclude(self) -> None:
+        plan = self.plan
+        self.write(conclude(plan.planned, self.cells, plan.providers, timed=self.timing))
+
+    def _allot(self, parts: int) -> None:
+        """Give the next of so many parts its share of what is left of the budget."""
+        if self.options.budget:
+            now = time.monotonic()
+            self.until = now + max(0.0, self.begun + self.options.budget - now) / parts
+
+    def _expected(self, workers: int) -> float:
+        """Seconds that it takes on a card like an H200; 0: not known, as without timing."""
+        if not self.timing:
+            return 0.0
+        planned = [each for each in self.plan.planned if each.key not in self.cells]
+        timed = sum(each.timed for each in planned)
+        return len(planned) * _CHECKED / workers + timed * _TIMED
 
     def _other_leads(self) -> list[DeviceWorker]:
         """One process on each further device, started for its facts."""
@@ -153,6 +189,8 @@ class _Sweep:
                 cells=list(plan.sets),
                 seeds=list(self.plan.seeds),
                 timing=self.timing,
+                expected=round(self._expected(self._width(leads) * len(leads))),
+                budget=self.options.budget,
             )
         )
         for event in plan.skipped:
@@ -184,24 +222,27 @@ class _Sweep:
         tasks = [
             _Task(each, cell)
             for each, cell in checked
-            if cell is not None and cell.outcome == "ok" and not cell.samples
+            if each.timed and cell is not None and cell.outcome == "ok" and not cell.samples
         ]
         self._run("timing", leads, tasks, self._timed, alone=True)
 
     def _crew(self, leads: Sequence[DeviceWorker]) -> list[DeviceWorker]:
         """Several processes on each device, side by side; those that plan and time among them."""
-        cores = len(os.sched_getaffinity(0)) if _AFFINITY else os.cpu_count() or 1
-        usual = min(_MOST[self.plan.device], cores // len(leads))
-        each = self.options.workers or max(1, usual)
         more = [
             self.make(
                 DeviceSlot(self.plan.device, process.slot.index),
                 self.logs / f"check-{process.slot.index}-{number}.log",
             )
             for process in leads
-            for number in range(1, each)
+            for number in range(1, self._width(leads))
         ]
         return [*leads, *more]
+
+    def _width(self, leads: Sequence[DeviceWorker]) -> int:
+        """Processes of a device."""
+        cores = len(os.sched_getaffinity(0)) if _AFFINITY else os.cpu_count() or 1
+        usual = min(_MOST[self.plan.device], cores // len(leads))
+        return self.options.workers or max(1, usual)
 
     def _run(
         self,
@@ -218,9 +259,12 @@ class _Sweep:
         """
         crowded = []
         cases = [list(same) for _, same in groupby(tasks, lambda task: task.case)]
+        if self.options.budget:
+            order = sorted(range(len(cases)), key=lambda place: place * _GOLDEN % 1)
+            cases = [cases[place] for place in order]
 
         def each(process: DeviceWorker, same: list[_Task]) -> Iterator[_Found]:
-            return (work(process, task) for task in same)
+            return (work(process, task) for task in same if time.monotonic() < self.until)
 
         with closing(run_on_pool(workers[: len(cases)], cases, each)) as results:
             for done, found in enumerate(results, 1):
@@ -239,7 +283,7 @@ class _Sweep:
             self.write(result)
 
     def _checked(self, process: DeviceWorker, task: _Task) -> _Found:
-        kernel, provider, case = task.planned
+        kernel, provider, case, _ = task.planned
         request = Check(
             kernel=self.plan.kernel_specs[kernel],
             provider=self.plan.provider_specs[provider],
@@ -250,7 +294,7 @@ class _Sweep:
         return self._judged(process, task, request)
 
     def _timed(self, process: DeviceWorker, task: _Task) -> _Found:
-        kernel, provider, case = task.planned
+        kernel, provider, case, _ = task.planned
         request = Measure(
             kernel=self.plan.kernel_specs[kernel],
             provider=self.plan.provider_specs[provider],

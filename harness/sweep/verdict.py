@@ -81,6 +81,8 @@ class Planned(NamedTuple):
     kernel: str
     provider: str
     case: Mapping[str, CaseValue]
+    timed: bool = True
+    """Whether it is timed where the sweep has timing."""
 
     @property
     def key(self) -> CellKey:
@@ -108,14 +110,20 @@ def conclude(
     judged = [cell for cell in ran.values() if not cell.peer]
     right = {(cell.kernel, case_key(cell.case)) for cell in judged if cell.outcome == "ok"}
     bad = [cell for cell in judged if cell.outcome in BAD and not _has_no_room(cell, right)]
-    missing = [each.name for each in planned if not _complete(cells.get(each.key), timed=timed)]
-    why = [*_bad(bad, judged), *_missing(missing, planned), *_vacuous(judged, providers)]
+    never = [each for each in planned if each.key not in cells]
+    untimed = [each for each in planned if timed and each.timed and _lacks_times(cells, each)]
+    why = [
+        *_bad(bad, judged),
+        *_missing(never, planned, "did not run"),
+        *_missing(untimed, planned, "were not timed"),
+        *_vacuous(judged, providers),
+    ]
     return SweepConcluded(
         verdict="fail" if bad else "inconclusive" if why or not planned else "pass",
         reason="; ".join(why) or ("" if planned else "no cell was planned"),
         planned=len(planned),
         outcomes=_outcomes(ran.values(), providers),
-        missing=missing,
+        missing=[each.name for each in (*never, *untimed)],
     )
 
 
@@ -124,8 +132,9 @@ def _has_no_room(cell: Cell, right: Collection[tuple[str, str]]) -> bool:
     return cell.is_crowded_baseline and (cell.kernel, case_key(cell.case)) in right
 
 
-def _complete(cell: Cell | None, *, timed: bool) -> bool:
-    return cell is not None and (cell.outcome != "ok" or bool(cell.samples) or not timed)
+def _lacks_times(cells: Mapping[CellKey, Cell], planned: Planned) -> bool:
+    cell = cells.get(planned.key)
+    return cell is not None and cell.outcome == "ok" and not cell.samples
 
 
 def _bad(bad: Sequence[Cell], judged: Sequence[Cell]) -> Iterator[str]:
@@ -137,9 +146,13 @@ def _bad(bad: Sequence[Cell], judged: Sequence[Cell]) -> Iterator[str]:
         yield f"{count}, such as {place}: {words}: {first.reason}"
 
 
-def _missing(missing: Sequence[str], planned: Sequence[Planned]) -> Iterator[str]:
+def _missing(missing: Sequence[Planned], planned: Sequence[Planned], what: str) -> Iterator[str]:
+    """How many cells are missing, kernel by kernel."""
     if missing:
-        yield f"{len(missing):,} of {len(planned):,} cells did not run, such as {missing[0]}"
+        counts = Counter(each.kernel for each in missing)
+        kernels = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        count = f"{len(missing):,} of {len(planned):,} cells {what}"
+        yield f"{count} ({kernels}), such as {missing[0].name}"
 
 
 def _vacuous(judged: Sequence[Cell], providers: Sequence[SweepProvider]) -> Iterator[str]:

@@ -115,7 +115,9 @@ def _quantised(
         words = (scale.view(torch.int32) & -16) | zero.int()
         return words.contiguous().view(torch.uint8), groups / scale[..., None] + zero[..., None]
     codec = CODECS[scales.dtype]
-    raw = codec.encode((groups.abs().amax(-1) / MOST[part.values.dtype]).clamp_min(part.least))
+    largest = groups.abs().amax(-1)
+    most = torch.full_like(largest, MOST[part.values.dtype])  # by a number, a GPU would multiply
+    raw = codec.encode((largest / most).clamp_min(part.least))
     return raw, groups / codec.decode(raw)[..., None]
 
 

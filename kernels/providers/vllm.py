@@ -1,4 +1,4 @@
-"""vLLM's Triton kernels: unified attention, MLA decode, KV fill, and the copy of states."""
+"""vLLM's Triton kernels: unified attention, MLA decode, KV fill, copies and steps of states."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kvproof.kernels.providers.engine import (
     value_scale,
     values_of,
 )
+from kvproof.kernels.providers.vllm_states import steps
 from kvproof.kernels.spec import Arguments, Case, Entry, Launch, Provider
 
 ENGINE = Engine("vLLM", "vllm", "0.33.0")
@@ -43,6 +44,7 @@ def vllm() -> Provider:
         "paged_prefill": Entry(_attend, _attention_cannot),
         "kv_fill": Entry(_fill, _fill_cannot),
         "state_copy": Entry(_copy_states),
+        "state_step": steps(ENGINE),
     }
     return Provider(name="vllm", version=ENGINE.version(), kernels=kernels)
 

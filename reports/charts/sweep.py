@@ -76,8 +76,14 @@ class _Grid:
         return tuple(value for name, value in cell.case.items() if name != self.axis)
 
     def title(self, line: tuple[CaseValue, ...]) -> str:
-        """Values that distinguish the row from the others."""
-        return self._short(dict(zip(self._down, line, strict=True)))
+        """Values that distinguish the row, first those that the row above does not have."""
+        values = dict(zip(self._down, line, strict=True))
+        place = self.rows.index(line)
+        above = self.rows[place - 1 if place else min(1, len(self.rows) - 1)]
+        order = sorted(
+            zip(self._down, line, above, strict=True), key=lambda each: each[1] == each[2]
+        )
+        return self._short({name: values[name] for name, _, _ in order})
 
     def _rank(self, axis: str) -> Rank:
         return Rank(self._axes.get(axis, ()))

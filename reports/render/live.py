@@ -170,7 +170,7 @@ class LiveProgress:
             elif not isinstance(event, Exercised):  # of the next suite
                 self._unfold()
             verdict, line = describe(event)
-            if not self._live or verdict in _SPOKEN:
+            if not self._live or verdict in _SPOKEN or isinstance(event, SweepStarted):
                 self._say(verdict, line)
 
     def _unfold(self) -> None:
@@ -310,12 +310,21 @@ def _describe_measure(event: AnyEvent) -> tuple[str, str]:
             return _describe_sweep(event)
 
 
+def _time_of(sweep: SweepStarted) -> str:
+    """How long a sweep takes, as far as it is known."""
+    if sweep.budget and sweep.budget < sweep.expected:
+        whole, budget = duration(sweep.expected), duration(sweep.budget)
+        return f": all cells take about {whole}, the budget of {budget} ends it"
+    return f": about {duration(sweep.expected)}" if sweep.expected else ""
+
+
 def _describe_sweep(event: AnyEvent) -> tuple[str, str]:
     match event:
         case SweepStarted():
             kernels = listed([kernel.name for kernel in event.kernels], 8)
             providers = listed([provider.name for provider in event.providers], 8)
-            return "", f"sweep of {kernels} by {providers} on {event.device}"
+            line = f"sweep of {kernels} by {providers} on {event.device}"
+            return "", f"{line}{_time_of(event)}"
         case Ceilings():
             shown = [
                 f"{name} {scaled(limit.value)}{limit.unit}"

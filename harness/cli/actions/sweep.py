@@ -80,6 +80,7 @@ def _options(arguments: SweepArguments) -> SweepOptions:
         seeds=_numbers("--seeds", arguments.seeds),
         timing=arguments.timing,
         timeout=seconds(arguments.timeout),
+        budget=seconds(arguments.budget) if arguments.budget else 0.0,
     )
     parse_where(options.where)
     return options

@@ -37,6 +37,8 @@ class SweepArguments:
     """Measure the time of correct cells."""
     timeout: str = "60s"
     """Time limit of one cell, compilation included."""
+    budget: str = ""
+    """Time limit of the sweep, for example 8m: cells of all kinds first, the others are named."""
     baseline: Path | None = None
     """Directory of an earlier sweep: a cell that is slower now ends the run with 4."""
     max_regression: float = 0.1

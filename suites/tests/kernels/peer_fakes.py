@@ -12,7 +12,7 @@ import types
 
 import pytest
 
-from kvproof.kernels.providers import flashinfer
+from kvproof.kernels.providers import flashinfer, vllm_states
 from kvproof.kernels.providers.engine import Engine
 from kvproof.suites.tests.kernels import kernel_kit
 from kvproof.suites.tests.kernels import peer_attention as attention
@@ -31,6 +31,8 @@ MODULES = {
     f"{OPS}triton_decode_attention": {"decode_attention_fwd": attention.vllm_mla},
     f"{OPS}triton_reshape_and_cache_flash": {"triton_reshape_and_cache_flash": moves.vllm_fill},
     "vllm.v1.worker.mamba_utils": {"batch_memcpy": moves.batch_memcpy},
+    vllm_states.DELTA: {"fused_recurrent_gated_delta_rule_fwd": moves.vllm_delta},
+    vllm_states.MAMBA2: {"selective_state_update": moves.vllm_mamba2},
     "vllm.v1.kv_cache_interface": {"KVQuantMode": attention.KVQuantMode},
     "vllm.third_party.flashmla.flash_mla_interface": {
         "flash_mla_sparse_fwd": attention.flash_mla_sparse,

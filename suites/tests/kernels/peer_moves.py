@@ -1,4 +1,6 @@
-"""How the engines move keys, values and states, byte by byte, with their own parameters."""
+"""How the engines move keys, values and states, and take steps, with their own parameters."""
+
+# ruff: noqa: FBT002, N803 - the parameters are called and passed as the engines have them
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import ctypes
 import enum
 import types
 
+from kvproof.suites.tests.kernels.kernel_kit import torch
 from kvproof.suites.tests.kernels.peer_attention import QuantPolicy
 
 
@@ -37,6 +40,57 @@ def vllm_fill(key, value, key_cache, value_cache, slot_mapping, kv_cache_dtype, 
 def batch_memcpy(src_ptrs, dst_ptrs, sizes):
     for source, target, size in zip(src_ptrs, dst_ptrs, sizes, strict=True):
         ctypes.memmove(int(target), int(source), int(size))
+
+
+def vllm_delta(
+    q, k, v, g, beta, scale, initial_state,
+    inplace_final_state=True,
+    cu_seqlens=None, ssm_state_indices=None, num_accepted_tokens=None,
+    use_qk_l2norm_in_kernel=False,
+):  # fmt: skip
+    """Also writes the state behind each token to its row; row 0 stands for none."""
+    out = q.new_empty(1, *v.shape)
+    group = v.shape[2] // q.shape[2]
+    for request, rows in enumerate(ssm_state_indices.tolist()):
+        read = rows[int(num_accepted_tokens[request]) - 1]
+        state = initial_state[read].double()
+        for number, token in enumerate(range(*cu_seqlens[request : request + 2].tolist())):
+            query, key = (
+                each[0, token].double().repeat_interleave(group, 0)[..., None] for each in (q, k)
+            )
+            if use_qk_l2norm_in_kernel:
+                query, key = (each / each.norm(dim=1, keepdim=True) for each in (query, key))
+            state = state * g[0, token].double().exp()[:, None, None]
+            error = v[0, token].double()[..., None] - state @ key
+            state = state + beta[0, token].double()[:, None, None] * error @ key.mT
+            out[0, 0, token] = (state @ query)[..., 0] * scale
+            if rows[number] > 0:
+                initial_state[rows[number]] = state
+    return out.squeeze(0), initial_state
+
+
+def vllm_mamba2(
+    state, x, dt, A, B, C, D, dt_bias,
+    z=None, dt_softplus=False,
+    state_batch_indices=None, dst_state_batch_indices=None, null_block_id=0, out=None,
+    num_accepted_tokens=None, cu_seqlens=None,
+    is_blackwell=False, enable_stochastic_rounding=False,
+    cache_philox_rounds=0,
+):  # fmt: skip
+    """One token a request, or several; of one the state is written whatever its row."""
+    assert dt_softplus
+    starts = range(len(x) + 1) if cu_seqlens is None else cu_seqlens.tolist()
+    group = x.shape[1] // B.shape[1]
+    for request, read in enumerate(state_batch_indices[:, 0].tolist()):
+        now = state[read].double()
+        for number, token in enumerate(range(starts[request], starts[request + 1])):
+            time = torch.nn.functional.softplus(dt[token].double() + dt_bias.double())[..., None]
+            b, c = (each[token].double().repeat_interleave(group, 0)[:, None] for each in (B, C))
+            now = now * (time * A.double()).exp() + time * x[token].double()[..., None] * b
+            out[token] = (now * c).sum(-1) + D.double() * x[token].double()
+            row = int(dst_state_batch_indices[request, number])
+            if cu_seqlens is None or row != null_block_id:
+                state[row] = now
 
 
 def sglang_store(k, v, k_cache, v_cache, indices, *, reserved_skip_index=0):

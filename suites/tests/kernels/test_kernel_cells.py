@@ -16,17 +16,26 @@ from kvproof.kernels.block_transfer import cells as block_transfer
 from kvproof.kernels.indexer import cells as indexer
 from kvproof.kernels.indexer_fill import sweep as indexer_fill
 from kvproof.kernels.kv_fill import cells as kv_fill
+from kvproof.kernels.latent_fill import sweep as latent_fill
 from kvproof.kernels.paged_decode import cells as paged_decode
 from kvproof.kernels.paged_prefill import cells as paged_prefill
 from kvproof.kernels.sparse_latent import cells as sparse_latent
 from kvproof.kernels.spec import EXACT, cell_name
 from kvproof.kernels.state_copy import sweep as state_copy
+from kvproof.kernels.state_step import sweep as state_step
 from kvproof.suites.tests.fast_share import one_in
 
 OURS = registry.provider("kvproof").kernels
 TORCH = registry.provider("torch").kernels
 SLOW = "runs kernels in Triton's interpreter"
-FAST = {"paged_decode": 14, "paged_prefill": 7, "block_transfer": 4, "kv_fill": 3, "indexer": 2}
+FAST = {
+    "paged_decode": 14,
+    "paged_prefill": 7,
+    "block_transfer": 4,
+    "kv_fill": 3,
+    "indexer": 2,
+    "state_step": 3,
+}
 """Of kernels with many cells `make test` runs every n-th."""
 
 BY_TORCH = {"block_expand": 4, "kv_fill": 3, "paged_decode": 6, "paged_prefill": 5, "indexer": 3}
@@ -37,12 +46,15 @@ DRAWN = {
     "paged_prefill": paged_prefill.random_cells(10, seed=3, small=True),
     "indexer": indexer.random_cells(8, seed=2, small=True),
     "sparse_latent": sparse_latent.random_cells(8, seed=3, small=True),
+    "state_step": state_step.random_cells(12, seed=4, small=True),
 }
 VARIED = {
     "paged_decode": set(),
     "indexer": {"batch", "context"},
     "indexer_fill": set(),
     "sparse_latent": {"tokens", "context"},
+    "state_step": set(),
+    "latent_fill": set(),
 }
 """Kernels whose small cells vary every axis, but for those named."""
 
@@ -96,8 +108,8 @@ def test_plain_torch_is_right_too(name, case):
 
 @pytest.mark.parametrize(
     "cells",
-    [block_expand, block_transfer, kv_fill, state_copy, indexer, indexer_fill, sparse_latent,
-     paged_decode, paged_prefill],
+    [block_expand, block_transfer, kv_fill, state_copy, state_step, indexer, indexer_fill,
+     latent_fill, sparse_latent, paged_decode, paged_prefill],
     ids=lambda module: module.__name__,
 )  # fmt: skip
 def test_random_shapes_come_from_the_seed(cells):

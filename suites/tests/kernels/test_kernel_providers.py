@@ -49,6 +49,7 @@ from kvproof.kernels.source import Source
 from kvproof.kernels.sparse_latent import cells as sparse_cells
 from kvproof.kernels.sparse_latent import sweep as sparse
 from kvproof.kernels.state_copy import sweep as state
+from kvproof.kernels.state_step import sweep as state_step
 from kvproof.suites.tests.kernels import peer_fakes
 
 MAKERS = {
@@ -104,6 +105,17 @@ CELLS = {
         )
     ],
     "state_copy": state.KERNEL.cells["cpu"]()[:6],
+    "state_step": [
+        state_step.cell(**{
+            "rule": rule, "requests": 3, "heads": 2, "value_heads": 4, "key_dim": 8,
+            "value_dim": 5, "dtype": "fp32", **change,
+        })
+        for rule in state_step.RULES
+        for change in (
+            {}, {"tokens": 3}, {"tokens": 3, "lengths": "ragged"}, {"kept": "none"},
+            {"tokens": 2, "kept": "last"}, {"extras": False}, {"padding": 2}, {"slices": True},
+        )
+    ],
     "sparse_latent": [
         sparse_cells.cell(**{
             "tokens": 2, "heads": 64, "context": 150, "chosen": 64, "holes": "none", **change,
@@ -138,6 +150,7 @@ KERNELS = {
     "paged_prefill": prefill,
     "kv_fill": fill,
     "state_copy": state,
+    "state_step": state_step,
     "sparse_latent": sparse,
     "indexer": chooser,
     "block_transfer": transfer,

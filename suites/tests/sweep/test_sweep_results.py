@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.harness.records import sweep_results as results
@@ -24,6 +26,9 @@ from kvproof.harness.sweep.cell_filter import check_axes, matches, parse_where
 from kvproof.harness.sweep.device_worker import DeviceSlot
 from kvproof.harness.sweep.failure import failure_of
 from kvproof.harness.sweep.verdict import BAD, Planned, conclude, slower, undecided
+from kvproof.reports.charts.sweep import heat_maps
+from kvproof.reports.model.sweep import sweep_of
+from kvproof.reports.values.svg import Label
 
 KERNEL = SweepKernel(
     name="decode",
@@ -163,13 +168,33 @@ def test_a_missing_cell_is_inconclusive_also_one_of_a_peer() -> None:
     found = concluded(cell())
     assert (found.verdict, exit_code(found)) == ("inconclusive", Exit.INCONCLUSIVE)
     assert found.missing == ["decode peer page=16 head_dim=128"]
-    assert found.reason == "1 of 2 cells did not run, such as decode peer page=16 head_dim=128"
+    assert found.reason == (
+        "1 of 2 cells did not run (decode 1), such as decode peer page=16 head_dim=128"
+    )
 
 
 def test_a_right_cell_that_was_to_be_timed_is_missing_without_samples() -> None:
     cells = (cell(samples=[]), cell(provider="peer", outcome="unsupported"))
     assert concluded(*cells).verdict == "pass"
-    assert concluded(*cells, timed=True).missing == ["decode ours page=16 head_dim=128"]
+    found = concluded(*cells, timed=True)
+    assert found.missing == ["decode ours page=16 head_dim=128"]
+    assert found.reason.startswith("1 of 2 cells were not timed (decode 1), such as decode ours")
+
+
+def test_rows_of_a_heat_map_begin_with_what_the_row_above_has_not() -> None:
+    """Labels are cut at their end: before, three rows read "head_dim 64, heads 8, ..."."""
+    axes = {"head_dim": [64, 128, 256], "heads": [8, 16, 24], "batch": [1, 4, 9],
+            "page": [16, 32, 64, 128]}  # fmt: skip
+    kernel = replace(KERNEL, axes=axes)
+    sizes = product(*axes.values())
+    cells = [cell(case=dict(zip(axes, values, strict=True))) for values in sizes]
+    swept = sweep_of([*begun(kernel), *cells])
+    assert swept is not None
+    (chart,) = heat_maps(swept, swept.kernels[0])
+    texts = [shape.text for shape in chart.drawing.shapes if isinstance(shape, Label)]
+    rows = [text.split(",")[0] for text in texts if text.count(", ") == 2]
+    assert rows[1:6] == ["batch 4", "batch 9", "heads 16", "batch 4", "batch 9"]
+    assert rows[9] == "head_dim 128"
 
 
 @pytest.mark.parametrize("outcome", BAD)
