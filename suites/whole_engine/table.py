@@ -78,7 +78,10 @@ def _levels(traits: WholeEngineTraits) -> dict[str, list[str]]:
         "pool": ["tight", "tight", "roomy"],
         **switches,
         **_of_connectors(traits),
-        **{_setting(name): [OFF, OFF, ON] for name in traits.settings},
+        **{
+            _setting(name): [OFF, OFF, ON]
+            for name in {**traits.settings, **traits.settings_in_blocks}
+        },
     }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.connectors import nixl_in_turn
+from kvproof.harness.adapters.vllm_engine.exclusions import DRAFT_SETTINGS
 from kvproof.harness.adapters.vllm_engine.nixl.agent import LEASE_S
 from kvproof.harness.adapters.vllm_engine.nixl.connector import ASK
 from kvproof.harness.adapters.vllm_engine.nixl.connector import settings as nixl_settings
@@ -469,6 +470,7 @@ def _connector(name: str) -> Any:
 
 def _drafts(config: EngineConfig) -> dict[str, Any]:
     assert config.drafts is not None
+    own = {name: config.settings[name] for name in DRAFT_SETTINGS if name in config.settings}
     if config.drafts.method == "ngram":
         lookup = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
         method = "ngram_gpu" if config.runner == "v2" and config.asynchronous else "ngram"
@@ -477,4 +479,5 @@ def _drafts(config: EngineConfig) -> dict[str, Any]:
         "method": config.drafts.method,
         "model": model_folder(_DRAFT_MODELS[config.drafts.method], 1),
         "num_speculative_tokens": config.drafts.count,
+        **own,
     }
