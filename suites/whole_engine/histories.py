@@ -94,7 +94,7 @@ def _settings_for(traits: WholeEngineTraits, block: int) -> dict[str, Sequence[A
     """Return setting -> values for a block size."""
     found: dict[str, Sequence[Any]] = dict(traits.settings)
     for name, multiples in traits.settings_in_blocks.items():
-        sizes = [int(each * block) for each in multiples if (each * block).is_integer()]
+        sizes = [int(each * block) for each in multiples if each * block % 1 == 0]
         found[name] = [*found.get(name, ()), *sizes]
     return found
 

@@ -1,4 +1,4 @@
-"""Settings and registered names, read from the files of an installed engine without importing it."""
+"""Settings and registered names of an installed engine, read from its files without an import."""
 
 from __future__ import annotations
 
