@@ -276,8 +276,11 @@ class WholeEngine(Protocol):
     def unpublished(self) -> list[CacheEvent]:
         """Return events that the engine has noted and not published yet; they stay."""
 
-    def index(self) -> dict[tuple[str, int], int]:
-        """(Key, group) -> copies that a new request can find now."""
+    def found(self) -> dict[tuple[str, int], Collection[int]]:
+        """(Key, group) -> blocks that a new request can find now."""
+
+    def given(self) -> Collection[int]:
+        """Blocks that were handed out since the last call."""
 
     def holdings(self) -> Holdings:
         """Count the resources that the engine holds."""

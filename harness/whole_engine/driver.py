@@ -19,9 +19,11 @@ from kvproof.harness.contract.whole_engine import (
     Refused,
     WholeEngine,
 )
+from kvproof.harness.whole_engine.admissions import Admissions
 from kvproof.harness.whole_engine.clock import VirtualClock
 from kvproof.harness.whole_engine.device import AWAY
 from kvproof.harness.whole_engine.findings import Findings, IllegalAccess
+from kvproof.harness.whole_engine.published_prefixes import PublishedPrefixes
 from kvproof.harness.whole_engine.replayed_index import ReplayedIndex
 from kvproof.harness.whole_engine.requests import (
     chain_of,
@@ -80,6 +82,8 @@ class Driver:
             self.engine = start(config, self.findings)
         self.device = self.engine.device
         self.timeline = TimelineNotes(self.device)
+        self._admissions = Admissions(self.findings, config, self.device)
+        self._prefixes = PublishedPrefixes(self.findings, self.device.requests.values)
 
     def apply(self, verb: str, keywords: Mapping[str, Any]) -> str:
         """Carry out one operation; an exception of the engine is a finding."""
@@ -209,6 +213,7 @@ class Driver:
         self.clock.tick += 1
         self._just_reset = False
         self.device.tick = self.findings.tick = self.clock.tick
+        self._admissions.before(self.engine.found())
         outputs = self.engine.step()
         self.findings.check(RUNS, True, str)  # noqa: FBT003 - the condition of a check
         self._survived_repeats()
@@ -216,6 +221,7 @@ class Driver:
             self._take(output)
         statuses = self.engine.statuses()
         self.timeline.stepped(statuses)
+        self._admissions.stepped(self.engine.found(), self.engine.given(), statuses)
         self._sightings.stepped(statuses, self.device)
         self._follow_events()
         return ", ".join(f"{each.id}+{len(each.tokens)}" for each in outputs if each.tokens)
@@ -273,8 +279,10 @@ class Driver:
     def _follow_events(self) -> None:
         if not self.config.events:
             return
-        self._index.apply(self.engine.events())
-        self._index.compare(self.engine.index(), unpublished=self.engine.unpublished())
+        events = self.engine.events()
+        self._prefixes.apply(events)
+        self._index.apply(events)
+        self._index.compare(self.engine.found(), unpublished=self.engine.unpublished())
 
     def _reset(self, *, running: bool = False) -> str:
         twice, self._just_reset = self._just_reset, True

@@ -30,6 +30,7 @@ from kvproof.harness.contract.whole_engine import (
     Refused,
 )
 from kvproof.harness.model.chain import VOCABULARY
+from kvproof.harness.model.records import Namespace
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.linked.wire import Endpoint, Wire
 
@@ -118,6 +119,7 @@ class VllmEngine:
         self.scheduler.kv_event_publisher = _Publisher(self._published)
         self._allow_media()
         self._note_preemptions()
+        self._note_given()
         if config.connector == "simple_lazy":
             room = self.worker.get_simple_cpu_offload_num_cpu_blocks()
             RUNNING.findings.context["tier_blocks"] = room or 0
@@ -146,6 +148,18 @@ class VllmEngine:
             return preempt(request, *more, **options)
 
         self.scheduler._preempt_request = noting
+
+    def _note_given(self) -> None:
+        self._given: set[int] = set()
+        pool = self.manager.block_pool
+        hand_out = pool.get_new_blocks
+
+        def noting(*given: Any, **options: Any) -> Any:
+            blocks = hand_out(*given, **options)
+            self._given.update(block.block_id for block in blocks)
+            return blocks
+
+        pool.get_new_blocks = noting
 
     def _allow_media(self) -> None:
         """Give the scheduler the encoder's budget, which the registry takes from real models."""
@@ -288,14 +302,19 @@ class VllmEngine:
         queue = self.manager.block_pool.kv_event_queue
         return [event for each in queue for event in _events(each)]
 
-    def index(self) -> dict[tuple[str, int], int]:
-        """Return (key, group) -> copies."""
+    def given(self) -> set[int]:
+        """Return the blocks that the pool has handed out."""
+        blocks, self._given = self._given, set()
+        return blocks
+
+    def found(self) -> dict[tuple[str, int], Collection[int]]:
+        """Return (key, group) -> blocks."""
         from vllm.v1.core import kv_cache_utils as utils
 
         pool = self.manager.block_pool
-        found = {}
+        found: dict[tuple[str, int], Collection[int]] = {}
         for key, blocks in pool.cached_block_hash_to_block._cache.items():
-            copies = len(blocks) if isinstance(blocks, dict) else 1
+            copies = list(blocks) if isinstance(blocks, dict) else [blocks.block_id]
             name = str(utils.maybe_convert_block_hash(utils.get_block_hash(key)))
             found[name, utils.get_group_id(key)] = copies
         return found
@@ -354,8 +373,9 @@ def _events(event: Any) -> list[CacheEvent]:
     keys = [str(each) for each in getattr(event, "block_hashes", ())]
     parents = [str(getattr(event, "parent_block_hash", None) or ""), *keys]
     tokens, size = tuple(getattr(event, "token_ids", ())), getattr(event, "block_size", 0)
+    own = Namespace(getattr(event, "lora_name", None))
     return [
-        CacheEvent(kind, key, parent, group, tokens[at * size : (at + 1) * size], tier=tier)
+        CacheEvent(kind, key, parent, group, tokens[at * size : (at + 1) * size], own, tier=tier)
         for at, (key, parent) in enumerate(zip(keys or [""], parents))  # noqa: B905 - Python 3.10
     ]
 

@@ -108,6 +108,15 @@ REFUSED = (
 
 NOT_DRIVEN = (
     never(
+        "an image that may not be cut is compared with max_num_batched_tokens alone, and waits for "
+        "ever above max_num_scheduled_tokens",
+        {
+            "media": "on",
+            "setting disable_chunked_mm_input": "on",
+            "setting max_num_scheduled_tokens": "on",
+        },
+    ),
+    never(
         "its worker hands prompts as embeddings to model runner V1 alone",
         {"runner": "v2", "embeds": "on"},
     ),

@@ -37,7 +37,7 @@ _SETTINGS = {
     "prefill_schedule_interval": (2, 3),
     "disable_chunked_mm_input": (True,),
     "long_prefill_token_threshold_adaptive": (True,),
-    "max_num_scheduled_tokens": (1, 3, 4),
+    "max_num_scheduled_tokens": (5, 7, 17),
     "prefix_caching_hash_algo": ("sha256_cbor", "xxhash"),
     "prefix_cache_retention_interval": (None,),
     **dict.fromkeys(DRAFT_SETTINGS, (True,)),
