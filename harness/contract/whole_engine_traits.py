@@ -30,6 +30,7 @@ FEATURES = {
     "salts": "equal prompts with unlike salts share nothing",
     "adapters": "a request names an adapter and its version",
     "media": "prompts have images",
+    "encoder": "media are encoded in a step, and their outputs kept until they are read",
     "embeds": "prompts come as embeddings",
     "zeroing": "new blocks are filled with zeros",
     "states": "layers have recurrent states",

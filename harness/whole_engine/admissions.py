@@ -8,16 +8,17 @@ not keys.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kvproof.harness.contract.whole_engine import EngineConfig, Row
+from kvproof.harness.contract.whole_engine import EngineConfig, HitCounts, Output, Row
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.memory import Pool
 
 LOST_HIT = "a_hit_that_is_possible_is_given"
 UNREAD = "a_request_that_may_not_read_computes_all"
+COUNTED = "published_hits_are_those_of_the_history"
 KEPT = "a_block_leaves_the_index_for_another_one"
 
 Found = Mapping[tuple[str, int], Collection[int]]
@@ -45,7 +46,7 @@ class Admissions:
         """Judge the launches of a step, in which blocks were `given` to requests."""
         rows = [row for launch in self.device.recent for row in launch.rows]
         self.loading.update(name for name, status in statuses.items() if "remote" in status)
-        self._evicted(found, given)
+        self._evicted(found, {*given, *_owned(rows)})
         first = [row for row in rows if row.fresh and row.request not in self.started]
         if first:
             self._judge(first, _both(self._before, found, set(given)))
@@ -60,6 +61,46 @@ class Admissions:
                 self._unread(row)
             elif self.config.caching and row.request not in self.loading:
                 self._hit(row, content)
+
+    def answered(self, output: Output) -> None:
+        """Check how much of a prompt an answer says was cached."""
+        began, request = self.started.get(output.id), self.device.requests[output.id].request
+        if output.cached < 0 or began is None or output.id in self.device.losses.requests:
+            return
+        last = began + (output.id in self.loading and began == len(request.prompt) - 1)
+        self.findings.check(
+            COUNTED,
+            began <= output.cached <= last,
+            lambda: (
+                f"{output.id} answers that {output.cached} tokens of its prompt were cached, and "
+                f"its first row began at {began}"
+            ),
+        )
+
+    def counted(self, counts: HitCounts | None) -> None:
+        """Check an engine's counters at rest against all first rows until now."""
+        whose = self.device.losses.requests or self.loading - self.started.keys()
+        if counts is None or self.config.peer or whose:
+            return  # whoever waited for another tier and never ran is counted, or is not
+        own = {name: self.device.requests[name].request for name in self.started}
+        prompts = {name: len(each.prompt) for name, each in own.items()}
+        whole = sum(
+            self.started[name] == prompts[name] - 1 for name in self.started if name in self.loading
+        )
+        began, hit = sum(self.started.values()), counts.hit + counts.hit_outside
+        asked = sum(prompts[name] for name, each in own.items() if each.reads_cache)
+        expected = (
+            asked if self.config.caching else 0,
+            sum(prompts.values()) - counts.hit if self.config.connector else 0,
+        )
+        self.findings.check(
+            COUNTED,
+            began <= hit <= began + whole and (counts.asked, counts.asked_outside) == expected,
+            lambda: (
+                f"at rest the engine has published {counts}; {len(own)} first rows began behind "
+                f"{began} tokens, (pool, other tier) were asked for {expected}"
+            ),
+        )
 
     def _unread(self, row: Row) -> None:
         handed_over = self.device.requests[row.request].request.handover
@@ -122,7 +163,12 @@ class Admissions:
         return max(0, possible - unit) if len(self.device.memory.pools) == 1 else 0
 
     def _evicted(self, found: Found, given: Collection[int]) -> None:
-        """Check that each block that left the index was given to a request in that step."""
+        """Check that each block that left the index was given to a request, or is one of a row.
+
+        A row may write into a block that could be found: a state's, or a partial one.
+        """
+        if self.device.losses.requests:
+            return  # blocks that did not arrive are taken out of the index
         gone = _blocks(self._before) - _blocks(found)
         self.findings.saw("a block leaves the index", gone)
         self.findings.check(
@@ -133,6 +179,10 @@ class Admissions:
                 "them in that step"
             ),
         )
+
+
+def _owned(rows: Iterable[Row]) -> Iterator[int]:
+    return (block for row in rows for reads in row.groups for block in reads.owned)
 
 
 def _both(before: Found, after: Found, given: set[int]) -> dict[int, set[int]]:

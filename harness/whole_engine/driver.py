@@ -23,7 +23,7 @@ from kvproof.harness.whole_engine.admissions import Admissions
 from kvproof.harness.whole_engine.clock import VirtualClock
 from kvproof.harness.whole_engine.device import AWAY
 from kvproof.harness.whole_engine.findings import Findings, IllegalAccess
-from kvproof.harness.whole_engine.published_prefixes import PublishedPrefixes
+from kvproof.harness.whole_engine.published_prefixes import Group, PublishedPrefixes
 from kvproof.harness.whole_engine.replayed_index import ReplayedIndex
 from kvproof.harness.whole_engine.requests import (
     chain_of,
@@ -83,7 +83,8 @@ class Driver:
         self.device = self.engine.device
         self.timeline = TimelineNotes(self.device)
         self._admissions = Admissions(self.findings, config, self.device)
-        self._prefixes = PublishedPrefixes(self.findings, self.device.requests.values)
+        groups = [Group(each.kind.kind, each.block_size) for each in self.device.memory.pools]
+        self._prefixes = PublishedPrefixes(self.findings, self.device.requests, groups)
 
     def apply(self, verb: str, keywords: Mapping[str, Any]) -> str:
         """Carry out one operation; an exception of the engine is a finding."""
@@ -113,6 +114,7 @@ class Driver:
         """Take over the engine's state after a known failure."""
         self.findings.wrong = None
         self._index.adopt()
+        self._prefixes.adopt()
 
     def close(self) -> None:
         """Forget the engine."""
@@ -252,6 +254,7 @@ class Driver:
             ),
             facts={"load_failed": self.device.requests[name].load_failed},
         )
+        self._admissions.answered(output)
         self.live[name] += len(output.tokens)
         if output.finished:
             self._check_end(name, output)
@@ -370,6 +373,7 @@ class Driver:
     def _check_rest(self) -> None:
         if self.findings.wrong is None:
             self._check_holds_nothing(self.engine)
+            self._admissions.counted(self.engine.hit_counts())
             self.findings.saw("the engine comes to rest")
 
     def _check_holds_nothing(self, engine: WholeEngine) -> None:

@@ -35,6 +35,7 @@ REMOVED = "blocks are removed in the index"
 STORED_KEYS = "blocks are stored in the index"
 POSSIBLE = "a hit is possible"
 UNREAD = "a request that may not read the cache is admitted"
+MEDIA_READ = "a launch computes positions of media"
 LEAVES = "a block leaves the index"
 
 SITUATION_NEEDS = {
@@ -60,6 +61,7 @@ SITUATION_NEEDS = {
     REMOVED: "events",
     STORED_KEYS: "events",
     UNREAD: "unread",
+    MEDIA_READ: "encoder",
 }
 """Situation -> the traits that it needs of an engine (`whole_engine_traits.NEEDS`), if any."""
 
@@ -151,6 +153,13 @@ a_hit_that_is_possible_is_given | T1 | POSSIBLE | by shadow memory
 a_request_that_may_not_read_computes_all | A2 | UNREAD | needs unread
     the first row of a request that may not read the cache begins at its first token
     why: log-probabilities of a prompt, or a fresh answer after a fault, come from old pages
+published_hits_are_those_of_the_history | V1 | REST POSSIBLE
+    what an answer and the engine's counters publish as asked for and as hit, in the pool and in
+    another tier, is what the first rows of all requests show
+    why: dashboards show a hit rate that the engine does not have, and capacity is planned by it
+encoder_outputs_are_there_when_they_are_read | W2 | MEDIA_READ | needs encoder
+    a launch that computes positions of an image finds the output of the encoder for it
+    why: requests with images end the engine, or see another picture, when many are in flight
 a_block_leaves_the_index_for_another_one | B3 | LEAVES
     a cached block that a step makes unfindable has been given to a request in that step
     why: the engine evicts more than it needs, and the hit rate drops under load

@@ -26,6 +26,7 @@ def situation_levels(traits: WholeEngineTraits) -> Needs:
         named.REMOVED: "events",
         named.STORED_KEYS: "events",
         named.POSSIBLE: "caching",
+        named.MEDIA_READ: "media",
         named.LEAVES: "caching",
     }
     return {

@@ -13,6 +13,7 @@ from typing import Any
 
 from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.connectors import nixl_in_turn
+from kvproof.harness.adapters.vllm_engine.counts import Counts, cached
 from kvproof.harness.adapters.vllm_engine.exclusions import DRAFT_SETTINGS
 from kvproof.harness.adapters.vllm_engine.nixl.agent import LEASE_S
 from kvproof.harness.adapters.vllm_engine.nixl.connector import ASK
@@ -25,6 +26,7 @@ from kvproof.harness.contract.whole_engine import (
     CacheEvent,
     EngineConfig,
     EngineRequest,
+    HitCounts,
     Holdings,
     Output,
     Refused,
@@ -116,6 +118,7 @@ class VllmEngine:
         self._store = RUNNING.tier if config.connector in _STORES else None
         self._published: list[Any] = []
         self._slept = 0
+        self._counts = Counts()
         self.scheduler.kv_event_publisher = _Publisher(self._published)
         self._allow_media()
         self._note_preemptions()
@@ -227,6 +230,7 @@ class VllmEngine:
             self._store.before_step(self.device)
         outputs, executed = self.core.step_fn()
         self.core.post_step(executed)
+        self._counts.add(outputs or {})
         if self._wire is not None:
             for nixl in nixl_in_turn(self.worker.ranks):
                 if self._wire.coin():
@@ -237,6 +241,7 @@ class VllmEngine:
                 tuple(each.new_token_ids),
                 "" if each.finish_reason is None else str(each.finish_reason),
                 each.kv_transfer_params or {},
+                cached(each),
             )
             for batch in (outputs or {}).values()
             for each in batch.outputs
@@ -319,6 +324,10 @@ class VllmEngine:
             found[name, utils.get_group_id(key)] = copies
         return found
 
+    def hit_counts(self) -> HitCounts | None:
+        """Return what the scheduler's statistics add up to."""
+        return self._counts.total()
+
     def holdings(self) -> Holdings:
         """Count blocks, references and requests on both sides."""
         pool = self.manager.block_pool
@@ -374,8 +383,18 @@ def _events(event: Any) -> list[CacheEvent]:
     parents = [str(getattr(event, "parent_block_hash", None) or ""), *keys]
     tokens, size = tuple(getattr(event, "token_ids", ())), getattr(event, "block_size", 0)
     own = Namespace(getattr(event, "lora_name", None))
+    beyond = len(tokens) - size * len(keys)
     return [
-        CacheEvent(kind, key, parent, group, tokens[at * size : (at + 1) * size], own, tier=tier)
+        CacheEvent(
+            kind,
+            key,
+            parent,
+            group,
+            tokens[at * size : (at + 1) * size],
+            own,
+            beyond=beyond,
+            tier=tier,
+        )
         for at, (key, parent) in enumerate(zip(keys or [""], parents))  # noqa: B905 - Python 3.10
     ]
 

@@ -8,7 +8,7 @@ from kvproof.harness.contract.whole_engine import EngineRequest, GroupKind
 from kvproof.harness.model.records import CacheEvent, Namespace
 from kvproof.harness.whole_engine.device_requests import DeviceRequest
 from kvproof.harness.whole_engine.findings import Findings
-from kvproof.harness.whole_engine.published_prefixes import PREFIXES, PublishedPrefixes
+from kvproof.harness.whole_engine.published_prefixes import PREFIXES, Group, PublishedPrefixes
 from kvproof.harness.whole_engine.replayed_index import REPLAY, ReplayedIndex
 from kvproof.harness.whole_engine.requests import chain_of
 
@@ -20,7 +20,8 @@ SECOND = CacheEvent("stored", "two", "one", tokens=(7, 8), namespace=Namespace("
 def prefixes(*batches: list[CacheEvent]) -> Findings:
     findings = Findings()
     chain = chain_of(REQUEST, [GroupKind()])
-    read = PublishedPrefixes(findings, lambda: [DeviceRequest(REQUEST, chain)])
+    requests = {"r0": DeviceRequest(REQUEST, chain)}
+    read = PublishedPrefixes(findings, requests, [Group("full", 2)])
     for events in batches:
         read.apply(events)
     return findings
@@ -42,9 +43,10 @@ def test_blocks_behind_each_other_lead_back_to_a_request(batches):
         CacheEvent("stored", "two", "gone", tokens=(7, 8), namespace=Namespace("a")),
         CacheEvent("stored", "two", "one", tokens=(8, 9), namespace=Namespace("a")),
         CacheEvent("stored", "two", "one", tokens=(7, 8)),
+        CacheEvent("stored", "two", "one", tokens=(7, 8), namespace=Namespace("a"), beyond=2),
         CacheEvent("stored", "two", "one", tokens=(7, 8, 9, 10, 11), namespace=Namespace("a")),
     ],
-    ids=["root", "orphan", "tokens", "adapter", "longer than the request"],
+    ids=["root", "orphan", "tokens", "adapter", "more tokens", "longer than the request"],
 )
 def test_a_block_that_leads_elsewhere_is_wrong(wrong):
     findings = prefixes([FIRST, wrong])

@@ -13,6 +13,7 @@ from kvproof.harness.contract.whole_engine import (
     CacheEvent,
     EngineConfig,
     EngineRequest,
+    HitCounts,
     Holdings,
     Output,
     Reads,
@@ -46,6 +47,7 @@ FAULTS = {
     "short_hits": "a_hit_that_is_possible_is_given",
     "reads_anyway": "a_request_that_may_not_read_computes_all",
     "evicts_two": "a_block_leaves_the_index_for_another_one",
+    "counts_one_more": "published_hits_are_those_of_the_history",
     "no_parents": "events_lead_back_to_a_requests_tokens",
 }
 """What can be switched on, and the property that it breaks first."""
@@ -108,6 +110,7 @@ class ToyEngine:
         self.running: dict[str, Running] = {}
         self.published: list[CacheEvent] = []
         self.handed_out: set[int] = set()
+        self.counted, self.admitted = [0, 0], set[str]()
         self.steps = 0
         self.paused = False
 
@@ -193,6 +196,8 @@ class ToyEngine:
         writes = table[at // self.size] * self.size + at % self.size
         if self.fault == "slots_shift" and len(owned) > 2:
             writes = np.roll(writes, 1) if len(writes) > 1 else writes + 1
+        if run.request.id not in self.admitted:
+            self._count(run)
         adapter = (run.request.adapter, run.request.adapter_version)
         row = Row(
             request=run.request.id,
@@ -208,6 +213,12 @@ class ToyEngine:
         )
         run.fresh = False
         return row
+
+    def _count(self, run: Running) -> None:
+        self.admitted.add(run.request.id)
+        if run.request.reads_cache and self.config.caching:
+            self.counted[0] += len(run.request.prompt)
+            self.counted[1] += run.computed + (self.fault == "counts_one_more")
 
     def step(self) -> list[Output]:
         if self.paused and self.fault != "runs_asleep":
@@ -311,6 +322,9 @@ class ToyEngine:
     def given(self) -> set[int]:
         given, self.handed_out = self.handed_out, set()
         return given
+
+    def hit_counts(self) -> HitCounts:
+        return HitCounts(*self.counted)
 
     def holdings(self) -> Holdings:
         counts = {"running": len(self.running)}
