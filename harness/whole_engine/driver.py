@@ -75,6 +75,8 @@ class Driver:
         self._wanted: dict[str, int] = {}
         """Request -> answers that it must end with."""
         self._aborted: set[str] = set()
+        self._prompts: list[int] = []
+        self.findings.context["prompts"] = self._prompts
         self._just_reset = self._asleep = False
         self._index = ReplayedIndex(self.findings)
         self._sightings = Sightings(self.findings)
@@ -149,6 +151,7 @@ class Driver:
         chain = chain_of(request, self.config.groups, given=keywords.get("given", ()))
         if "stop" in keywords:
             request = with_stop(request, chain, keywords["stop"])
+        self._prompts.append(len(prompt))
         self._wanted[name] = wanted(request, chain, self.config.max_length)
         self.requests[name] = request
         self.device.register(request, chain)
