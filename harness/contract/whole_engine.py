@@ -182,7 +182,7 @@ class HitCounts:
     """Tokens of requests that were looked for in the pool."""
     hit: int = 0
     asked_outside: int = 0
-    """Tokens that were looked for in another tier, behind those hit in the pool."""
+    """Tokens that were looked for in another tier, those hit in the pool left out."""
     hit_outside: int = 0
 
 

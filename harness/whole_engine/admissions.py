@@ -1,4 +1,4 @@
-"""Admissions: what a request's first row says about its hit, against what the pool holds (T1, A2).
+"""Admissions: the hit of a request, by its first row, against the blocks in the pool (T1, A2).
 
 A hit was possible if the blocks that it needs hold that request's content, could be found by the
 engine's own index before the step and after it, and were not handed out in it. Content is compared,
@@ -63,7 +63,7 @@ class Admissions:
                 self._hit(row, content)
 
     def answered(self, output: Output) -> None:
-        """Check how much of a prompt an answer says was cached."""
+        """Check the published number of cached tokens of a prompt."""
         began, request = self.started.get(output.id), self.device.requests[output.id].request
         if output.cached < 0 or began is None or output.id in self.device.losses.requests:
             return
@@ -81,7 +81,7 @@ class Admissions:
         """Check an engine's counters at rest against all first rows until now."""
         whose = self.device.losses.requests or self.loading - self.started.keys()
         if counts is None or self.config.peer or whose:
-            return  # whoever waited for another tier and never ran is counted, or is not
+            return  # a request that has waited for another tier and never ran may be counted
         own = {name: self.device.requests[name].request for name in self.started}
         prompts = {name: len(each.prompt) for name, each in own.items()}
         whole = sum(

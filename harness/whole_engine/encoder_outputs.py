@@ -14,7 +14,7 @@ ENCODED = "encoder_outputs_are_there_when_they_are_read"
 
 @dataclass
 class EncoderOutputs:
-    """Content -> output; what a step frees goes before what it encodes."""
+    """The contents with an output; a step frees some, then encodes others."""
 
     findings: Findings
     requests: Mapping[str, DeviceRequest]

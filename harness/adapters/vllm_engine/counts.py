@@ -32,6 +32,6 @@ class Counts:
 
 
 def cached(output: Any) -> int:
-    """Return the tokens of a prompt that an output says were not computed; -1: it says nothing."""
+    """Return the published number of a prompt's tokens that were not computed; -1: none."""
     stats = getattr(output, "prefill_stats", None)
     return -1 if stats is None else int(stats.num_cached_tokens)

@@ -325,7 +325,7 @@ class VllmEngine:
         return found
 
     def hit_counts(self) -> HitCounts | None:
-        """Return what the scheduler's statistics add up to."""
+        """Return the sums of the scheduler's statistics."""
         return self._counts.total()
 
     def holdings(self) -> Holdings:

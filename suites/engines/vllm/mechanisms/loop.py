@@ -332,7 +332,7 @@ def _above_the_threshold(found: Failed, engine: dict[str, Any]) -> set[str]:
     if not most or not engine.get("settings", {}).get("disable_chunked_mm_input"):
         return set()
     method = (engine.get("drafts") or {}).get("method", "ngram")
-    ahead = int(method != "ngram")  # a draft model reads the token behind each that is computed
+    ahead = int(method != "ngram")  # a draft model reads one token further
     return {
         keywords["id"]
         for verb, keywords in found.calls

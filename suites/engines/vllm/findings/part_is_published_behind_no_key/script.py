@@ -1,7 +1,7 @@
 # ruff: noqa: T201 - a plain script: it prints, and its functions explain themselves
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
-"""vLLM 0.33.0: a part of a block is published behind a hash that no event has.
+"""vLLM 0.33.0: the parent of a published part of a block is a hash that no event has.
 
 Needs vllm, no GPU. The pool and its events are vLLM's.
 """
