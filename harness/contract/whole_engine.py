@@ -170,6 +170,20 @@ class Output:
     """Why it ended; empty: it goes on."""
     handover: Mapping[str, Any] = field(default_factory=dict)
     """Transfer parameters for the engine that goes on with the request."""
+    cached: int = -1
+    """Tokens of its prompt that were not computed, as it publishes them; -1: not in this output."""
+
+
+@dataclass(frozen=True)
+class HitCounts:
+    """Counters that an engine publishes of first admissions, in tokens, since its start."""
+
+    asked: int = 0
+    """Tokens of requests that were looked for in the pool."""
+    hit: int = 0
+    asked_outside: int = 0
+    """Tokens that were looked for in another tier, those hit in the pool left out."""
+    hit_outside: int = 0
 
 
 @dataclass(frozen=True)
@@ -276,8 +290,14 @@ class WholeEngine(Protocol):
     def unpublished(self) -> list[CacheEvent]:
         """Return events that the engine has noted and not published yet; they stay."""
 
-    def index(self) -> dict[tuple[str, int], int]:
-        """(Key, group) -> copies that a new request can find now."""
+    def found(self) -> dict[tuple[str, int], Collection[int]]:
+        """(Key, group) -> blocks that a new request can find now."""
+
+    def given(self) -> Collection[int]:
+        """Blocks that were handed out since the last call."""
+
+    def hit_counts(self) -> HitCounts | None:
+        """Return the counters of hits; None: it publishes none."""
 
     def holdings(self) -> Holdings:
         """Count the resources that the engine holds."""

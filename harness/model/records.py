@@ -86,5 +86,7 @@ class CacheEvent:
     """Spans that begin inside the block, with positions in the request."""
     embedded: int = 0
     """So many first tokens of the block are given as embeddings."""
+    beyond: int = 0
+    """Tokens that were published with its block and belong to none: blocks between are missing."""
     tier: str = ""
     """Name of a tier below the pool, whose index it is; empty: that of the pool."""

@@ -241,7 +241,13 @@ class Attention:
                 f"{block} of group {group} ({layer.name}): {why.sentence}; "
                 f"{int((found != expected).sum())} of {len(found)} slots hold something else"
             ),
-            facts={"written_by": int(self._memory.written[block])},
+            facts={
+                "written_by": int(self._memory.written[block]),
+                "requests": [work.row.request],
+                "group": group,
+                "block": block,
+                "launch": launch,
+            },
             slots=slots,
         )
 

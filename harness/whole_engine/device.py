@@ -17,6 +17,7 @@ from kvproof.harness.model.chain import FIRST_TOKEN, VOCABULARY, Chain
 from kvproof.harness.whole_engine.attention import Attention
 from kvproof.harness.whole_engine.checks import check_belief, check_submission
 from kvproof.harness.whole_engine.device_requests import DeviceRequest, Work
+from kvproof.harness.whole_engine.encoder_outputs import EncoderOutputs
 from kvproof.harness.whole_engine.failed_loads import Losses, spoiled
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.memory import DeviceMemory
@@ -64,6 +65,8 @@ class ShadowDevice:
     """Number of launches that may stay queued while their answers are not asked for."""
     epoch: int = 0
     """Number of changes of weights: each makes all later content different."""
+    encodes: bool = False
+    """The engine encodes media in steps: `encoder` follows them."""
     asleep: bool = False
     """Nothing may run: the engine sleeps, or is paused."""
     tick: int = 0
@@ -79,10 +82,12 @@ class ShadowDevice:
     requests: dict[str, DeviceRequest] = field(default_factory=dict)
     transfers: Transfers = field(init=False)
     losses: Losses = field(init=False)
+    encoder: EncoderOutputs = field(init=False)
 
     def __post_init__(self) -> None:
         """Start with nothing under way."""
         self.transfers = Transfers(self.seed)
+        self.encoder = EncoderOutputs(self.findings, self.requests)
         self.losses = Losses(self.memory.pools[0].block_size)
         self._parts: dict[int, tuple[str, int]] = {}
         """Block -> the transfer in parts that wrote it last, and the launches until then."""
@@ -133,6 +138,8 @@ class ShadowDevice:
         pairs = zip(launch.rows, launch.requests)  # noqa: B905 - Python 3.10 runs it, equal by make
         for row, request in pairs:
             check_submission(row, request, self.memory.pools, self.findings, launch=launch.number)
+            if self.encodes:
+                self.encoder.check(row)
 
     def _take_actual(self, launch: Launch) -> None:
         """Replace the rows that the host believed in by those that the device has made."""

@@ -19,9 +19,11 @@ from kvproof.harness.contract.whole_engine import (
     Refused,
     WholeEngine,
 )
+from kvproof.harness.whole_engine.admissions import Admissions
 from kvproof.harness.whole_engine.clock import VirtualClock
 from kvproof.harness.whole_engine.device import AWAY
 from kvproof.harness.whole_engine.findings import Findings, IllegalAccess
+from kvproof.harness.whole_engine.published_prefixes import Group, PublishedPrefixes
 from kvproof.harness.whole_engine.replayed_index import ReplayedIndex
 from kvproof.harness.whole_engine.requests import (
     chain_of,
@@ -73,6 +75,8 @@ class Driver:
         self._wanted: dict[str, int] = {}
         """Request -> answers that it must end with."""
         self._aborted: set[str] = set()
+        self._prompts: list[int] = []
+        self.findings.context["prompts"] = self._prompts
         self._just_reset = self._asleep = False
         self._index = ReplayedIndex(self.findings)
         self._sightings = Sightings(self.findings)
@@ -80,6 +84,9 @@ class Driver:
             self.engine = start(config, self.findings)
         self.device = self.engine.device
         self.timeline = TimelineNotes(self.device)
+        self._admissions = Admissions(self.findings, config, self.device)
+        groups = [Group(each.kind.kind, each.block_size) for each in self.device.memory.pools]
+        self._prefixes = PublishedPrefixes(self.findings, self.device.requests, groups)
 
     def apply(self, verb: str, keywords: Mapping[str, Any]) -> str:
         """Carry out one operation; an exception of the engine is a finding."""
@@ -106,9 +113,14 @@ class Driver:
         )
 
     def go_on(self) -> None:
-        """Take over the engine's state after a known failure."""
-        self.findings.wrong = None
+        """Take over the engine's state after a known failure: those that it struck are aborted."""
+        assert self.findings.wrong is not None, "something is wrong"
+        struck, self.findings.wrong = self.findings.wrong.struck(), None
+        with self.clock.running():
+            for name in (name for name in struck if name in self.live):
+                self._abort(request=name)
         self._index.adopt()
+        self._prefixes.adopt()
 
     def close(self) -> None:
         """Forget the engine."""
@@ -143,6 +155,7 @@ class Driver:
         chain = chain_of(request, self.config.groups, given=keywords.get("given", ()))
         if "stop" in keywords:
             request = with_stop(request, chain, keywords["stop"])
+        self._prompts.append(len(prompt))
         self._wanted[name] = wanted(request, chain, self.config.max_length)
         self.requests[name] = request
         self.device.register(request, chain)
@@ -209,6 +222,7 @@ class Driver:
         self.clock.tick += 1
         self._just_reset = False
         self.device.tick = self.findings.tick = self.clock.tick
+        self._admissions.before(self.engine.found())
         outputs = self.engine.step()
         self.findings.check(RUNS, True, str)  # noqa: FBT003 - the condition of a check
         self._survived_repeats()
@@ -216,6 +230,7 @@ class Driver:
             self._take(output)
         statuses = self.engine.statuses()
         self.timeline.stepped(statuses)
+        self._admissions.stepped(self.engine.found(), self.engine.given(), statuses)
         self._sightings.stepped(statuses, self.device)
         self._follow_events()
         return ", ".join(f"{each.id}+{len(each.tokens)}" for each in outputs if each.tokens)
@@ -246,6 +261,7 @@ class Driver:
             ),
             facts={"load_failed": self.device.requests[name].load_failed},
         )
+        self._admissions.answered(output)
         self.live[name] += len(output.tokens)
         if output.finished:
             self._check_end(name, output)
@@ -273,8 +289,10 @@ class Driver:
     def _follow_events(self) -> None:
         if not self.config.events:
             return
-        self._index.apply(self.engine.events())
-        self._index.compare(self.engine.index(), unpublished=self.engine.unpublished())
+        events = self.engine.events()
+        self._prefixes.apply(events)
+        self._index.apply(events)
+        self._index.compare(self.engine.found(), unpublished=self.engine.unpublished())
 
     def _reset(self, *, running: bool = False) -> str:
         twice, self._just_reset = self._just_reset, True
@@ -345,6 +363,7 @@ class Driver:
                 "stored_since_a_launch": list(self.device.transfers.stored.values()),
                 "holders": self.engine.holders(),
                 "elsewhere": self._elsewhere(),
+                "requests": sorted(self.live),
             },
         )
         self._check_rest()
@@ -362,6 +381,7 @@ class Driver:
     def _check_rest(self) -> None:
         if self.findings.wrong is None:
             self._check_holds_nothing(self.engine)
+            self._admissions.counted(self.engine.hit_counts())
             self.findings.saw("the engine comes to rest")
 
     def _check_holds_nothing(self, engine: WholeEngine) -> None:

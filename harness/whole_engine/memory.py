@@ -122,6 +122,13 @@ class DeviceMemory:
         own[words[:, 0] != ~words[:, 1]] = 0
         return own
 
+    def block(self, group: int, layer: Layer, block: int, epoch: int) -> Fingerprints:
+        """Return the fingerprints of a whole block, 0 where a slot's two words disagree."""
+        words = layer.words[self.pools[group].rows(block)].reshape(-1, 2)
+        own: Fingerprints = words[:, 0] ^ np.uint64(layer.salt ^ epoch_key(epoch))
+        own[words[:, 0] != ~words[:, 1]] = 0
+        return own
+
     def write_state(
         self, group: int, block: int, print_: int, *, length: int, epoch: int, launch: int
     ) -> None:

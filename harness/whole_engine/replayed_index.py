@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from kvproof.harness.model.records import CacheEvent
 from kvproof.harness.whole_engine.findings import Findings
@@ -19,6 +19,8 @@ class ReplayedIndex:
         self._copies: Counter[tuple[str, int]] = Counter()
         self._own: Counter[tuple[str, int]] = Counter()
         """The same without what other tiers clear: their events name no tier."""
+        self._early: list[tuple[str, int]] = []
+        """Removals that came before their stores."""
         self._resets = 0
         """Resets of this tier's pool whose events have not come yet."""
 
@@ -29,11 +31,14 @@ class ReplayedIndex:
     def adopt(self) -> None:
         """Go on without what other tiers have cleared."""
         self._copies = Counter(self._own)
+        self._early.clear()
 
     def apply(self, events: Iterable[CacheEvent]) -> None:
         """Take events in the order of their publication."""
         for event in events:
             _replay(self._copies, event)
+            if self._copies[event.key, event.group] < 0:
+                self._early.append((event.key, event.group))
             if event.kind != "cleared" or self._is_own():
                 _replay(self._own, event)
             if not event.tier:
@@ -45,7 +50,7 @@ class ReplayedIndex:
         return own
 
     def compare(
-        self, index: Mapping[tuple[str, int], int], *, unpublished: Iterable[CacheEvent]
+        self, index: Collection[tuple[str, int]], *, unpublished: Iterable[CacheEvent]
     ) -> None:
         """Check that the replayed and the unpublished events together give the engine's index."""
         copies, own, to_come = Counter(self._copies), Counter(self._own), list(unpublished)
@@ -54,7 +59,7 @@ class ReplayedIndex:
             if event.kind != "cleared" or self._resets:
                 _replay(own, event)
         found = {key for key, count in copies.items() if count > 0}
-        negative = [key for key, count in copies.items() if count < 0]
+        negative = [*self._early, *(key for key, count in copies.items() if count < 0)]
         missing, extra = set(index) - found, found - set(index)
         self._findings.check(
             REPLAY,

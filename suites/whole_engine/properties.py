@@ -32,6 +32,11 @@ PICTURES = "equal placeholders with unlike media"
 SLEPT = "the engine sleeps"
 WAITED = "requests wait while the engine sleeps"
 REMOVED = "blocks are removed in the index"
+STORED_KEYS = "blocks are stored in the index"
+POSSIBLE = "a hit is possible"
+UNREAD = "a request that may not read the cache is admitted"
+MEDIA_READ = "a launch computes positions of media"
+LEAVES = "a block leaves the index"
 
 SITUATION_NEEDS = {
     CHUNKS: "chunks",
@@ -54,6 +59,9 @@ SITUATION_NEEDS = {
     SLEPT: "sleep",
     WAITED: "sleep",
     REMOVED: "events",
+    STORED_KEYS: "events",
+    UNREAD: "unread",
+    MEDIA_READ: "encoder",
 }
 """Situation -> the traits that it needs of an engine (`whole_engine_traits.NEEDS`), if any."""
 
@@ -138,6 +146,27 @@ every_request_ends | W7 | REST PREEMPTED
 an_idle_engine_holds_nothing | W7 | REST ABORTED QUEUED
     with no request left every block can be handed out, no reference and no transfer is left
     why: memory leaks with aborted requests until the engine admits no more
+a_hit_that_is_possible_is_given | T1 | POSSIBLE | by shadow memory
+    a request whose blocks can be found before and after the step that admits it begins behind
+    the longest prefix that all groups hold, less the block that a draft model computes again
+    why: prompts are computed again although they are cached, and latency rises unseen
+a_request_that_may_not_read_computes_all | A2 | UNREAD | needs unread
+    the first row of a request that may not read the cache begins at its first token
+    why: log-probabilities of a prompt, or a fresh answer after a fault, come from old pages
+published_hits_are_those_of_the_history | V1 | REST POSSIBLE
+    what an answer and the engine's counters publish as asked for and as hit, in the pool and in
+    another tier, is what the first rows of all requests show
+    why: dashboards show a hit rate that the engine does not have, and capacity is planned by it
+encoder_outputs_are_there_when_they_are_read | W2 | MEDIA_READ | needs encoder
+    a launch that computes positions of an image finds the output of the encoder for it
+    why: requests with images end the engine, or see another picture, when many are in flight
+a_block_leaves_the_index_for_another_one | B3 | LEAVES
+    a cached block that a step makes unfindable has been given to a request in that step
+    why: the engine evicts more than it needs, and the hit rate drops under load
+events_lead_back_to_a_requests_tokens | W8 V4 | STORED_KEYS | by replayed events
+    parents and tokens of a stored block lead back to the first token of a request, with its
+    adapter
+    why: a router that keeps prefixes by tokens files blocks under prompts that nobody sent
 events_replay_to_the_index | W8 V4 | REMOVED | by replayed events
     the events, counted per key and group, give what a new request can find, after each step
     why: a router that follows the events sends requests to workers without their prefix

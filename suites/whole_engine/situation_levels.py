@@ -24,6 +24,10 @@ def situation_levels(traits: WholeEngineTraits) -> Needs:
         named.SLEPT: "sleep",
         named.WAITED: "sleep",
         named.REMOVED: "events",
+        named.STORED_KEYS: "events",
+        named.POSSIBLE: "caching",
+        named.MEDIA_READ: "media",
+        named.LEAVES: "caching",
     }
     return {
         **{situation: {factor: [ON]} for situation, factor in switched.items()},

@@ -13,6 +13,8 @@ from typing import Any
 
 from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.connectors import nixl_in_turn
+from kvproof.harness.adapters.vllm_engine.counts import Counts, cached
+from kvproof.harness.adapters.vllm_engine.exclusions import DRAFT_SETTINGS
 from kvproof.harness.adapters.vllm_engine.nixl.agent import LEASE_S
 from kvproof.harness.adapters.vllm_engine.nixl.connector import ASK
 from kvproof.harness.adapters.vllm_engine.nixl.connector import settings as nixl_settings
@@ -24,11 +26,13 @@ from kvproof.harness.contract.whole_engine import (
     CacheEvent,
     EngineConfig,
     EngineRequest,
+    HitCounts,
     Holdings,
     Output,
     Refused,
 )
 from kvproof.harness.model.chain import VOCABULARY
+from kvproof.harness.model.records import Namespace
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.linked.wire import Endpoint, Wire
 
@@ -114,9 +118,11 @@ class VllmEngine:
         self._store = RUNNING.tier if config.connector in _STORES else None
         self._published: list[Any] = []
         self._slept = 0
+        self._counts = Counts()
         self.scheduler.kv_event_publisher = _Publisher(self._published)
         self._allow_media()
         self._note_preemptions()
+        self._note_given()
         if config.connector == "simple_lazy":
             room = self.worker.get_simple_cpu_offload_num_cpu_blocks()
             RUNNING.findings.context["tier_blocks"] = room or 0
@@ -145,6 +151,18 @@ class VllmEngine:
             return preempt(request, *more, **options)
 
         self.scheduler._preempt_request = noting
+
+    def _note_given(self) -> None:
+        self._given: set[int] = set()
+        pool = self.manager.block_pool
+        hand_out = pool.get_new_blocks
+
+        def noting(*given: Any, **options: Any) -> Any:
+            blocks = hand_out(*given, **options)
+            self._given.update(block.block_id for block in blocks)
+            return blocks
+
+        pool.get_new_blocks = noting
 
     def _allow_media(self) -> None:
         """Give the scheduler the encoder's budget, which the registry takes from real models."""
@@ -212,6 +230,7 @@ class VllmEngine:
             self._store.before_step(self.device)
         outputs, executed = self.core.step_fn()
         self.core.post_step(executed)
+        self._counts.add(outputs or {})
         if self._wire is not None:
             for nixl in nixl_in_turn(self.worker.ranks):
                 if self._wire.coin():
@@ -222,6 +241,7 @@ class VllmEngine:
                 tuple(each.new_token_ids),
                 "" if each.finish_reason is None else str(each.finish_reason),
                 each.kv_transfer_params or {},
+                cached(each),
             )
             for batch in (outputs or {}).values()
             for each in batch.outputs
@@ -287,17 +307,26 @@ class VllmEngine:
         queue = self.manager.block_pool.kv_event_queue
         return [event for each in queue for event in _events(each)]
 
-    def index(self) -> dict[tuple[str, int], int]:
-        """Return (key, group) -> copies."""
+    def given(self) -> set[int]:
+        """Return the blocks that the pool has handed out."""
+        blocks, self._given = self._given, set()
+        return blocks
+
+    def found(self) -> dict[tuple[str, int], Collection[int]]:
+        """Return (key, group) -> blocks."""
         from vllm.v1.core import kv_cache_utils as utils
 
         pool = self.manager.block_pool
-        found = {}
+        found: dict[tuple[str, int], Collection[int]] = {}
         for key, blocks in pool.cached_block_hash_to_block._cache.items():
-            copies = len(blocks) if isinstance(blocks, dict) else 1
+            copies = list(blocks) if isinstance(blocks, dict) else [blocks.block_id]
             name = str(utils.maybe_convert_block_hash(utils.get_block_hash(key)))
             found[name, utils.get_group_id(key)] = copies
         return found
+
+    def hit_counts(self) -> HitCounts | None:
+        """Return the sums of the scheduler's statistics."""
+        return self._counts.total()
 
     def holdings(self) -> Holdings:
         """Count blocks, references and requests on both sides."""
@@ -353,8 +382,19 @@ def _events(event: Any) -> list[CacheEvent]:
     keys = [str(each) for each in getattr(event, "block_hashes", ())]
     parents = [str(getattr(event, "parent_block_hash", None) or ""), *keys]
     tokens, size = tuple(getattr(event, "token_ids", ())), getattr(event, "block_size", 0)
+    own = Namespace(getattr(event, "lora_name", None))
+    beyond = len(tokens) - size * len(keys)
     return [
-        CacheEvent(kind, key, parent, group, tokens[at * size : (at + 1) * size], tier=tier)
+        CacheEvent(
+            kind,
+            key,
+            parent,
+            group,
+            tokens[at * size : (at + 1) * size],
+            own,
+            beyond=beyond,
+            tier=tier,
+        )
         for at, (key, parent) in enumerate(zip(keys or [""], parents))  # noqa: B905 - Python 3.10
     ]
 
@@ -469,6 +509,7 @@ def _connector(name: str) -> Any:
 
 def _drafts(config: EngineConfig) -> dict[str, Any]:
     assert config.drafts is not None
+    own = {name: config.settings[name] for name in DRAFT_SETTINGS if name in config.settings}
     if config.drafts.method == "ngram":
         lookup = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
         method = "ngram_gpu" if config.runner == "v2" and config.asynchronous else "ngram"
@@ -477,4 +518,5 @@ def _drafts(config: EngineConfig) -> dict[str, Any]:
         "method": config.drafts.method,
         "model": model_folder(_DRAFT_MODELS[config.drafts.method], 1),
         "num_speculative_tokens": config.drafts.count,
+        **own,
     }

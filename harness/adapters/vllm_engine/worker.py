@@ -119,6 +119,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
             RUNNING.findings,
             seed=RUNNING.config.seed,
             most_drafts=releases.draft_count(self.vllm_config),
+            encodes=True,
         )
         for rank in connectors.in_turn(self.ranks):
             rank.connector.register(rank.caches, self.device_of)
@@ -182,6 +183,8 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         for rank in connectors.in_turn(self.ranks):
             rank.connector.before(scheduler_output)
         correction = self.batch.update(scheduler_output)
+        encoder, encoded = self.device_of.encoder, scheduler_output.scheduled_encoder_inputs
+        encoder.step(scheduler_output.free_encoder_mm_hashes, encoded)
         before = self._before(scheduler_output)
         if not scheduler_output.total_num_scheduled_tokens:
             if before := [*before, *self.batch.without_rows()]:
@@ -321,6 +324,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         """Drop encoder outputs."""
         if self.batch.encoder_cache is not None:
             self.batch.encoder_cache.clear()
+        self.device_of.encoder.there.clear()
 
 
 class _KernelTables:

@@ -155,7 +155,7 @@ class LinkedDriver(Driver):
         if self.config.events:
             self._prefill_index.apply(self.prefill.events())
             unpublished = self.prefill.unpublished()
-            self._prefill_index.compare(self.prefill.index(), unpublished=unpublished)
+            self._prefill_index.compare(self.prefill.found(), unpublished=unpublished)
 
     def _drain(self) -> str:
         self.wire.fate, self.wire.refuses, self._pace = 0, False, "both"

@@ -1,4 +1,4 @@
-"""The known failures of an engine's newest releases, for its page."""
+"""The known failures of an engine's newest releases and its settings, for its page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from kvproof.harness.isolation.environments import EngineVersion
 from kvproof.suites.framework import expected_failures
 from kvproof.suites.framework.rooms import Room
 from kvproof.suites.runner.levels import property_names
-from kvproof.suites.tests.documents.newest import of_package
+from kvproof.suites.tests.documents.newest import NEWEST, of_package
+from kvproof.suites.tests.engine_settings import table as engine_settings
 
 _HEAD = """
 ## Known failures of {spec}
@@ -16,11 +17,32 @@ _HEAD = """
 | property | bug |
 | --- | --- |
 """
+_SETTINGS = """
+## Settings
+
+Read from the code of {spec}: a test fails for a setting that is neither drawn nor left out with a
+reason. `{file}` has both.
+
+| class | settings | drawn | left out |
+| --- | --- | --- | --- |
+"""
 
 
 def table(room: Room) -> str:
-    """Return the known failures of the newest release of each target, as Markdown."""
-    return "".join(_of(room, spec) for spec in of_package(room.package)).strip() + "\n"
+    """Return the known failures of each target's newest release, and the settings."""
+    failures = "".join(_of(room, spec) for spec in of_package(room.package))
+    return f"{failures}{_settings(room)}".strip() + "\n"
+
+
+def _settings(room: Room) -> str:
+    settings = engine_settings.of_package(room.package)
+    file = f"suites/engines/{room.package}/{engine_settings.FILE}"
+    head = _SETTINGS.format(spec=NEWEST[settings.target], file=file)
+    return head + "".join(
+        f"| {each.name} | {len(each.listed())} | {len(each.drawn)} | "
+        f"{len(each.listed()) - len(each.drawn)} |\n"
+        for each in settings.classes
+    )
 
 
 def _of(room: Room, spec: EngineVersion) -> str:

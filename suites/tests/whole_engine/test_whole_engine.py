@@ -31,6 +31,7 @@ def test_what_the_engine_has_not_is_unsupported_with_its_reason():
         "blocks_in_flight_are_not_reused": "its loop is driven without another tier",
         "received_blocks_hold_the_requests_own_content": "its loop is driven without two engines",
         "blocks_are_held_until_they_are_read": "its loop is driven without two engines",
+        "encoder_outputs_are_there_when_they_are_read": "its loop is driven without encoder",
         "a_copy_that_ends_twice_changes_nothing": (
             "its loop is driven without ends that are reported twice"
         ),

@@ -13,12 +13,14 @@ from kvproof.harness.contract.whole_engine import (
     CacheEvent,
     EngineConfig,
     EngineRequest,
+    HitCounts,
     Holdings,
     Output,
     Reads,
     Row,
 )
 from kvproof.harness.contract.whole_engine_traits import DraftMethod, WholeEngineTraits
+from kvproof.harness.model.records import Namespace
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.driver import Driver
 from kvproof.harness.whole_engine.findings import Findings
@@ -42,6 +44,11 @@ FAULTS = {
     "not_zeroed": "new_blocks_are_zeroed",
     "runs_asleep": "nothing_runs_on_memory_that_is_away",
     "sleep_keeps": "reads_return_own_content",
+    "short_hits": "a_hit_that_is_possible_is_given",
+    "reads_anyway": "a_request_that_may_not_read_computes_all",
+    "evicts_two": "a_block_leaves_the_index_for_another_one",
+    "counts_one_more": "published_hits_are_those_of_the_history",
+    "no_parents": "events_lead_back_to_a_requests_tokens",
 }
 """What can be switched on, and the property that it breaks first."""
 
@@ -56,6 +63,7 @@ TRAITS = WholeEngineTraits(
         "salts",
         "adapters",
         "media",
+        "unread",
         "zeroing",
     ),
     refuses={"ahead": "it asks for its answers at once", "queue": NO_QUEUE},
@@ -101,6 +109,8 @@ class ToyEngine:
         self.cached: dict[Any, int] = {}
         self.running: dict[str, Running] = {}
         self.published: list[CacheEvent] = []
+        self.handed_out: set[int] = set()
+        self.counted, self.admitted = [0, 0], set[str]()
         self.steps = 0
         self.paused = False
 
@@ -122,13 +132,16 @@ class ToyEngine:
     def _key(self, run: Running, stop: int) -> tuple[Any, ...]:
         own = run.request
         salt = "" if self.fault == "salt_ignored" else own.salt
-        media = () if self.fault == "media_ignored" else own.media
+        media = tuple(each for each in own.media if each.start < stop)
+        media = () if self.fault == "media_ignored" else media
         return tuple(run.tokens[:stop]), salt, own.adapter, own.adapter_version, media
 
     def _match(self, run: Running) -> None:
+        if not run.request.reads_cache and self.fault != "reads_anyway":
+            return
         while (len(run.blocks) + 1) * self.size < len(run.tokens):
             block = self.cached.get(self._key(run, (len(run.blocks) + 1) * self.size))
-            if block is None:
+            if block is None or (self.fault == "short_hits" and len(run.blocks) == 1):
                 break
             self.free.pop(block, None)
             run.blocks.append(block)
@@ -140,7 +153,9 @@ class ToyEngine:
         if not self.free:
             return None
         block, _ = self.free.popitem(last=False)
-        for key in [key for key, other in self.cached.items() if other == block]:
+        self.handed_out.add(block)
+        gone = [block, *list(self.free)[: self.fault == "evicts_two"]]
+        for key in [key for key, other in self.cached.items() if other in gone]:
             del self.cached[key]
             if self.fault != "event_lost":
                 self.published.append(CacheEvent("removed", str(hash(key))))
@@ -181,6 +196,8 @@ class ToyEngine:
         writes = table[at // self.size] * self.size + at % self.size
         if self.fault == "slots_shift" and len(owned) > 2:
             writes = np.roll(writes, 1) if len(writes) > 1 else writes + 1
+        if run.request.id not in self.admitted:
+            self._count(run)
         adapter = (run.request.adapter, run.request.adapter_version)
         row = Row(
             request=run.request.id,
@@ -196,6 +213,12 @@ class ToyEngine:
         )
         run.fresh = False
         return row
+
+    def _count(self, run: Running) -> None:
+        self.admitted.add(run.request.id)
+        if run.request.reads_cache and self.config.caching:
+            self.counted[0] += len(run.request.prompt)
+            self.counted[1] += run.computed + (self.fault == "counts_one_more")
 
     def step(self) -> list[Output]:
         if self.paused and self.fault != "runs_asleep":
@@ -242,7 +265,15 @@ class ToyEngine:
             key = self._key(run, (index + 1) * self.size)
             if key not in self.cached and run.blocks[index] not in self.cached.values():
                 self.cached[key] = run.blocks[index]
-                self.published.append(CacheEvent("stored", str(hash(key))))
+                self._publish(run, key, index)
+
+    def _publish(self, run: Running, key: Any, index: int) -> None:
+        first = 0 if self.fault == "no_parents" else index
+        parent = str(hash(self._key(run, first * self.size))) if first else ""
+        tokens = tuple(run.tokens[index * self.size : (index + 1) * self.size])
+        own = Namespace(run.request.adapter or None)
+        stored = CacheEvent("stored", str(hash(key)), parent, tokens=tokens, namespace=own)
+        self.published.append(stored)
 
     def idle(self) -> bool:
         return not self.running or (self.paused and self.fault != "runs_asleep")
@@ -285,8 +316,15 @@ class ToyEngine:
     def unpublished(self) -> list[CacheEvent]:
         return []
 
-    def index(self) -> dict[tuple[str, int], int]:
-        return {(str(hash(key)), 0): 1 for key in self.cached}
+    def found(self) -> dict[tuple[str, int], list[int]]:
+        return {(str(hash(key)), 0): [block] for key, block in self.cached.items()}
+
+    def given(self) -> set[int]:
+        given, self.handed_out = self.handed_out, set()
+        return given
+
+    def hit_counts(self) -> HitCounts:
+        return HitCounts(*self.counted)
 
     def holdings(self) -> Holdings:
         counts = {"running": len(self.running)}

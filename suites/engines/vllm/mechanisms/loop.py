@@ -331,8 +331,24 @@ def _above_the_threshold(found: Failed, engine: dict[str, Any]) -> set[str]:
     most = _threshold(engine)
     if not most or not engine.get("settings", {}).get("disable_chunked_mm_input"):
         return set()
+    method = (engine.get("drafts") or {}).get("method", "ngram")
+    ahead = int(method != "ngram")  # a draft model reads one token further
     return {
         keywords["id"]
         for verb, keywords in found.calls
-        if verb == "submit" and any(length > most for _, length, _ in keywords.get("media", ()))
+        if verb == "submit"
+        and any(length + ahead > most for _, length, _ in keywords.get("media", ()))
     }
+
+
+def event_has_tokens_of_other_blocks(found: Failed) -> bool:
+    """Of a group that keeps some blocks alone, the tokens of those between come with them."""
+    masked = found.violation.facts.get("kind") in ("window", "chunk", "state")
+    return masked and found.fact("beyond", int) > 0
+
+
+def part_is_published_behind_no_key(found: Failed) -> bool:
+    """A part of a block names the part before it as its parent, which is no entry of the index."""
+    unit = found.config["engine"].get("settings", {}).get("prefix_match_unit", 0)
+    size, tokens = found.config["engine"]["block_size"], found.fact("tokens", int)
+    return bool(found.violation.facts.get("orphan")) and tokens == unit < size
