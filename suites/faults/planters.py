@@ -28,9 +28,9 @@ class AtImport:
     def planted(self, fault: PlantedFault) -> Iterator[Handle]:
         """Let the module be imported with the fault, then open its target."""
         plant(fault)
-        from kvproof.harness.isolation.registry import open_handle
+        from kvproof.harness.isolation.registry import OwnTargets, open_handle
 
-        with open_handle(fault.target) as handle:
+        with open_handle(fault.target, options=OwnTargets(in_process=True)) as handle:
             yield handle
 
 

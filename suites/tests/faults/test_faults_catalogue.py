@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.kernels.registry import provider_names
 from kvproof.suites.faults.catalogue import (
     KERNELS,
@@ -23,6 +24,7 @@ from kvproof.suites.faults.catalogue import (
     of_suite,
     shadowed,
 )
+from kvproof.suites.faults.planters import AtImport
 from kvproof.suites.faults.planting import Unfit, changed, origin, plant
 from kvproof.suites.framework.rooms import rooms
 from kvproof.suites.runner.levels import catalogue
@@ -133,3 +135,12 @@ def test_every_suite_with_faults_is_one_that_runs():
     assert suites <= {*PROPERTIES, KERNELS}
     assert all(of_suite(suite) for suite in suites)
     assert "kvproof" in provider_names()
+
+
+@pytest.mark.parametrize("target", sorted({fault.target for fault in FAULTS.values()}))
+def test_a_fault_is_judged_in_the_process_that_has_it(target: str, monkeypatch):
+    """The worker of a target of one's own would import the module without the fault."""
+    monkeypatch.setattr("kvproof.suites.faults.planters.plant", lambda _: None)
+    one = next(fault for fault in FAULTS.values() if fault.target == target)
+    with AtImport().planted(one) as handle:
+        assert isinstance(handle, InProcessHandle)
