@@ -60,7 +60,7 @@ def _profile() -> Profile:
     return Profile(
         engine="reference",
         version=version("kvproof"),
-        block_sizes=(1, 2, 3, 4, 16),
+        block_sizes=(1, 2, 3, 4, 5, 7, 16),
         max_kernel_ratio=4,
         validates=True,
         no_read=True,
