@@ -50,6 +50,8 @@ _NOT_ONE = ("2", "3", "4", "5", "7", "8", LARGE)
 _POLICIES = get_args(HostPolicy)
 _ONE_GROUP = {"full": ONE, "window": NONE, "chunk": NONE, "state": NONE, "draft group": NONE}
 _PLAIN = {**_ONE_GROUP, "partial": OFF, "host": NONE}
+_REUSED = {"caching": ON, "pool": ("few", "many", "many")}
+"""Levels under which prompts come back often."""
 _CORE_SCENARIOS = (
     scenarios.repeat,
     scenarios.resume,
@@ -169,7 +171,7 @@ FULL = (
     ),
     WorkloadProfile(
         "draft groups",
-        {"draft group": ("full", "window", "chunk", BOTH_WINDOWS)},
+        {"draft group": ("full", "full", "window", "chunk"), **_REUSED},
         (scenarios.slide_windows, scenarios.repeat),
         lambda profile: profile.draft_groups,
     ),
@@ -187,7 +189,7 @@ FULL = (
     ),
     WorkloadProfile(
         "unequal drafts",
-        {"draft group": BOTH_WINDOWS},
+        {"draft group": BOTH_WINDOWS, **_REUSED},
         (scenarios.slide_windows, scenarios.unequal_drafts, scenarios.repeat),
         may_be_unequal,
     ),
@@ -301,7 +303,7 @@ class Rows:
     def draw(self, name: str, draw: Draw) -> Row:
         """Draw a row of the covering array, or one with the levels of a profile."""
         hand = self._hands[name]
-        index: int = draw(integers(0, len(hand) + max(1, len(hand) // 2)))
+        index: int = draw(integers(0, 2 * len(hand)))
         if 0 < index <= len(hand):
             return hand[index - 1]
         return self.table.draw(lambda able: str(draw(sampled_from(tuple(able)))), self._given[name])

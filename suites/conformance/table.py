@@ -54,22 +54,24 @@ def _layout(profile: Profile) -> dict[str, Sequence[str]]:
     small = [str(size) for size in sorted(profile.block_sizes) if size <= _SMALL]
     large = [LARGE] if len(small) < len(profile.block_sizes) else []
     drafts = [kind for kind in KINDS if profile.draft_groups and kind in profile.draft_kinds]
+    local = {*LOCAL} & {*profile.groups}
     both = [BOTH_WINDOWS] if may_be_unequal(profile) else []
-    states, most_blocks = "state" in profile.groups, profile.most_state_blocks
+    states = "state" in profile.groups
+    several = "shared" in profile.state_pools and profile.most_state_blocks > 1
     return {
         **{kind: _counts(profile, kind) for kind in KINDS},
         "draft group": [*[NONE] * 3, *drafts, *both],
         "block size": [*small * 2, *large],
         "blocks": ["equal", "unequal"] if profile.mixed_block_sizes else ["equal"],
         "kernel blocks": ["whole", "parts"] if profile.max_kernel_ratio > 1 else ["whole"],
-        "local size": [LEAST, INSIDE, WHOLE, OVER, SEVERAL, SEVERAL],
+        "local size": [LEAST, INSIDE, WHOLE, OVER, SEVERAL, SEVERAL] if local else [LEAST],
         "caching": [*[ON] * 9, OFF],
         "partial": [OFF, ON] if profile.partial_blocks or profile.partial_states else [OFF],
         "experts": ["optional", "required"] if profile.require_experts else ["optional"],
         "host": [NONE, *profile.host_policies],
         "pool": [LEAST, "few", "few", "many", "many"],
         "states in": profile.state_pools if states and profile.state_pools else ["shared"],
-        "blocks of a state": [ONE, "several"] if states and most_blocks > 1 else [ONE],
+        "blocks of a state": [ONE, "several"] if several else [ONE],
         "decode interval": [NONE, "a unit", "two units"] if states else [NONE],
     }
 
@@ -111,7 +113,8 @@ def _may_mix(profile: Profile, row: Mapping[str, str]) -> bool:
     if not kinds or not {*kinds} <= able:
         return False
     if not profile.layouts:
-        return len(kinds) <= MOST_GROUPS
+        most = MOST_GROUPS if len(profile.groups) > 1 else 1
+        return len(kinds) <= most
     return kinds == ["full"] or kinds in [sorted(each) for each in profile.layouts]
 
 
@@ -198,7 +201,10 @@ def ratios(profile: Profile, size: int) -> list[int]:
 
 def _of_states(profile: Profile) -> Iterator[Excluded]:
     stateless = {"state": NONE}
-    yield never("no states", {**stateless, "states in": "separate"})
+    if len(profile.state_pools) > 1:
+        yield never("no states", {**stateless, "states in": "separate"})
+        several = {"states in": "separate", "blocks of a state": "several"}
+        yield never("a state is one row", several)
     attention = dict.fromkeys(("full", *LOCAL), NONE)
     yield never("a state has no kernel blocks", {**attention, "kernel blocks": "parts"})
     yield never("no states", {**stateless, "blocks of a state": "several"})

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from itertools import combinations, islice
 from typing import TypeAlias
@@ -24,8 +23,6 @@ Pick: TypeAlias = Callable[[Sequence[str]], str]
 
 _TRIES = 40
 """Rows that are tried for a pair before it counts as excluded."""
-_DRAWS = 8
-"""Rows that are drawn before levels that exclude each other count as a dead end."""
 _CANDIDATES = 6
 """Rows of which a covering array takes the one with the most new pairs."""
 
@@ -77,26 +74,27 @@ class Factors:
     def draw(self, pick: Pick, given: Given | None = None) -> Row:
         """Draw a row. `given`: levels of some factors, or the ones to draw from.
 
-        Raises DeadEnd if exclusions leave nothing, several times.
+        Raises DeadEnd if exclusions leave nothing.
         """
-        for _ in range(_DRAWS - 1):
-            with suppress(DeadEnd):
-                return self._draw(pick, given)
-        return self._draw(pick, given)
-
-    def _draw(self, pick: Pick, given: Given | None) -> Row:
-        row: Row = {}
-        wanted = given or {}
-        for factor in (*wanted, *(name for name in self.levels if name not in wanted)):
-            row[factor] = self._choose(row, factor, wanted.get(factor), pick)
+        wanted: Given = {**(given or {})}
+        order = [*wanted, *(name for name in self.levels if name not in wanted)]
+        row = self._drawn({}, order, {**self.weighted, **wanted}, pick)
         return {name: row[name] for name in self.levels}
 
-    def _choose(self, row: Row, factor: str, wanted: str | Sequence[str] | None, pick: Pick) -> str:
-        every = (wanted,) if isinstance(wanted, str) else wanted or self.weighted[factor]
-        able = [level for level in every if self.fits(row, factor, level)]
-        if not able:
-            raise DeadEnd(f"{row} leaves no level of {factor}")
-        return able[0] if len(able) == 1 else pick(able)
+    def _drawn(self, row: Row, order: Sequence[str], wanted: Given, pick: Pick) -> Row:
+        """Return a row with the factors of `order` more; a level that leads nowhere is dropped."""
+        if not order:
+            return row
+        factor, every = order[0], wanted[order[0]]
+        every = (every,) if isinstance(every, str) else every
+        able, why = [level for level in every if self.fits(row, factor, level)], None
+        while able:
+            level = able[0] if len(able) == 1 else pick(able)
+            try:
+                return self._drawn({**row, factor: level}, order[1:], wanted, pick)
+            except DeadEnd as error:
+                able, why = [each for each in able if each != level], error
+        raise why or DeadEnd(f"{row} leaves no level of {factor}")
 
     def fits(self, row: Row, factor: str, level: str) -> bool:
         """Tell whether a row that has a level more is not left out."""
