@@ -40,7 +40,8 @@ _GROUPS = {LEAST: (1, 2), "few": (2, 3), "many": (3, 6)}
 def config_of(row: Row, profile: Profile, draw: Draw) -> TargetConfig:
     """Choose values for the levels of a whole row."""
     groups = _groups(row, profile, draw)
-    layout = Layout(groups, separate=row["states in"] == "separate")
+    states = any(group.kind == "state" for group in groups)
+    layout = Layout(groups, separate=states and row["states in"] == "separate")
     rows = _rows(profile, draw) if layout.separate else 0
     units = draw(integers(*(_ONE_GROUP if layout.single else _GROUPS)[row["pool"]]))
     if layout.separate and row["pool"] == "many":
