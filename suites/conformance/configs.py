@@ -98,10 +98,12 @@ def _sizes(row: Row, profile: Profile, kinds: Sequence[str], draw: Draw) -> list
     sizes = [draw(sampled_from(tuple(usual)))] * len(kinds)
     if row["blocks"] == "equal":
         return sizes
+    cut = row["kernel blocks"] == "parts"  # and the first group may be one of states
+    able = [each for each in sorted(profile.block_sizes) if not cut or ratios(profile, each)[1:]]
     for index in range(1, len(kinds)):
         others = [
             size
-            for size in sorted(profile.block_sizes)
+            for size in able
             if size <= MOST_UNEQUAL and lcm(size, *sizes[:index]) <= LARGEST_UNIT
         ]
         unequal = [size for size in others if size != sizes[0]]
