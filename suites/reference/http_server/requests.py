@@ -73,7 +73,9 @@ class Asking:
         }
         body |= {"cache_salt": how.salt} if how.salt else {}
         body |= {"stream_options": {"include_usage": how.usage}} if how.stream else {}
-        return Request(path, body, [self._order(each, how) for each in prepared], how)
+        body |= {"n": how.n} if how.n > 1 else {}
+        orders = [self._order(each, how) for each in prepared for _ in range(how.n)]
+        return Request(path, body, orders, how)
 
     def _order(self, prepared: Prepared, how: How) -> Order:
         tokens, spans, config = prepared.tokens, prepared.spans, self._config
