@@ -65,8 +65,8 @@ class Asking:
     ) -> Request:
         body |= {
             "model": MODEL,
-            "max_tokens": how.most,
-            "stop": how.stops,
+            "max_completion_tokens" if "messages" in body else "max_tokens": how.most,
+            "stop": how.stops[0] if len(how.stops) == 1 else how.stops,
             "stream": how.stream,
             "ignore_eos": how.ignore_ends,
             "return_token_ids": how.token_ids,
