@@ -42,7 +42,7 @@ class CacheRules(SuiteStateMachine):
         self._following = False
 
     def created(self, draw: Draw) -> None:
-        """Draw requests as the row of the configuration says."""
+        """Make prompts and a driver for the row of the configuration."""
         self.draw = draw
         self.config, row = self.session.config, {**self.fixed, **self.history.coverage.row}
         alphabet = LARGE_ALPHABET if row.get("alphabet") == "large" else TINY_ALPHABET

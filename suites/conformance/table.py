@@ -1,7 +1,7 @@
 """The factors of a target's histories, from its profile: levels and exclusions.
 
 The first level of a factor is the usual one. `configs` makes a configuration of a row, `traffic`
-says what its requests have.
+has the meaning of the factors of requests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KINDS = ("full", "window", "chunk", "state")
 LOCAL = ("window", "chunk")
 MOST_GROUPS = 4
 MOST_UNEQUAL = 4
-"""Tokens of the largest block beside others of another size: a few units are a short prompt."""
+"""Tokens of the largest of several block sizes: a few units are then a short prompt."""
 LARGE = "large"
 _SMALL = 8
 """Tokens of the largest block size that is a level of its own."""

@@ -1,4 +1,4 @@
-"""The requests of a history, from its row: how often they have what, and what they never have."""
+"""The requests of a history, from its row: chances of rare traffic, and features that are off."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Every kind of buffer that the reference takes tokens in, chosen by the name of a request.
 
-After the call a buffer is overwritten: it belongs to its caller, who may use it again.
+A buffer is overwritten after the call: its caller may use it again.
 """
 
 from __future__ import annotations

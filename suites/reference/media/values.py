@@ -23,7 +23,7 @@ Value: TypeAlias = list[Any]
 
 DTYPES = ("int16", "uint16", "int32", "uint8", "float32", "float16", "bool", "datetime64[s]")
 LAYOUTS = 3
-"""Layouts of each value: plain; spread over memory in another byte order; behind another type."""
+"""Layouts of each value: plain; spread over memory in another byte order; as another type."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def _array(dtype: str, shape: list[int], numbers: list[int], *, twisted: int) ->
     if not twisted:
         return plain
     if twisted == 2:
-        return _behind_another_type(plain)
+        return _as_another_type(plain)
     spread = np.zeros([2 * size for size in shape], plain.dtype.newbyteorder(">"), order="F")
     every_other: Any = (..., *(slice(None, None, 2) for _ in shape))
     view: npt.NDArray[Any] = spread[every_other]
@@ -127,7 +127,7 @@ def _array(dtype: str, shape: list[int], numbers: list[int], *, twisted: int) ->
     return view
 
 
-def _behind_another_type(plain: npt.NDArray[Any]) -> Any:
+def _as_another_type(plain: npt.NDArray[Any]) -> Any:
     """Return a scalar, an `array` or a view of the same numbers; a view of flat bytes is bytes."""
     if plain.ndim == 0:
         return plain[()]
