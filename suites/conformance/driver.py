@@ -18,7 +18,7 @@ from kvproof.suites.framework.draws import integers, sampled_from
 
 
 class Driver:
-    """Applies operations to one session; `apply` judges each. `profile`: what they may have."""
+    """Applies operations to one session; `apply` judges each, `profile` bounds them."""
 
     def __init__(
         self,
