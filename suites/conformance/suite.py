@@ -20,6 +20,7 @@ from kvproof.suites.conformance.profiles import (
 from kvproof.suites.conformance.properties import PROPERTIES, on, supported, why_unsupported
 from kvproof.suites.conformance.rules import CacheRules
 from kvproof.suites.conformance.situation_levels import situation_levels
+from kvproof.suites.conformance.table import missing
 from kvproof.suites.framework.component_suite import (
     ROW,
     ComponentSuite,
@@ -58,7 +59,8 @@ def conformance(handle: Handle, level: Level = "full") -> ComponentSuite:
         profile = handle.profile
         judged = tuple(on(prop, profile) for prop in judged)
         every, rows = profiles(profile, level), rows_of(profile, level)
-        space = Space(rows.table, situation_levels(profile)) if profile.blocks else None
+        if profile.blocks:
+            space = Space(rows.table, situation_levels(profile), missing(profile))
         drawn = tuple(_configs(each, handle, rows) for each in every)
     except TargetDied:  # its verdict comes when the target is started
         pass

@@ -40,6 +40,37 @@ def factors(profile: Profile) -> Factors:
     return _TABLES[key]
 
 
+_CAPABILITIES = {
+    "state": "states",
+    "window": "windows",
+    "draft group": "draft_groups",
+    "kernel blocks": "max_kernel_ratio",
+    "partial": "partial_blocks",
+    "experts": "require_experts",
+    "host": "host_policies",
+    "decode interval": "decode_intervals",
+    "draft tokens": "drafts",
+    "expert rows": "experts",
+    "namespaces": "salts",
+    "keys": "keys",
+    "embeddings": "embeddings",
+    "private": "no_store",
+    "pins": "pins",
+    "evictions": "evict",
+    "steps": "in_flight_steps",
+}
+"""Factor -> the capability without which it has one level."""
+
+
+def missing(profile: Profile) -> dict[str, str]:
+    """Return the factors of which a target has one level, with the reason of its profile."""
+    return {
+        name: profile.unsupported[capability]
+        for name, capability in _CAPABILITIES.items()
+        if name in factors(profile).fixed and capability in profile.unsupported
+    }
+
+
 def sizes_of(profile: Profile, level: str) -> list[int]:
     """Return the block sizes of a level."""
     large = sorted(size for size in profile.block_sizes if size > _SMALL)

@@ -16,8 +16,9 @@ from kvproof.harness.contract.target import Group, TargetConfig
 from kvproof.reference.core.identity import Tokens, token_bytes
 from kvproof.suites.conformance.configs import config_of
 from kvproof.suites.conformance.profiles import FULL, own_levels, profiles, rows_of
-from kvproof.suites.conformance.table import factors, kinds_of
+from kvproof.suites.conformance.table import factors, kinds_of, missing
 from kvproof.suites.framework.component_suite import Draw
+from kvproof.suites.framework.pairs import Space, coverage
 
 REFERENCE = make_target(TargetConfig(4, 2)).profile
 HOSTED = Profile(
@@ -111,6 +112,13 @@ def test_a_layout_that_a_target_has_not_is_excluded_with_its_reason() -> None:
     reason = "its models have no others"
     profile = replace(HOSTED, narrowed={"layouts": reason})
     assert factors(profile).why_not({"window": "one", "state": "one"}) == reason
+
+
+def test_a_level_that_a_target_has_not_is_recorded_with_the_reason_of_its_profile() -> None:
+    profile = replace(HOSTED, unsupported={"pins": "no verb holds a prefix", "evict": "not so"})
+    assert missing(profile) == {"pins": "no verb holds a prefix"}  # it evicts
+    space = Space(factors(profile), {}, missing(profile))
+    assert coverage(space, (), ()).excluded["pins, but off"] == "no verb holds a prefix"
 
 
 def test_every_kind_of_tokens_that_the_reference_takes_is_given() -> None:
