@@ -6,11 +6,9 @@ the table is drawn, too: half of a profile's histories have rows of the covering
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, get_args
 
-from kvproof.harness.contract.factors import Row
 from kvproof.harness.contract.profile import HostPolicy, Profile
 from kvproof.suites.conformance import scenarios
 from kvproof.suites.conformance.scenarios import Scenario
@@ -26,10 +24,9 @@ from kvproof.suites.conformance.table import (
     factors,
     may_be_unequal,
 )
-from kvproof.suites.framework.component_suite import Draw
-from kvproof.suites.framework.draws import integers, sampled_from
+from kvproof.suites.framework.dealt import DealtRows
 from kvproof.suites.framework.property import Level
-from kvproof.suites.framework.rows import Factors, Given
+from kvproof.suites.framework.rows import Given
 
 _EITHER = (ONE, TWO)
 
@@ -262,48 +259,8 @@ def profiles(profile: Profile, level: Level) -> tuple[WorkloadProfile, ...]:
     return tuple(each for each in FULL if each.needs(profile))
 
 
-def own_levels(given: Given, table: Factors) -> dict[str, Sequence[str]]:
-    """Return the given levels that a table has."""
-    every = {name: [each] if isinstance(each, str) else each for name, each in given.items()}
-    found = {
-        name: [level for level in each if level in table.levels[name]]
-        for name, each in every.items()
-        if name in table.levels
-    }
-    return {name: each for name, each in found.items() if each}
-
-
-def rows_of(profile: Profile, level: Level) -> Rows:
+def rows_of(profile: Profile, level: Level) -> DealtRows:
     """Return the rows of a target's workload profiles."""
     table = factors(profile)
     within = table.within(CORE.given) if level == "core" else table
-    return Rows(within, profiles(profile, level))
-
-
-class Rows:
-    """The rows of a target's workload profiles."""
-
-    def __init__(self, table: Factors, every: Sequence[WorkloadProfile]) -> None:
-        self.table = table
-        self._given = {each.name: own_levels(each.given, table) for each in every}
-
-    @cached_property
-    def _hands(self) -> Mapping[str, Sequence[Row]]:
-        """The rows of the covering array by profile: each goes to one whose levels it has."""
-        hands: dict[str, list[Row]] = {name: [] for name in self._given}
-        for row in self.table.covering:
-            fitting = [
-                hands[name]
-                for name, given in self._given.items()
-                if all(row[factor] in levels for factor, levels in given.items())
-            ]
-            min(fitting, key=len, default=list[Row]()).append(row)
-        return hands
-
-    def draw(self, name: str, draw: Draw) -> Row:
-        """Draw a row of the covering array, or one with the levels of a profile."""
-        hand = self._hands[name]
-        index: int = draw(integers(0, 2 * len(hand)))
-        if 0 < index <= len(hand):
-            return hand[index - 1]
-        return self.table.draw(lambda able: str(draw(sampled_from(tuple(able)))), self._given[name])
+    return DealtRows(within, {each.name: each.given for each in profiles(profile, level)})

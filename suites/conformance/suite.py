@@ -12,7 +12,6 @@ from kvproof.suites.conformance.configs import config_of
 from kvproof.suites.conformance.machine import SessionMachine, SessionReporting
 from kvproof.suites.conformance.profiles import (
     CORE,
-    Rows,
     WorkloadProfile,
     profiles,
     rows_of,
@@ -28,6 +27,7 @@ from kvproof.suites.framework.component_suite import (
     Draw,
     WorkloadConfigs,
 )
+from kvproof.suites.framework.dealt import DealtRows
 from kvproof.suites.framework.pairs import Space
 from kvproof.suites.framework.property import Level, Property
 from kvproof.suites.framework.suite import Suite
@@ -78,12 +78,12 @@ def conformance(handle: Handle, level: Level = "full") -> ComponentSuite:
     )
 
 
-def _configs(each: WorkloadProfile, handle: Handle, rows: Rows) -> WorkloadConfigs:
+def _configs(each: WorkloadProfile, handle: Handle, rows: DealtRows) -> WorkloadConfigs:
     options = {"profile": each, "target": handle.profile, "fixed": rows.table.fixed}
     return WorkloadConfigs(each.name, partial(_draw_config, each, handle, rows), options)
 
 
-def _draw_config(each: WorkloadProfile, handle: Handle, rows: Rows, draw: Draw) -> Config:
+def _draw_config(each: WorkloadProfile, handle: Handle, rows: DealtRows, draw: Draw) -> Config:
     row = rows.draw(each.name, draw)
     return {**compact(config_of({**rows.table.fixed, **row}, handle.profile, draw)), ROW: row}
 

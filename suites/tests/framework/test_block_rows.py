@@ -15,9 +15,10 @@ from kvproof.harness.contract.profile import HostTierProfile, LayerProfile, Prof
 from kvproof.harness.contract.target import Group, TargetConfig
 from kvproof.reference.core.identity import Tokens, token_bytes
 from kvproof.suites.conformance.configs import config_of
-from kvproof.suites.conformance.profiles import FULL, own_levels, profiles, rows_of
+from kvproof.suites.conformance.profiles import FULL, profiles, rows_of
 from kvproof.suites.conformance.table import factors, kinds_of, missing
 from kvproof.suites.framework.component_suite import Draw
+from kvproof.suites.framework.dealt import own_levels
 from kvproof.suites.framework.pairs import Space, coverage
 
 REFERENCE = make_target(TargetConfig(4, 2)).profile
