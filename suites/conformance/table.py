@@ -72,9 +72,9 @@ def missing(profile: Profile) -> dict[str, str]:
 
 
 def sizes_of(profile: Profile, level: str) -> list[int]:
-    """Return the block sizes of a level."""
+    """Return the block sizes of a level, those with short prompts more often."""
     large = sorted(size for size in profile.block_sizes if size > _SMALL)
-    return large if level == LARGE else [int(level)]
+    return [*large[:1] * (2 * len(large)), *large] if level == LARGE else [int(level)]
 
 
 def _switch(name: str, *, able: object) -> dict[str, list[str]]:

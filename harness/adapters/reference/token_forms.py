@@ -17,7 +17,12 @@ from kvproof.reference.core.identity import Tokens
 
 
 def _every_other(tokens: tuple[int, ...]) -> memoryview:
-    return memoryview(np.repeat(np.array(tokens, np.int32), 2))[::2]
+    return _view(np.repeat(np.array(tokens, np.int32), 2))[::2]
+
+
+def _view(numbers: Any) -> memoryview:
+    """Return a view of an array, whose type does not say that it is a buffer."""
+    return memoryview(numbers)
 
 
 FORMS: dict[str, Callable[[tuple[int, ...]], Tokens]] = {
@@ -27,7 +32,7 @@ FORMS: dict[str, Callable[[tuple[int, ...]], Tokens]] = {
     "bytearray": lambda tokens: bytearray(array("i", tokens).tobytes()),
     "array of int": lambda tokens: array("i", tokens),
     "array of unsigned int": lambda tokens: array("I", tokens),
-    "memoryview": lambda tokens: memoryview(np.array(tokens, np.int32)),
+    "memoryview": lambda tokens: _view(np.array(tokens, np.int32)),
     "memoryview with steps": _every_other,
     "memoryview of bytes": lambda tokens: memoryview(bytearray(array("i", tokens).tobytes())),
 }

@@ -114,7 +114,7 @@ def _objects(parts: list[Any]) -> npt.NDArray[Any]:
     return found
 
 
-def _array(dtype: str, shape: list[int], numbers: list[int], *, twisted: int) -> npt.NDArray[Any]:
+def _array(dtype: str, shape: list[int], numbers: list[int], *, twisted: int) -> Any:
     plain = np.array(numbers, "i8").astype(dtype).reshape(shape)
     if not twisted:
         return plain
@@ -134,7 +134,8 @@ def _as_another_type(plain: npt.NDArray[Any]) -> Any:
     if plain.ndim == 1 and plain.dtype.char in "hHif":
         return array(plain.dtype.char, plain.tolist())
     bare = plain.dtype.char == "M" or (plain.ndim == 1 and plain.dtype.char == "B")
-    return plain if bare else memoryview(np.ascontiguousarray(plain))
+    dense: Any = np.ascontiguousarray(plain)  # as a buffer, which its type does not say
+    return plain if bare else memoryview(dense)
 
 
 def _masked(
@@ -145,8 +146,8 @@ def _masked(
     plain = _array(dtype, shape, numbers, twisted=0)
     spread = _array(dtype, shape, [0 for _ in numbers], twisted=twisted and 1)
     spread[...] = np.where(hidden, np.array(twisted % 2, dtype), plain)
-    fill = np.array(1, dtype)[()]
-    return np.ma.MaskedArray(spread, mask=hidden, fill_value=fill)
+    fill: Any = np.array(1, dtype)[()]
+    return np.ma.MaskedArray(data=spread, mask=hidden, fill_value=fill)
 
 
 def _record(dtypes: list[str], count: int, first: int, *, twisted: int) -> npt.NDArray[Any]:
