@@ -178,7 +178,7 @@ class CacheServerMachine:
         return f"{len(stored)} of {ended.order} are there"
 
     def _again(self, actor: Actor, call: Callable[[], Any], *, twice: bool) -> None:
-        """End a handle once more, perhaps: nothing changes, whoever holds its objects now."""
+        """End a handle once more, perhaps: nothing changes for later holders of its objects."""
         self._coverage.event(seen.TWICE, twice)
         if twice:
             self._call(actor, call)
