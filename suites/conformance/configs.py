@@ -1,297 +1,184 @@
-"""Configurations in small pools: one group, or any mix that a target's profile allows."""
+"""Configurations of a target, made of a row of `table`: small pools of one group or of any mix."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from math import lcm
-from typing import NamedTuple
 
-from hypothesis import strategies as st
-
-from kvproof.harness.contract.profile import DraftProfile, Profile
+from kvproof.harness.contract.factors import Row
+from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Group, TargetConfig
 from kvproof.harness.oracle.group_layout import Layout
-from kvproof.suites.framework.draws import integers
+from kvproof.suites.conformance.table import (
+    BOTH_WINDOWS,
+    INSIDE,
+    LEAST,
+    LOCAL,
+    MOST_UNEQUAL,
+    NONE,
+    ON,
+    OVER,
+    SEVERAL,
+    WHOLE,
+    kinds_of,
+    ratios,
+    sizes_of,
+)
+from kvproof.suites.framework.component_suite import Draw
+from kvproof.suites.framework.draws import integers, sampled_from
 
-MAX_BLOCKS = 9
-"""Blocks of the largest pool of one group, without the null block."""
-MOST_GROUPS = 4
 LARGEST_UNIT = 8
-"""Tokens; a few units still make a short prompt."""
+"""Tokens of the largest unit of blocks of unequal sizes."""
 MOST_BLOCKS = 48
+_ONE_GROUP = {LEAST: (1, 2), "few": (2, 5), "many": (5, 9)}
+"""Level -> blocks of the pool of one group, without the null block."""
+_GROUPS = {LEAST: (1, 2), "few": (2, 3), "many": (3, 6)}
+"""Level -> units that a pool of several groups holds."""
 
 
-class LayoutConstraint(NamedTuple):
-    """Demands of a workload profile on a configuration; by default none."""
-
-    kind: str = ""
-    draft: bool = False
-    pool: str = ""
-    """Place of recurrent states; empty: it is drawn."""
-    strict_often: bool = False
-    """Expert rows are required more often than not."""
-    least_units: int = 2
-    most_units: int = 6
-    least_size: int = 1
-    """Tokens of the smallest block, if the target takes larger ones."""
-    across: bool = False
-    """Half of the time: local attention whose chunks begin inside blocks, with full attention."""
-    host: bool = False
-    unequal: bool = False
-    """A draft model has two windows of unequal size."""
-    mixed: bool = False
-    """The groups have blocks of unequal sizes, if the target allows it."""
-    inside: bool = False
-    """Partial blocks are kept, also with states, and blocks have several tokens."""
-
-
-ANYTHING = LayoutConstraint()
-
-
-def configurations(profile: Profile) -> st.SearchStrategy[TargetConfig]:
-    """Pools of 2 to 9 blocks, mostly of the smallest sizes that the target takes."""
-    return one_group(profile)
-
-
-@st.composite
-def one_group(
-    draw: st.DrawFn,
-    profile: Profile,
-    *,
-    least_size: int = 1,
-    least_units: int = 2,
-    most_units: int = MAX_BLOCKS,
-    partial_blocks: bool = False,
-    host: bool = False,
-) -> TargetConfig:
-    """Draw some blocks of at least `least_size` tokens, perhaps with a `host` tier below them."""
-    sizes = sorted(profile.block_sizes)
-    sizes = [size for size in sizes if size >= least_size] or sizes
-    size = draw(st.sampled_from(sizes[:4] if draw(integers(0, 7)) < 7 else sizes))
-    ratios = [r for r in range(1, profile.max_kernel_ratio + 1) if size % r == 0]
-    ratio = draw(st.sampled_from(ratios))
+def config_of(row: Row, profile: Profile, draw: Draw) -> TargetConfig:
+    """Choose values for the levels of a whole row."""
+    groups = _groups(row, profile, draw)
+    states = any(group.kind == "state" for group in groups)
+    layout = Layout(groups, separate=states and row["states in"] == "separate")
+    rows = _rows(profile, draw) if layout.separate else 0
+    units = draw(integers(*(_ONE_GROUP if layout.single else _GROUPS)[row["pool"]]))
+    if layout.separate and row["pool"] == "many":
+        units = rows + 1  # rows run out before blocks do
+    units = max(profile.least_blocks, units)
+    blocks = min(MOST_BLOCKS, max(units, units * layout.unit_blocks))
+    host = row["host"] != NONE
     return TargetConfig(
-        num_blocks=draw(integers(_least(profile, least_units), most_units)) + 1,  # and the null
-        block_size=size,
-        kernel_block_size=size // ratio if ratio > 1 else 0,
-        prefix_caching=host or draw(integers(0, 15)) != 15,
-        partial_blocks=partial_blocks,
-        host_blocks=draw(integers(1, 2 * most_units)) if host else 0,
-        host_policy=draw(st.sampled_from(profile.host_policies)) if host else "",
-    )
-
-
-@st.composite
-def any_layout(
-    draw: st.DrawFn, profile: Profile, *, constraint: LayoutConstraint = ANYTHING
-) -> TargetConfig:
-    """Draw one group half of the time, and where the target has no other kinds; else several."""
-    if len(profile.groups) > 1 and draw(st.booleans()):
-        return draw(several(profile, constraint=constraint))
-    least, most = constraint.least_units, min(MAX_BLOCKS, constraint.most_units)
-    config = draw(one_group(profile, least_units=least, most_units=most))
-    return replace(config, require_experts=_strict(draw, profile, constraint))
-
-
-@st.composite
-def unfilled(draw: st.DrawFn, profile: Profile) -> TargetConfig:
-    """Draw partial blocks of one group, or of two: small blocks of a partial unit are missing."""
-    sizes = [size for size in sorted(profile.block_sizes) if 1 < size <= LARGEST_UNIT]
-    unequal = profile.mixed_block_sizes and not profile.layouts and len(sizes) > 1
-    if not unequal or draw(st.booleans()):
-        return draw(one_group(profile, least_size=2, partial_blocks=True))
-    small, large = sizes[:2]
-    groups = (Group("full", small), Group("full", large))
-    layout = Layout(groups, separate=False)
-    units = draw(st.integers(2, 6))
-    return TargetConfig(
-        num_blocks=units * layout.unit_blocks + 1,  # and the null block
+        num_blocks=blocks + 1,  # and the null block
         block_size=layout.unit,
-        groups=groups,
-        partial_blocks=True,
-    )
-
-
-@st.composite
-def hosted(draw: st.DrawFn, profile: Profile) -> TargetConfig:
-    """Draw a pool with a host tier below it, and groups whose tables may be there."""
-    kinds = tuple(kind for kind in profile.host_groups if kind != "state")
-    layouts = tuple(kept for kept in profile.layouts if {*kept} <= {*kinds})
-    if "window" in kinds and draw(st.booleans()):
-        layers = replace(profile.layers, groups=kinds, layouts=layouts)
-        able = replace(profile, layers=layers)
-        return draw(several(able, constraint=LayoutConstraint(kind="window", host=True)))
-    return draw(one_group(profile, most_units=7, host=True))
-
-
-@st.composite
-def several(
-    draw: st.DrawFn, profile: Profile, *, constraint: LayoutConstraint = ANYTHING
-) -> TargetConfig:
-    """Draw one to four groups and a pool that holds a few units of each."""
-    groups = _groups(draw, profile, constraint)
-    layout = Layout(groups, separate=False)
-    states = bool(layout.states)
-    pools = (constraint.pool,) if constraint.pool else profile.state_pools
-    separate = states and bool(pools) and draw(st.sampled_from(pools)) == "separate"
-    rows = _rows(draw, profile) if separate else 0
-    roomy = constraint.pool == "separate" and draw(st.booleans())  # rows run out before blocks do
-    least = _least(profile, constraint.least_units)
-    units = rows + 1 if roomy else draw(integers(least, constraint.most_units))
-    blocks = units * Layout(groups, separate=separate).unit_blocks
-    strict = bool(layout.full) and _strict(draw, profile, constraint)
-    return TargetConfig(
-        num_blocks=min(MOST_BLOCKS, max(units, blocks)) + 1,  # and the null block
-        block_size=layout.unit,
-        prefix_caching=constraint.host or draw(integers(0, 15)) != 15,
-        groups=groups,
+        kernel_block_size=groups[0].kernel_block_size if layout.single else 0,
+        prefix_caching=row["caching"] == ON,
+        groups=() if layout.single else groups,
         state_rows=rows,
-        decode_interval=draw(st.sampled_from((0, 1, 1, 2))) * layout.unit if states else 0,
-        require_experts=strict,
-        partial_blocks=(
-            _may_be_partial(profile, groups)
-            and not strict
-            and (constraint.inside or draw(st.booleans()))
-        ),
-        host_blocks=draw(integers(len(groups), 2 * blocks)) if constraint.host else 0,
-        host_rows=draw(integers(1, rows)) if constraint.host and separate else 0,
-        host_policy=draw(st.sampled_from(profile.host_policies)) if constraint.host else "",
+        decode_interval={NONE: 0, "a unit": 1, "two units": 2}[row["decode interval"]]
+        * layout.unit,
+        require_experts=row["experts"] == "required",
+        partial_blocks=row["partial"] == ON,
+        host_blocks=draw(integers(len(groups), 2 * blocks)) if host else 0,
+        host_rows=draw(integers(1, rows)) if host and rows else 0,
+        host_policy=row["host"] if host else "",
     )
 
 
-def _least(profile: Profile, units: int) -> int:
-    return max(profile.least_blocks, units)
-
-
-def _rows(draw: st.DrawFn, profile: Profile) -> int:
+def _rows(profile: Profile, draw: Draw) -> int:
     """Draw a few rows, or the need of one to three requests and the row that is never used."""
     rows = profile.request_rows
-    return draw(integers(2, 6) if rows == 1 else integers(rows + 1, 3 * rows + 1))
+    return int(draw(integers(2, 6) if rows == 1 else integers(rows + 1, 3 * rows + 1)))
 
 
-def _strict(draw: st.DrawFn, profile: Profile, constraint: LayoutConstraint) -> bool:
-    chances = (False, True, True) if constraint.strict_often else (False, False, False, True)
-    return profile.require_experts and draw(st.sampled_from(chances))
+def _groups(row: Row, profile: Profile, draw: Draw) -> tuple[Group, ...]:
+    kinds = _in_order(kinds_of(row), profile, draw)
+    sizes = _sizes(row, profile, kinds, draw)
+    unit, found = lcm(*sizes), list[Group]()
+    for kind, size in zip(kinds, sizes, strict=True):
+        others = [each.size for each in found if each.kind in LOCAL]
+        found.append(_group(row, profile, kind, size, unit, others, draw))
+    return _with_drafts(row, _in_kernel_blocks(row, profile, found, draw), draw)
 
 
-def _may_be_partial(profile: Profile, groups: tuple[Group, ...]) -> bool:
-    if any(group.kind == "state" for group in groups):
-        return profile.partial_states
-    whole = any(group.kind != "full" or group.draft for group in groups)
-    return profile.partial_blocks and not whole
+def _in_order(kinds: list[str], profile: Profile, draw: Draw) -> list[str]:
+    fitting = [each for each in profile.layouts if sorted(each) == sorted(kinds)]
+    if fitting:
+        return list(draw(sampled_from(tuple(fitting))))
+    turned = kinds[:: draw(sampled_from((1, -1)))]
+    return [*turned[1:], turned[0]] if draw(sampled_from((False, False, True))) else turned
 
 
-def _groups(draw: st.DrawFn, profile: Profile, constraint: LayoutConstraint) -> tuple[Group, ...]:
-    anything = not profile.layouts
-    if constraint.unequal:
-        return _unequal_windows(draw, profile)
-    if constraint.across and draw(st.booleans()) and _beside_full(profile):
-        return _across(draw, profile)
-    if constraint.draft and anything and "full" in profile.groups and draw(st.booleans()):
-        size = draw(st.sampled_from(sorted(profile.block_sizes)[:3]))
-        return Group("full", size), Group("full", size, draft=True)
-    kinds = _kinds(draw, profile, constraint)
-    if profile.layouts:
-        fitting = [kinds for kinds in profile.layouts if constraint.kind in (*kinds, "")]
-        if constraint.mixed:
-            fitting = [each for each in fitting if len(each) > 1 and _may_mix(profile, each)]
-        kinds = list(draw(st.sampled_from(fitting)))
-    if "state" in kinds and profile.state_block_sizes:
-        profile = replace(profile, block_sizes=profile.state_block_sizes)
-    if constraint.inside:
-        large = tuple(size for size in profile.block_sizes if size > 1)
-        profile = replace(profile, block_sizes=large or profile.block_sizes)
-    larger = tuple(size for size in profile.block_sizes if size >= constraint.least_size)
-    profile = replace(profile, block_sizes=larger or profile.block_sizes)
-    sizes = _sizes(draw, profile, kinds, constraint)
-    unit = lcm(*sizes)
-    if profile.mixed_kinds and len({*sizes}) > 1:
-        profile = replace(profile, speculative=DraftProfile())
-    groups = [
-        _group(draw, profile, kind, size, unit) for kind, size in zip(kinds, sizes, strict=True)
-    ]
-    if constraint.draft and not any(group.draft for group in groups):
-        _make_draft(draw, profile, groups)
-    if all(group.draft for group in groups):
-        groups[0] = replace(groups[0], draft=False)
-    return tuple(groups)
-
-
-def _beside_full(profile: Profile) -> bool:
-    return not profile.layouts or ("full", "chunk") in profile.layouts
-
-
-def _across(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
-    small = [size for size in sorted(profile.block_sizes) if 1 < size <= LARGEST_UNIT]
-    size = draw(st.sampled_from(small[:2] or [min(profile.block_sizes)]))
-    lengths = range(profile.least_window, 3 * size)
-    uneven = [length for length in lengths if length % size and size % length] or [size]
-    return Group("full", size), Group("chunk", size, draw(st.sampled_from(uneven)))
-
-
-def _kinds(draw: st.DrawFn, profile: Profile, constraint: LayoutConstraint) -> list[str]:
-    least = 2 if constraint.draft or constraint.mixed else 1
-    count = draw(integers(least, MOST_GROUPS))
-    first = constraint.kind or draw(st.sampled_from(("full", *profile.groups)))
-    usual = (*profile.groups, *(("full",) if "full" in profile.groups else ()))
-    kinds = [first, *(draw(st.sampled_from(usual)) for _ in range(count - 1))]
-    return kinds if draw(st.booleans()) else kinds[::-1]
-
-
-def _make_draft(draw: st.DrawFn, profile: Profile, groups: list[Group]) -> None:
-    able = [index for index, group in enumerate(groups) if group.kind in profile.draft_kinds]
-    if able:
-        index = draw(st.sampled_from(able))
-        groups[index] = replace(groups[index], draft=True)
-
-
-def may_be_unequal(profile: Profile) -> bool:
-    """Whether a draft model may have two windows, with full attention of the model."""
-    kinds = ("full", "window", "window")
-    able = profile.draft_groups and "window" in profile.draft_kinds
-    return able and {*kinds} <= {*profile.groups} and kinds in (profile.layouts or (kinds,))
-
-
-def _unequal_windows(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
-    size = draw(st.sampled_from(sorted(profile.block_sizes)[:3]))
-    one = draw(st.integers(profile.least_window, profile.least_window + 2 * size))
-    other = one + draw(st.integers(1, 2 * size))
-    windows = [Group("window", size, window, draft=True) for window in (one, other)]
-    return (Group("full", size), *(windows if draw(st.booleans()) else windows[::-1]))
-
-
-def _may_mix(profile: Profile, kinds: Iterable[str]) -> bool:
-    only = profile.mixed_kinds
-    return profile.mixed_block_sizes and (not only or {*kinds} <= {*only})
-
-
-def _sizes(
-    draw: st.DrawFn, profile: Profile, kinds: list[str], constraint: LayoutConstraint
-) -> list[int]:
+def _sizes(row: Row, profile: Profile, kinds: Sequence[str], draw: Draw) -> list[int]:
     """Equal block sizes, or unequal ones with a small common multiple."""
-    small = [size for size in sorted(profile.block_sizes) if size <= 4] or [
-        min(profile.block_sizes)
-    ]
-    sizes = [draw(st.sampled_from(small))] * len(kinds)
-    may = _may_mix(profile, kinds) and not (profile.mixed_kinds and constraint.draft)
-    if may and (constraint.mixed or draw(st.booleans())):
-        for index in range(1, len(kinds)):
-            other = draw(st.sampled_from(small))
-            if lcm(other, *sizes[:index]) <= LARGEST_UNIT:
-                sizes[index] = other
-            else:
-                sizes[index] = sizes[0]
+    usual = sizes_of(profile, row["block size"])
+    if profile.state_block_sizes and "state" in kinds:
+        usual = [size for size in usual if size in profile.state_block_sizes]
+    sizes = [draw(sampled_from(tuple(usual)))] * len(kinds)
+    if row["blocks"] == "equal":
+        return sizes
+    cut = row["kernel blocks"] == "parts"  # and the first group may be one of states
+    able = [each for each in sorted(profile.block_sizes) if not cut or ratios(profile, each)[1:]]
+    for index in range(1, len(kinds)):
+        others = [
+            size
+            for size in able
+            if size <= MOST_UNEQUAL and lcm(size, *sizes[:index]) <= LARGEST_UNIT
+        ]
+        unequal = [size for size in others if size != sizes[0]]
+        only = index == len(kinds) - 1 and {*sizes[:index]} == {sizes[0]}
+        sizes[index] = draw(sampled_from(tuple(unequal if only else others)))
     return sizes
 
 
-def _group(draw: st.DrawFn, profile: Profile, kind: str, size: int, unit: int) -> Group:
+def _group(
+    row: Row,
+    profile: Profile,
+    kind: str,
+    size: int,
+    unit: int,
+    others: Sequence[int],
+    draw: Draw,
+) -> Group:
+    """Draw a group; the first window or chunk has the row's length, others have another one."""
     if kind == "state":
-        return Group(kind, size, state_blocks=draw(integers(1, profile.most_state_blocks)))
+        several = row["blocks of a state"] == "several"
+        most = profile.most_state_blocks
+        return Group(kind, size, state_blocks=draw(integers(2, most)) if several else 1)
+    if kind not in LOCAL:
+        return Group(kind, size)
     least = profile.least_window
-    length = 0 if kind == "full" else draw(integers(least, max(least, 3 * unit)))
-    ratios = [r for r in range(1, profile.max_kernel_ratio + 1) if size % r == 0]
-    ratio = draw(st.sampled_from(ratios))
-    may = profile.draft_groups and kind in profile.draft_kinds
-    draft = may and draw(integers(0, 7)) == 7
-    return Group(kind, size, length, size // ratio if ratio > 1 else 0, draft)
+    if others:
+        length = draw(integers(least, max(least, 3 * unit)))
+        return Group(kind, size, length + (length in others and draw(sampled_from((0, 1)))))
+    most = max(size + 2, 3 * unit)
+    lengths = {
+        LEAST: (least, least),
+        INSIDE: (least + 1, max(least + 1, size - 1)),
+        WHOLE: (size, size),
+        OVER: (size + 1, size + 1),
+        SEVERAL: (size + 2, most),
+    }
+    low, high = lengths[row["local size"]]
+    return Group(kind, size, max(least, draw(integers(low, high))))
+
+
+def _in_kernel_blocks(row: Row, profile: Profile, groups: list[Group], draw: Draw) -> list[Group]:
+    """Cut the blocks of one group, and perhaps of others, into kernel blocks."""
+    able = [
+        index
+        for index, group in enumerate(groups)
+        if group.kind != "state" and ratios(profile, group.block_size)[1:]
+    ]
+    if row["kernel blocks"] != "parts" or not able:
+        return groups
+    first = draw(sampled_from(tuple(able)))
+    for index in able:
+        if index == first or draw(sampled_from((True, False))):
+            size = groups[index].block_size
+            ratio = draw(sampled_from(tuple(ratios(profile, size)[1:])))
+            groups[index] = replace(groups[index], kernel_block_size=size // ratio)
+    return groups
+
+
+def _with_drafts(row: Row, groups: list[Group], draw: Draw) -> tuple[Group, ...]:
+    """Mark the groups of a draft model; two windows of one are unequal."""
+    level = row["draft group"]
+    if level == BOTH_WINDOWS:
+        return _unequal(groups, draw)
+    able = [index for index, group in enumerate(groups) if group.kind == level]
+    if able:
+        index = draw(sampled_from(tuple(able)))
+        groups[index] = replace(groups[index], draft=True)
+    return tuple(groups)
+
+
+def _unequal(groups: list[Group], draw: Draw) -> tuple[Group, ...]:
+    sizes: list[int] = []
+    for index, group in enumerate(groups):
+        if group.kind == "window":
+            more = draw(integers(1, 2 * group.block_size)) if group.size in sizes else 0
+            groups[index] = replace(group, size=group.size + more, draft=True)
+            sizes.append(groups[index].size)
+    return tuple(groups)

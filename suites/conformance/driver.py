@@ -8,20 +8,22 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from kvproof.harness.contract import operations as ops
+from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Request
 from kvproof.harness.session import Session
 from kvproof.suites.conformance.prompts import Prompts
-from kvproof.suites.conformance.weights import EIGHTHS, Weights
+from kvproof.suites.conformance.traffic import EIGHTHS, Weights
 from kvproof.suites.framework.component_suite import Draw
 from kvproof.suites.framework.draws import integers, sampled_from
 
 
 class Driver:
-    """Applies operations to one session; `apply` judges each."""
+    """Applies operations to one session; `apply` judges each, `profile` bounds them."""
 
     def __init__(
         self,
         session: Session,
+        profile: Profile,
         weights: Weights,
         prompts: Prompts,
         *,
@@ -29,7 +31,7 @@ class Driver:
         apply: Callable[[ops.Operation], None],
     ) -> None:
         self.session = session
-        self.profile = session.profile
+        self.profile = profile
         self.config = session.config
         self.unit = session.layout.unit
         self.prompts = prompts

@@ -1,49 +1,54 @@
-"""Workload profiles: one kind of layout each, with the traffic that it needs.
+"""Workload profiles: names for levels that are drawn more often, with the traffic that they need.
 
-A budget is dealt out evenly, so that no situation depends on luck. Within a profile everything else
-stays possible, only less often.
+A budget is dealt out evenly to them, so that no situation depends on luck. Every other factor of
+the table is drawn, too: half of a profile's histories have rows of the covering array.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, get_args
 
-from hypothesis import strategies as st
-
-from kvproof.harness.contract.profile import Profile
-from kvproof.harness.contract.target import TargetConfig
+from kvproof.harness.contract.profile import HostPolicy, Profile
 from kvproof.suites.conformance import scenarios
-from kvproof.suites.conformance.configs import (
-    LayoutConstraint,
-    any_layout,
-    configurations,
-    hosted,
-    may_be_unequal,
-    one_group,
-    several,
-    unfilled,
-)
 from kvproof.suites.conformance.scenarios import Scenario
-from kvproof.suites.conformance.weights import Weights
+from kvproof.suites.conformance.table import (
+    BOTH_WINDOWS,
+    LARGE,
+    LEAST,
+    NONE,
+    OFF,
+    ON,
+    ONE,
+    TWO,
+    factors,
+    may_be_unequal,
+)
+from kvproof.suites.framework.dealt import DealtRows
 from kvproof.suites.framework.property import Level
+from kvproof.suites.framework.rows import Given
 
-Configs: TypeAlias = Callable[[Profile], st.SearchStrategy[TargetConfig]]
+_EITHER = (ONE, TWO)
 
 
 class WorkloadProfile(NamedTuple):
-    """Configurations and traffic of one profile's histories."""
+    """The levels and the traffic of one profile's histories."""
 
     name: str
-    configs: Configs
+    given: Given
+    """Factor -> its level, or those to draw from; factors that a target lacks do not count."""
     scenarios: tuple[Scenario, ...] = ()
     """Operation sequences that bring about its rare situations."""
     needs: Callable[[Profile], bool] = lambda _: True
     """Whether a target's profile has the layout or the feature."""
-    weights: Weights = Weights()
 
 
+_NOT_ONE = ("2", "3", "4", "5", "7", "8", LARGE)
+_POLICIES = get_args(HostPolicy)
+_ONE_GROUP = {"full": ONE, "window": NONE, "chunk": NONE, "state": NONE, "draft group": NONE}
+_PLAIN = {**_ONE_GROUP, "partial": OFF, "host": NONE}
+_REUSED = {"caching": ON, "pool": ("few", "many", "many")}
+"""Levels under which prompts come back often."""
 _CORE_SCENARIOS = (
     scenarios.repeat,
     scenarios.resume,
@@ -52,8 +57,19 @@ _CORE_SCENARIOS = (
     scenarios.read_batch,
     scenarios.fill_the_pool,
 )
-CORE = WorkloadProfile("core", configurations, _CORE_SCENARIOS)
-"""One group of full attention, without drafts; more than two spans only in their scenarios."""
+CORE = WorkloadProfile(
+    "core",
+    {
+        **_PLAIN,
+        "experts": "optional",
+        "expert rows": "all",
+        "draft tokens": OFF,
+        "keys": OFF,
+        "embeddings": OFF,
+    },
+    _CORE_SCENARIOS,
+)
+"""One group of full attention, without drafts."""
 
 _EVERYWHERE = (
     *_CORE_SCENARIOS,
@@ -62,26 +78,14 @@ _EVERYWHERE = (
     scenarios.shared_continuation,
 )
 
-_USUAL = Weights(runs_of_spans=1, drafts=1, forks=2)
-
-
-def _full(
-    name: str,
-    configs: Configs,
-    sequences: tuple[Scenario, ...],
-    needs: Callable[[Profile], bool] = lambda _: True,
-    **weights: int,
-) -> WorkloadProfile:
-    return WorkloadProfile(name, configs, sequences, needs, _USUAL._replace(**weights))
-
 
 def _states(pool: str) -> WorkloadProfile:
     def needs(profile: Profile) -> bool:
         return "state" in profile.groups and pool in profile.state_pools
 
-    return _full(
+    return WorkloadProfile(
         f"states in a {pool} pool",
-        partial(several, constraint=LayoutConstraint(kind="state", pool=pool)),
+        {"state": _EITHER, "states in": pool, "partial": OFF, "host": NONE},
         (
             scenarios.diverge,
             scenarios.diverge,
@@ -92,7 +96,6 @@ def _states(pool: str) -> WorkloadProfile:
             scenarios.media_reuse,
         ),
         needs,
-        drafts=2,
     )
 
 
@@ -103,30 +106,27 @@ def _keeps_a_grid(profile: Profile) -> bool:
 
 
 FULL = (
-    _full("plain", configurations, _EVERYWHERE),
-    _full(
+    WorkloadProfile("plain", _PLAIN, _EVERYWHERE),
+    WorkloadProfile(
         "tiny pools",
-        partial(any_layout, constraint=LayoutConstraint(least_units=1, most_units=3)),
+        {"pool": LEAST, "host": NONE},
         _EVERYWHERE,
     ),
-    _full(
+    WorkloadProfile(
         "media",
-        partial(one_group, least_size=2),
+        {**_PLAIN, "block size": _NOT_ONE, "spans": "many", "forks": "many"},
         (scenarios.media_reuse, scenarios.cut_spans, scenarios.repeat, scenarios.decode_over_media),
         lambda profile: profile.spans,
-        runs_of_spans=6,
-        overlapping_clamps=2,
-        forks=4,
     ),
-    _full(
+    WorkloadProfile(
         "partial blocks",
-        unfilled,
+        {"partial": ON, "state": NONE},
         (scenarios.continue_inside, scenarios.repeat, scenarios.resume),
         lambda profile: profile.partial_blocks,
     ),
-    _full(
+    WorkloadProfile(
         "host tier",
-        hosted,
+        {"host": _POLICIES, "state": NONE},
         (
             scenarios.return_after_eviction,
             scenarios.return_after_eviction,
@@ -136,9 +136,9 @@ FULL = (
         ),
         lambda profile: bool(profile.host_policies),
     ),
-    _full(
+    WorkloadProfile(
         "states on the host",
-        partial(several, constraint=LayoutConstraint(kind="state", host=True)),
+        {"host": _POLICIES, "state": _EITHER},
         (
             scenarios.return_after_eviction,
             scenarios.return_after_eviction,
@@ -148,16 +148,15 @@ FULL = (
         ),
         lambda profile: bool(profile.host_policies) and "state" in profile.host_groups,
     ),
-    _full(
+    WorkloadProfile(
         "experts",
-        partial(any_layout, constraint=LayoutConstraint(strict_often=True)),
+        {"expert rows": "some", "experts": ("required", "required", "optional")},
         (scenarios.backfill_experts, scenarios.backfill_experts, scenarios.repeat),
         lambda profile: profile.experts,
-        unrouted=3,
     ),
-    _full(
+    WorkloadProfile(
         "drafts",
-        any_layout,
+        {"draft tokens": "many"},
         (
             scenarios.reject_drafts,
             scenarios.unequal_drafts,
@@ -166,51 +165,48 @@ FULL = (
             scenarios.repeat,
         ),
         lambda profile: profile.drafts,
-        drafts=5,
     ),
-    _full(
+    WorkloadProfile(
         "draft groups",
-        partial(several, constraint=LayoutConstraint(draft=True)),
+        {"draft group": ("full", "full", "window", "chunk"), **_REUSED},
         (scenarios.slide_windows, scenarios.repeat),
         lambda profile: profile.draft_groups,
-        drafts=3,
     ),
-    _full(
+    WorkloadProfile(
         "windows",
-        partial(several, constraint=LayoutConstraint(kind="window")),
+        {"window": _EITHER},
         (scenarios.slide_windows, scenarios.slide_windows, scenarios.overlap),
         lambda profile: "window" in profile.groups,
     ),
-    _full(
+    WorkloadProfile(
         "chunks",
-        partial(several, constraint=LayoutConstraint(kind="chunk", across=True)),
+        {"chunk": _EITHER},
         (scenarios.slide_windows, scenarios.overlap, scenarios.cut_back, scenarios.cut_back),
         lambda profile: "chunk" in profile.groups,
     ),
-    _full(
+    WorkloadProfile(
         "unequal drafts",
-        partial(several, constraint=LayoutConstraint(unequal=True)),
+        {"draft group": BOTH_WINDOWS, **_REUSED},
         (scenarios.slide_windows, scenarios.unequal_drafts, scenarios.repeat),
         may_be_unequal,
-        drafts=3,
     ),
-    _full(
+    WorkloadProfile(
         "unequal blocks",
-        partial(several, constraint=LayoutConstraint(mixed=True)),
+        {"blocks": "unequal"},
         (scenarios.slide_windows, scenarios.overlap, scenarios.repeat),
         lambda profile: profile.mixed_block_sizes,
     ),
     _states("shared"),
     _states("separate"),
-    _full(
+    WorkloadProfile(
         "states between steps",
-        partial(several, constraint=LayoutConstraint(kind="state", least_size=2)),
+        {"state": _EITHER, "block size": _NOT_ONE},
         (scenarios.uneven_chunks,),
         _keeps_a_grid,
     ),
-    _full(
+    WorkloadProfile(
         "states inside blocks",
-        partial(several, constraint=LayoutConstraint(kind="state", pool="separate", inside=True)),
+        {"state": _EITHER, "partial": ON, "block size": _NOT_ONE},
         (
             scenarios.continue_inside,
             scenarios.continue_inside,
@@ -220,25 +216,40 @@ FULL = (
         ),
         lambda profile: profile.partial_states,
     ),
-    _full(
+    WorkloadProfile(
         "keys and embeddings",
-        configurations,
+        {**_PLAIN, "keys": ON, "embeddings": ON, "forks": "many"},
         (scenarios.change_identity, scenarios.change_identity, scenarios.resume),
         lambda profile: profile.keys or profile.embeddings,
-        forks=4,
     ),
-    _full(
+    WorkloadProfile(
         "hybrids",
-        partial(several, constraint=LayoutConstraint()),
+        {},
         scenarios.ALL,
         lambda profile: len(profile.groups) > 1,
-        runs_of_spans=3,
-        overlapping_clamps=1,
-        drafts=3,
-        unrouted=1,
     ),
 )
 """The profiles of the level `full`."""
+
+
+_CALLED: Mapping[tuple[str, str], tuple[Scenario, ...]] = {
+    ("spans", "many"): (scenarios.cut_spans, scenarios.media_reuse),
+    ("keys", ON): (scenarios.change_identity,),
+    ("embeddings", ON): (scenarios.change_identity,),
+    ("draft tokens", "many"): (scenarios.unequal_drafts, scenarios.reject_drafts),
+    ("pins", ON): (scenarios.pin_under_eviction,),
+    ("expert rows", "some"): (scenarios.backfill_experts,),
+    ("partial", ON): (scenarios.continue_inside,),
+    ("state", TWO): (scenarios.diverge,),
+    ("window", TWO): (scenarios.slide_windows,),
+    ("chunk", TWO): (scenarios.cut_back,),
+}
+"""Level -> sequences that bring about its rare situations, whatever the profile."""
+
+
+def called(row: Mapping[str, str]) -> tuple[Scenario, ...]:
+    """Return the sequences that the levels of a row call for."""
+    return tuple(each for level, own in _CALLED.items() if level in row.items() for each in own)
 
 
 def profiles(profile: Profile, level: Level) -> tuple[WorkloadProfile, ...]:
@@ -246,3 +257,10 @@ def profiles(profile: Profile, level: Level) -> tuple[WorkloadProfile, ...]:
     if level == "core":
         return (CORE,)
     return tuple(each for each in FULL if each.needs(profile))
+
+
+def rows_of(profile: Profile, level: Level) -> DealtRows:
+    """Return the rows of a target's workload profiles."""
+    table = factors(profile)
+    within = table.within(CORE.given) if level == "core" else table
+    return DealtRows(within, {each.name: each.given for each in profiles(profile, level)})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Namespace, Request, Span, TargetConfig
 from kvproof.harness.oracle.group_layout import Layout
-from kvproof.suites.conformance.weights import EIGHTHS, Weights
+from kvproof.suites.conformance.traffic import EIGHTHS, Weights
 from kvproof.suites.framework.component_suite import Draw
 from kvproof.suites.framework.draws import integers, sampled_from
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvproof.harness.contract.profile import Profile
-from kvproof.suites.conformance.configs import may_be_unequal
 from kvproof.suites.conformance.group_properties import FULL
 from kvproof.suites.conformance.provenance import done_by_adapter
+from kvproof.suites.conformance.table import may_be_unequal
 from kvproof.suites.framework.property import Property, table
 
 _HIT = ("a hit of one block", "a hit of several blocks")

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from kvproof.harness.contract import operations as ops
+from kvproof.harness.contract.factors import Row
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Request
 from kvproof.harness.session import Session
 from kvproof.suites.conformance.driver import Driver
-from kvproof.suites.conformance.profiles import CORE, WorkloadProfile
+from kvproof.suites.conformance.profiles import CORE, WorkloadProfile, called
 from kvproof.suites.conformance.prompts import LARGE_ALPHABET, TINY_ALPHABET, Prompts
+from kvproof.suites.conformance.traffic import claimed, weights
 from kvproof.suites.framework.component_suite import Draw
 from kvproof.suites.framework.draws import integers
 from kvproof.suites.framework.state_machine import SuiteStateMachine
@@ -30,6 +32,8 @@ class CacheRules(SuiteStateMachine):
 
     target: ClassVar[Profile]
     profile: ClassVar[WorkloadProfile] = CORE
+    fixed: ClassVar[Row]
+    """Levels of factors that are no part of rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,13 +42,16 @@ class CacheRules(SuiteStateMachine):
         self._following = False
 
     def created(self, draw: Draw) -> None:
-        """Draw an alphabet."""
+        """Make prompts and a driver for the row of the configuration."""
         self.draw = draw
-        self.config = self.session.config
-        alphabet = LARGE_ALPHABET if self.draw(integers(0, 7)) == 7 else TINY_ALPHABET
-        weights = self.profile.weights
-        self.prompts = Prompts(self.target, self.config, alphabet, weights=weights, draw=draw)
-        self.driver = Driver(self.session, weights, self.prompts, draw=draw, apply=self.operate)
+        self.config, row = self.session.config, {**self.fixed, **self.history.coverage.row}
+        alphabet = LARGE_ALPHABET if row.get("alphabet") == "large" else TINY_ALPHABET
+        chances, self.claimed = weights(row), claimed(self.target, row)
+        self.called = called(row) if self.full else ()
+        self.prompts = Prompts(self.claimed, self.config, alphabet, weights=chances, draw=draw)
+        self.driver = Driver(
+            self.session, self.claimed, chances, self.prompts, draw=draw, apply=self.operate
+        )
 
     @property
     def session(self) -> Session:
@@ -74,8 +81,8 @@ class CacheRules(SuiteStateMachine):
         """Serve whole requests one after the other, which fills the cache quickly."""
         for _ in range(count):
             self._serve(self.prompts.request())
-        if self.profile.scenarios:
-            self.draw(st.sampled_from(self.profile.scenarios))(self.driver)
+        every = [self.profile.scenarios, *([self.called] if self.called else [])]
+        self.draw(st.sampled_from(self.draw(st.sampled_from(every))))(self.driver)
 
     def _serve(self, request: Request) -> None:
         self.driver.run(request)
@@ -142,7 +149,7 @@ class CacheRules(SuiteStateMachine):
     @rule()
     def ask(self) -> None:
         """Look something up, or read the padded tables of some running requests."""
-        profile, names = self.session.profile, sorted(self.session.live)
+        profile, names = self.claimed, sorted(self.session.live)
         settled = [name for name in names if not self.session.live[name].drafts]
         if self.full and profile.experts and settled and self.draw(st.booleans()):
             self.operate(ops.Experts(self.draw(st.sampled_from(settled))))
@@ -155,7 +162,7 @@ class CacheRules(SuiteStateMachine):
     @rule(count=integers(1, 3))
     def disturb(self, count: int) -> None:
         """Run a rare operation: evict, reset, pin, unpin, release or malformed input."""
-        profile = self.target
+        profile = self.claimed
         choices = {
             "evict": profile.evict,
             "reset": True,

@@ -8,11 +8,27 @@ from kvproof.harness.contract.operations import compact
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.reproduce.oplog import CACHE
+from kvproof.suites.conformance.configs import config_of
 from kvproof.suites.conformance.machine import SessionMachine, SessionReporting
-from kvproof.suites.conformance.profiles import CORE, WorkloadProfile, profiles
+from kvproof.suites.conformance.profiles import (
+    CORE,
+    WorkloadProfile,
+    profiles,
+    rows_of,
+)
 from kvproof.suites.conformance.properties import PROPERTIES, on, supported, why_unsupported
 from kvproof.suites.conformance.rules import CacheRules
-from kvproof.suites.framework.component_suite import ComponentSuite, Config, Draw, WorkloadConfigs
+from kvproof.suites.conformance.situation_levels import situation_levels
+from kvproof.suites.conformance.table import missing
+from kvproof.suites.framework.component_suite import (
+    ROW,
+    ComponentSuite,
+    Config,
+    Draw,
+    WorkloadConfigs,
+)
+from kvproof.suites.framework.dealt import DealtRows
+from kvproof.suites.framework.pairs import Space
 from kvproof.suites.framework.property import Level, Property
 from kvproof.suites.framework.suite import Suite
 
@@ -38,19 +54,23 @@ def cache_suite(handle: Handle, level: Level) -> Suite:
 
 def conformance(handle: Handle, level: Level = "full") -> ComponentSuite:
     """Return the component suite whose machine holds a target of `handle` and a `Session`."""
-    judged, drawn = properties(level), tuple[WorkloadConfigs, ...]()
+    judged, drawn, space = properties(level), tuple[WorkloadConfigs, ...](), None
     try:
         profile = handle.profile
         judged = tuple(on(prop, profile) for prop in judged)
-        drawn = tuple(_configs(each, handle) for each in profiles(profile, level))
+        every, rows = profiles(profile, level), rows_of(profile, level)
+        if profile.blocks:
+            space = Space(rows.table, situation_levels(profile), missing(profile))
+        drawn = tuple(_configs(each, handle, rows) for each in every)
     except TargetDied:  # its verdict comes when the target is started
         pass
     return ComponentSuite(
         name=NAME,
         properties=judged,
-        draw_config=partial(_draw_config, CORE, handle),
+        draw_config=partial(_draw_core, handle),
         machine=partial(SessionMachine, handle),
         profiles=drawn,
+        space=space,
         under_test=(),  # the handle separates errors of the target from others
         rules=CacheRules,
         reporting=SessionReporting(),
@@ -58,10 +78,15 @@ def conformance(handle: Handle, level: Level = "full") -> ComponentSuite:
     )
 
 
-def _configs(each: WorkloadProfile, handle: Handle) -> WorkloadConfigs:
-    options = {"profile": each, "target": handle.profile}
-    return WorkloadConfigs(each.name, partial(_draw_config, each, handle), options)
+def _configs(each: WorkloadProfile, handle: Handle, rows: DealtRows) -> WorkloadConfigs:
+    options = {"profile": each, "target": handle.profile, "fixed": rows.table.fixed}
+    return WorkloadConfigs(each.name, partial(_draw_config, each, handle, rows), options)
 
 
-def _draw_config(each: WorkloadProfile, handle: Handle, draw: Draw) -> Config:
-    return compact(draw(each.configs(handle.profile)))
+def _draw_config(each: WorkloadProfile, handle: Handle, rows: DealtRows, draw: Draw) -> Config:
+    row = rows.draw(each.name, draw)
+    return {**compact(config_of({**rows.table.fixed, **row}, handle.profile, draw)), ROW: row}
+
+
+def _draw_core(handle: Handle, draw: Draw) -> Config:
+    return _draw_config(CORE, handle, rows_of(handle.profile, "core"), draw)

@@ -29,6 +29,8 @@ Draw: TypeAlias = Callable[[Any], Any]
 """Hypothesis' `data.draw`: takes a strategy, returns a value."""
 DrawConfig: TypeAlias = Callable[[Draw], Config]
 
+ROW: Final = "row"
+"""Key of a drawn configuration that has its row of levels; `History` takes it out."""
 IGNORED: Final = object()
 """The answer of a machine to an operation that makes no sense now."""
 
@@ -175,6 +177,7 @@ class History:
         self.suite = suite
         self.config: Config = json.loads(json.dumps(config))
         self.coverage = Coverage(suite.properties)
+        self.coverage.row = self.config.pop(ROW, {})
         self.coverage.excuse = self._excuse
         self.known: set[str] = set()
         """The known failures that it met."""

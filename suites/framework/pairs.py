@@ -22,6 +22,8 @@ class Space(NamedTuple):
 
     factors: Factors
     needs: Needs
+    missing: Mapping[str, str] = {}
+    """Factor of which no configuration has another level -> the reason."""
 
     def _meets(self, level: Level, situation: str) -> bool:
         """Tell whether some row has a level and what a situation needs."""
@@ -67,7 +69,13 @@ def coverage(space: Space, properties: Iterable[Property], seen: Iterable[str]) 
     every = sum(1 for _ in space.factors.every_pair())
     return PairCoverage(
         levels={name: list(each) for name, each in space.factors.levels.items()},
-        excluded={_when(each.when): each.reason for each in space.factors.excluded},
+        excluded={
+            **{_when(each.when): each.reason for each in space.factors.excluded},
+            **{
+                f"{factor}, but {space.factors.fixed[factor]}": why
+                for factor, why in space.missing.items()
+            },
+        },
         excluded_pairs=every - len(features),
         features=len(features),
         situations=len(situations),

@@ -37,16 +37,35 @@ class Factors:
     def __init__(
         self, levels: Mapping[str, Sequence[str]], excluded: Sequence[Excluded] = ()
     ) -> None:
-        """`levels`: a level that is repeated is drawn more often. Raises ValueError for a typo."""
-        self.weighted = levels
-        self.levels = {name: tuple(dict.fromkeys(each)) for name, each in levels.items()}
-        self.excluded = tuple(excluded)
-        self._by_factor: dict[str, list[Excluded]] = {name: [] for name in levels}
-        for each in excluded:
+        """`levels`: a level that is repeated is drawn more often. Raises ValueError for a typo.
+
+        A factor with one level has that level in every configuration; it is no part of rows.
+        """
+        every = {name: tuple(dict.fromkeys(each)) for name, each in levels.items()}
+        self.fixed: Row = {name: each[0] for name, each in every.items() if len(each) == 1}
+        self.levels = {name: each for name, each in every.items() if name not in self.fixed}
+        self.weighted = {name: levels[name] for name in self.levels}
+        self._by_factor: dict[str, list[Excluded]] = {name: [] for name in self.levels}
+        self.excluded = tuple(filter(None, (self._beyond_fixed(each) for each in excluded)))
+        for each in self.excluded:
             for factor in each.when:
-                if factor not in levels:
-                    raise ValueError(f"{factor!r} of {each} is no factor")
                 self._by_factor[factor].append(each)
+
+    def _beyond_fixed(self, each: Excluded) -> Excluded | None:
+        """Return an exclusion without the levels that every row has; None: no row is left out."""
+        for factor in each.when:
+            if factor not in self.fixed and factor not in self.levels:
+                raise ValueError(f"{factor!r} of {each} is no factor")
+        when = {name: levels for name, levels in each.when.items() if name in self.levels}
+        own = all(self.fixed[name] in each.when[name] for name in each.when.keys() - when.keys())
+        return Excluded(each.reason, when) if own else None
+
+    def within(self, given: Given) -> Factors:
+        """Return the table of rows with given levels only; those that it lacks do not count."""
+        own = {name: [each] if isinstance(each, str) else each for name, each in given.items()}
+        levels = {name: own.get(name, each) for name, each in self.weighted.items()}
+        fixed = {name: [level] for name, level in self.fixed.items()}
+        return Factors({**levels, **fixed}, self.excluded)
 
     def why_not(self, row: Mapping[str, str]) -> str:
         """Return why a row, which may lack factors, is left out; empty: it is not."""
@@ -57,18 +76,25 @@ class Factors:
 
         Raises DeadEnd if exclusions leave nothing.
         """
-        row: Row = {}
-        wanted = given or {}
-        for factor in (*wanted, *(name for name in self.levels if name not in wanted)):
-            row[factor] = self._choose(row, factor, wanted.get(factor), pick)
+        wanted: Given = {**(given or {})}
+        order = [*wanted, *(name for name in self.levels if name not in wanted)]
+        row = self._drawn({}, order, {**self.weighted, **wanted}, pick)
         return {name: row[name] for name in self.levels}
 
-    def _choose(self, row: Row, factor: str, wanted: str | Sequence[str] | None, pick: Pick) -> str:
-        every = (wanted,) if isinstance(wanted, str) else wanted or self.weighted[factor]
-        able = [level for level in every if self.fits(row, factor, level)]
-        if not able:
-            raise DeadEnd(f"{row} leaves no level of {factor}")
-        return able[0] if len(able) == 1 else pick(able)
+    def _drawn(self, row: Row, order: Sequence[str], wanted: Given, pick: Pick) -> Row:
+        """Return a row with the factors of `order` more; a level that leads nowhere is dropped."""
+        if not order:
+            return row
+        factor, every = order[0], wanted[order[0]]
+        every = (every,) if isinstance(every, str) else every
+        able, why = [level for level in every if self.fits(row, factor, level)], None
+        while able:
+            level = able[0] if len(able) == 1 else pick(able)
+            try:
+                return self._drawn({**row, factor: level}, order[1:], wanted, pick)
+            except DeadEnd as error:
+                able, why = [each for each in able if each != level], error
+        raise why or DeadEnd(f"{row} leaves no level of {factor}")
 
     def fits(self, row: Row, factor: str, level: str) -> bool:
         """Tell whether a row that has a level more is not left out."""
@@ -115,6 +141,20 @@ class _Covering:
         every = (1 << len(names)) - 1
         self._left = [every & ~own[factor] for factor, _ in names]
         """Level -> the levels of other factors that no row has had with it."""
+        self._beside = [[*self._excluding(*level)] for level in names]
+        """Level -> its exclusions: levels of each other factor, of which a row has one."""
+
+    def _excluding(self, factor: str, level: str) -> Iterator[tuple[int, ...]]:
+        for each in self._factors.excluded:
+            if level in each.when.get(factor, ()):
+                others = ((name, levels) for name, levels in each.when.items() if name != factor)
+                yield tuple(
+                    self._bits((name, one) for one in levels if (name, one) in self._number)
+                    for name, levels in others
+                )
+
+    def _fits(self, number: int, bits: int) -> bool:
+        return not any(all(bits & others for others in each) for each in self._beside[number])
 
     def _bits(self, levels: Iterable[Level]) -> int:
         return sum(1 << self._number[level] for level in levels)
@@ -140,9 +180,9 @@ class _Covering:
 
     def _grown(self, row: Row) -> Row | None:
         """Return a row with these levels; those of the other factors have most pairs left."""
-        if self._factors.why_not(row):
-            return None
         bits, order = self._bits(row.items()), [*self._factors.levels]
+        if not all(self._fits(self._number[each], bits) for each in row.items()):
+            return None
         self._source.shuffle(order)
         for factor in order:
             if factor in row:
@@ -150,7 +190,7 @@ class _Covering:
             able = [
                 each
                 for each in self._factors.levels[factor]
-                if self._factors.fits(row, factor, each)
+                if self._fits(self._number[factor, each], bits)
             ]
             if not able:
                 return None

@@ -27,7 +27,8 @@ class EngineMachine:
         self.since_drain = 0
         (self.refused,) = ask(("open", {"config": config["engine"]}))
         coverage.event("the engine refuses a configuration", self.refused)
-        coverage.row = {} if self.refused else dict(config.get("row", {}))
+        if self.refused:
+            coverage.row = {}
 
     def apply(self, verb: str, /, *_: Any, **arguments: Any) -> str:
         """Run an operation, count its checks and situations, raise its violation."""

@@ -33,8 +33,8 @@ _ALONE = "it is of two engines"
 
 
 def factors(traits: WholeEngineTraits) -> Factors:
-    """Return the table of an engine; factors of which it has one level are left out."""
-    levels = {name: each for name, each in _levels(traits).items() if len(set(each)) > 1}
+    """Return the table of an engine."""
+    levels = _levels(traits)
     excluded = [*_generic(traits), *traits.excluded]
     return Factors(levels, [each for each in excluded if each.when.keys() <= levels.keys()])
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvproof.harness.adapters.reference.cycle import make_cycle, native_groups
+from kvproof.harness.adapters.reference.token_forms import in_form, spoil
 from kvproof.harness.adapters.reference.view import holders, retained, state_digest
 from kvproof.harness.contract.profile import (
     DraftProfile,
@@ -48,6 +49,7 @@ from kvproof.reference.core import identity
 from kvproof.reference.core.block_pool import Ids
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.cache_policy import decide
+from kvproof.reference.core.identity import Tokens
 from kvproof.reference.core.media_spans import EMBEDS
 
 __all__ = ["ManagerFactory", "ReferenceTarget", "make_cycle", "make_target"]
@@ -60,7 +62,7 @@ def _profile() -> Profile:
     return Profile(
         engine="reference",
         version=version("kvproof"),
-        block_sizes=(1, 2, 3, 4, 16),
+        block_sizes=(1, 2, 3, 4, 5, 7, 16),
         max_kernel_ratio=4,
         validates=True,
         no_read=True,
@@ -113,12 +115,14 @@ class ReferenceTarget:
     def admit(self, request: Request, compute: int | None = None) -> Scheduled | Refused:
         """See `Target.admit`."""
         manager = self._manager
-        step = manager.begin_step()
+        step, asked = manager.begin_step(), self._asked(request, compute)
         try:
-            answer = manager.admit(self._asked(request, compute))
+            answer = manager.admit(asked)
         except identity.IdentityError as error:
             manager.end_step(step)
             return Refused("invalid", detail=str(error))
+        finally:
+            spoil(asked.tokens)
         if isinstance(answer, Refusal):
             manager.end_step(step)
             return Refused(*answer)
@@ -147,8 +151,9 @@ class ReferenceTarget:
         drafts: tuple[int, ...] = (),
     ) -> Scheduled | Refused:
         """See `Target.extend`."""
-        step = self._manager.begin_step()
-        answer = self._manager.extend(request_id, tokens, compute=compute, drafts=drafts)
+        step, more = self._manager.begin_step(), in_form(tokens, f"{request_id} {tokens}")
+        answer = self._manager.extend(request_id, more, compute=compute, drafts=drafts)
+        spoil(more)
         if isinstance(answer, Refusal):
             self._manager.end_step(step)
             return Refused(*answer)
@@ -305,9 +310,10 @@ def _namespace(namespace: Namespace) -> identity.Namespace:
     return identity.Namespace(*astuple(namespace))
 
 
-def _tokens(request: Request) -> tuple[int, ...]:
+def _tokens(request: Request) -> Tokens:
     """Token ids; rows of embeddings have none."""
-    return (0,) * min(request.embedded, len(request.tokens)) + request.tokens[request.embedded :]
+    rows = (0,) * min(request.embedded, len(request.tokens))
+    return in_form(rows + request.tokens[request.embedded :], request.id)
 
 
 def _spans(request: Request) -> tuple[identity.Span, ...]:

@@ -60,7 +60,7 @@ def profile() -> Profile:
     return Profile(
         engine="sglang",
         version=version(),
-        block_sizes=(1, 2, 4, 16, 32, 64),
+        block_sizes=(1, 2, 3, 4, 5, 7, 16, 32, 64),
         no_read=True,
         no_store=True,
         evict=False,

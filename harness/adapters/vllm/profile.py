@@ -57,7 +57,7 @@ def profile() -> Profile:
     newest = Profile(
         engine="vllm",
         version=version(),
-        block_sizes=(1, 2, 4, 16, 32, 64, 128, 256),
+        block_sizes=(1, 2, 3, 4, 5, 7, 16, 32, 64, 128, 256),
         no_read=known.no_read,
         evict=has("KVCacheManager.evict_blocks"),
         lookup=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.client import CacheClient
 from kvproof.reference.cache_server.connection import CacheServerRefused
 from kvproof.reference.cache_server.core import Settings
+from kvproof.reference.stores.object_store import Lease
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.cache_server import properties as seen
@@ -157,7 +159,7 @@ class CacheServerMachine:
         self._coverage.event(seen.WROTE_LATE, not copy.open)
         return f"{copy.done} bytes of {copy.number}"
 
-    def _commit(self, actor: Actor, *, room: int) -> object:
+    def _commit(self, actor: Actor, *, room: int, twice: bool = False) -> object:
         if room >= len(actor.rooms):
             return None
         ended = actor.rooms.pop(room)
@@ -172,15 +174,23 @@ class CacheServerMachine:
                 self.model.publish(actor.space, number)
         reported = {n for n in ended.order if key(n) in stored}
         self._checker.committed(actor, ended, reported, done)
+        self._again(actor, ended.reservation.release, twice=twice)
         return f"{len(stored)} of {ended.order} are there"
 
-    def _abort(self, actor: Actor, *, room: int) -> object:
+    def _again(self, actor: Actor, call: Callable[[], Any], *, twice: bool) -> None:
+        """End a handle once more, perhaps: nothing changes for later holders of its objects."""
+        self._coverage.event(seen.TWICE, twice)
+        if twice:
+            self._call(actor, call)
+
+    def _abort(self, actor: Actor, *, room: int, twice: bool = False) -> object:
         if room >= len(actor.rooms):
             return None
         ended = actor.rooms.pop(room)
         self._call(actor, ended.reservation.release)
         if not ended.void:
             self._unheld(ended.present.values())
+        self._again(actor, ended.reservation.release, twice=twice)
         return f"{ended.order} given back"
 
     def _lookup(self, actor: Actor, *, keys: list[int]) -> object:
@@ -198,14 +208,22 @@ class CacheServerMachine:
         self.model.forget(flipped)
         return [view is not None for view in lease.views]
 
-    def _release(self, actor: Actor, *, lease: int) -> object:
+    def _release(self, actor: Actor, *, lease: int, twice: bool = False) -> object:
         if lease >= len(actor.holdings):
             return None
         ended = actor.holdings.pop(lease)
         self._call(actor, ended.lease.release)
         if not ended.void:
             self._unheld(ended.lives)
+        self._again(actor, partial(self._release_again, actor, ended.lease), twice=twice)
         return "released"
+
+    def _release_again(self, actor: Actor, lease: Lease) -> None:
+        """Release an ended lease by its handle, and by its number as another program could."""
+        lease.release()
+        numbers = [each._number for each in getattr(lease, "_leases", [lease])]
+        answer = actor.client._connection.call(m.Release(numbers))
+        self._coverage.equal("a_call_happens_once", answer, m.Count(0), "a second release gives")
 
     def _unheld(self, lives: Iterable[Life | None]) -> None:
         held = self.held()

@@ -19,6 +19,7 @@ FULL = "there is no room, though objects are idle"
 WITHDRAWN = "an object is dropped while it is written"
 OTHER = "one of two namespaces is cleared"
 PINNED = "objects are pinned by two names"
+TWICE = "a lease or a reservation is given back twice"
 NOISE = "a malformed message comes"
 LOST = "the answer to a reservation is lost"
 RESTARTED = "the server is lost with leases and reservations"
@@ -61,8 +62,8 @@ the_report_adds_up | G8 | PINNED HELD SILENT
 malformed_messages_change_nothing | G8 | NOISE
     every message is answered; a malformed one is refused and changes nothing
     why: one client of another version crashes the shared server for the whole fleet
-a_call_happens_once | G8 | LOST
-    a call whose answer was lost is repeated and not carried out twice
+a_call_happens_once | G8 | LOST TWICE
+    a call whose answer was lost is repeated and not carried out twice, nor is a second release
     why: a network hiccup counts a release twice and frees memory still in use
 leases_do_not_survive_a_server_restart | G8 | RESTARTED
     leases and reservations of a lost server are gone and block nothing

@@ -94,9 +94,9 @@ def _arguments(machine: CacheServerMachine, actor: int, verb: str, draw: Draw) -
         at = draw(st.integers(0, max(0, rooms[room] - 1)))
         return {"room": room, "at": at, "half": machine.profile == "ends" and draw(st.booleans())}
     if verb in ("commit", "abort"):
-        return {"room": draw(st.integers(0, 1))}
+        return {"room": draw(st.integers(0, 1)), "twice": draw(st.booleans())}
     if verb == "release":
-        return {"lease": draw(st.integers(0, 2))}
+        return {"lease": draw(st.integers(0, 2)), "twice": draw(st.booleans())}
     if verb == "stop":
         return {"stopped": draw(st.booleans())}
     return {"kind": draw(st.sampled_from(sorted(STRANGE)))} if verb == "strange" else {}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import lcm
 from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.framework.component_suite import ROW, Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.framework.dealt import DealtRows
+from kvproof.suites.framework.pairs import Space
+from kvproof.suites.framework.rows import Given
 from kvproof.suites.reference.engine.machine import MOST_UNITS, EngineMachine
 from kvproof.suites.reference.engine.properties import PROPERTIES
+from kvproof.suites.reference.engine.table import FACTORS, NONE, ON, ROOMS
 
 BLOCK_SIZES = ((1,), (2,), (4,), (2, 4), (1, 2, 4), (3,), (2, 3, 6))
 MOST_GROUPS = 4
@@ -58,75 +62,61 @@ def _group(draw: Draw, sizes: tuple[int, ...]) -> Config:
 
 def draw_config(draw: Draw) -> Config:
     """Draw an engine whose pool is too small for its requests."""
-    profile: Callable[[Draw], Config] = _one(draw, PROFILES)
-    return profile(draw)
+    return _config(_one(draw, tuple(PROFILES)), draw)
 
 
-def _config(
-    draw: Draw,
-    deal: Deal,
-    *,
-    media: bool = False,
-    experts: bool = False,
-    drafts: bool = False,
-    room: Room | None = None,
-) -> Config:
-    """Draw an engine with groups of `deal`; given options stand, others are rare."""
+def _config(profile: str, draw: Draw) -> Config:
+    """Draw an engine with the levels of a row."""
+    row = ROWS.draw(profile, draw)
     sizes = _one(draw, BLOCK_SIZES)
-    groups = deal(draw, sizes)
+    whole = row["partial"] == ON
+    groups = (_full if whole else _DEALS[row["groups"]])(draw, sizes)
     unit = lcm(*(group["block_size"] for group in groups))
     width = sum(unit // group["block_size"] for group in groups if group["kind"] != "state")
     states = sum(group.get("state_blocks", 0) for group in groups if group["kind"] == "state")
-    routed = experts or _rarely(draw, 5)
-    strict = routed and draw(st.booleans())
-    plain = not strict and all(g["kind"] == "full" and not g.get("draft") for g in groups)
     config: Config = {
         "groups": groups,
-        "partial_blocks": plain and not _rarely(draw, 4),
+        "partial_blocks": whole,
         "num_blocks": 1 + states * _one(draw, (1, 1, 2, 4)) + max(1, width) * _units(draw),
-        "prefix_caching": not _rarely(draw, 16),
-        "state_pool": _one(draw, ("shared", "separate")),
+        "prefix_caching": row["caching"] == ON,
+        "state_pool": row["state pool"],
         "max_requests": _int(draw, 1, 5),
-        "state_budget": _int(draw, 0, 3) if draw(st.booleans()) else 0,
-        "decode_interval": unit * _int(draw, 0, 2),
-        "max_batch_tokens": _int(draw, 1, 4) if _rarely(draw, 3) else _int(draw, 7, 30),
-        "steps_in_flight": _int(draw, 1, 3),
-        "num_drafts": _int(draw, 1, 3) if drafts or _rarely(draw, 3) else 0,
+        "state_budget": _int(draw, 1, 3) if row["state budget"] == "some" else 0,
+        "decode_interval": unit * {NONE: 0, "a unit": 1, "two units": 2}[row["decode interval"]],
+        "max_batch_tokens": _int(draw, *((1, 4) if row["step"] == "few tokens" else (7, 30))),
+        "steps_in_flight": int(row["in flight"]),
+        "num_drafts": _int(draw, 1, 3) if row["drafts"] == ON else 0,
         "vocabulary": _int(draw, 2, 3),
-        "media": media or _rarely(draw, 5),
-        "experts": routed,
-        "require_experts": strict,
-        "twin": _rarely(draw, 3),
-        "tiers": _tiers(draw, unit, states + width) if draw(st.booleans()) else None,
+        "media": row["media"] == ON,
+        "experts": row["experts"] != NONE,
+        "require_experts": row["experts"] == "required",
+        "twin": row["twin"] == ON,
+        "tiers": _tiers(draw, row["tiers"], unit, states + width),
     }
-    config |= room(draw, states, width) if room else {}
-    return config if config["prefix_caching"] else config | {"tiers": None}
+    room = _ROOMS.get(row["room"])
+    return {**config, **(room(draw, states, width) if room else {}), ROW: row}
 
 
-def _tiers(draw: Draw, unit: int, blocks: int) -> Config:
+def _tiers(draw: Draw, level: str, unit: int, blocks: int) -> Config | None:
+    if level == NONE:
+        return None
     size = WORD_BYTES * unit * blocks
     return {
         "host": size * 40 if _rarely(draw, 3) else size * _int(draw, 1, 4),
-        "disk": 0 if _rarely(draw, 5) else 100 * size + HEADERS,
+        "disk": 0 if level == "host" else 100 * size + HEADERS,
         "patience": _int(draw, 1, 4),
     }
 
 
 def _tight(draw: Draw, states: int, width: int) -> Config:
     """No block remains next to the longest prompt: its own hit takes its room (C2)."""
-    return {
-        "prefix_caching": True,
-        "state_pool": "shared",
-        "num_blocks": 1 + states + max(1, width) * _int(draw, 4, 5),
-        "max_batch_tokens": 30,
-        "media": False,
-    }
+    blocks = 1 + states + max(1, width) * _int(draw, 4, 5)
+    return {"num_blocks": blocks, "max_batch_tokens": 30}
 
 
 def _roomy(_: Draw, states: int, width: int) -> Config:
     """Checkpoints stay until another request hits them."""
     return {
-        "prefix_caching": True,
         "num_blocks": 1 + 8 * states + 12 * max(1, width),
         "state_budget": 8,
         "max_batch_tokens": 30,
@@ -136,19 +126,16 @@ def _roomy(_: Draw, states: int, width: int) -> Config:
 def _spanned(draw: Draw, _: int, width: int) -> Config:
     """A step has fewer tokens than a span, and little room is left for repeated prompts."""
     return {
-        "prefix_caching": True,
         "num_blocks": 1 + max(1, width) * _int(draw, 4, 6),
         "max_requests": _int(draw, 2, 4),
         "max_batch_tokens": _int(draw, 2, 6),
-        "media": True,
         "tiers": {"host": WORD_BYTES * width * 400, "disk": 0, "patience": _int(draw, 1, 4)},
     }
 
 
 def _narrow(draw: Draw, states: int, width: int) -> Config:
     """Windows and chunks fit at the last token, perhaps not with a span or before a border (B8)."""
-    blocks = 1 + states + max(1, width) * _int(draw, 3, 5)
-    return {"num_blocks": blocks, "media": draw(st.booleans())}
+    return {"num_blocks": 1 + states + max(1, width) * _int(draw, 3, 5)}
 
 
 def _crowded(draw: Draw, states: int, width: int) -> Config:
@@ -156,8 +143,6 @@ def _crowded(draw: Draw, states: int, width: int) -> Config:
     return {
         "num_blocks": 1 + 2 * states + max(1, width) * _int(draw, 4, 6),
         "max_requests": _int(draw, 3, 5),
-        "max_batch_tokens": _int(draw, 1, 4),
-        "media": False,
     }
 
 
@@ -167,6 +152,11 @@ def _units(draw: Draw) -> int:
 
 def _plain(_: Draw, sizes: tuple[int, ...]) -> list[Config]:
     return [{"kind": "full", "block_size": sizes[-1]}]
+
+
+def _full(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
+    groups = [_group(draw, sizes) for _ in range(_int(draw, 1, 2))]
+    return [{"kind": "full", "block_size": each["block_size"]} for each in groups]
 
 
 def _recurrent(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
@@ -188,21 +178,39 @@ def _any(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
     return [_group(draw, sizes) for _ in range(_int(draw, 1, MOST_GROUPS))]
 
 
-PROFILES: tuple[Callable[[Draw], Config], ...] = (
-    partial(_config, deal=_plain),
-    partial(_config, deal=_plain, experts=True),
-    partial(_config, deal=_any, media=True),
-    partial(_config, deal=_any, experts=True),
-    partial(_config, deal=_any, drafts=True),
-    partial(_config, deal=_recurrent),
-    partial(_config, deal=_recurrent, drafts=True),
-    partial(_config, deal=_recurrent, room=_roomy),
-    partial(_config, deal=_beside_full, room=_tight),
-    partial(_config, deal=_any, room=_crowded),
-    partial(_config, deal=_plain, room=_spanned),
-    partial(_config, deal=_local, room=_narrow),
-)
-"""Each has something that the others rarely have."""
+_DEALS: Mapping[str, Deal] = {
+    "any": _any,
+    "plain": _plain,
+    "recurrent": _recurrent,
+    "beside full": _beside_full,
+    "local": _local,
+}
+_ROOMS: Mapping[str, Room] = {
+    "tight": _tight,
+    "roomy": _roomy,
+    "spanned": _spanned,
+    "narrow": _narrow,
+    "crowded": _crowded,
+}
+_ROUTED = ("optional", "required")
+PROFILES: Mapping[str, Given] = {
+    "plain": {"groups": "plain", "room": "usual"},
+    "plain with experts": {"groups": "plain", "room": "usual", "experts": _ROUTED},
+    "media": {"groups": "any", "room": "usual", "media": ON},
+    "experts": {"groups": "any", "room": "usual", "experts": _ROUTED},
+    "drafts": {"groups": "any", "room": "usual", "drafts": ON},
+    "states": {"groups": "recurrent", "room": "usual"},
+    "states and drafts": {"groups": "recurrent", "room": "usual", "drafts": ON},
+    "roomy": {"groups": "recurrent", "room": "roomy"},
+    "tight": {"groups": "beside full", "room": "tight"},
+    "crowded": {"groups": "any", "room": "crowded"},
+    "spanned": {"groups": "plain", "room": "spanned"},
+    "narrow": {"groups": "local", "room": "narrow"},
+    "any room": {"room": ROOMS[1:]},
+    "others": {},
+}
+"""Name -> levels; each has something that the others rarely have."""
+ROWS = DealtRows(FACTORS, PROFILES)
 
 
 VERBS = (
@@ -406,4 +414,12 @@ def _spans(draw: Draw, count: int) -> list[list[Any]]:
     return spans
 
 
-SUITE = ComponentSuite("system", PROPERTIES, draw_config, EngineMachine, draw_operation, PROFILES)
+SUITE = ComponentSuite(
+    "system",
+    PROPERTIES,
+    draw_config,
+    EngineMachine,
+    draw_operation,
+    profiles=tuple(partial(_config, name) for name in PROFILES),
+    space=Space(FACTORS, {}),
+)

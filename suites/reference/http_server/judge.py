@@ -83,9 +83,10 @@ class ResponseChecker:
         if tracked.how.stream and not tracked.how.usage:
             due = []
         else:
-            prompt = sum(len(order.prompt) for order in tracked.orders)
+            once = tracked.orders[:: tracked.how.n]  # a prompt counts once for all its answers
+            prompt = sum(len(order.prompt) for order in once)
             answer = sum(len(order.wanted.tokens) for order in tracked.orders)
-            cached = sum(order.hit or 0 for order in tracked.orders)
+            cached = sum(order.hit or 0 for order in once)
             due = [
                 {
                     "prompt_tokens": prompt,
@@ -99,7 +100,13 @@ class ResponseChecker:
     def _cover(self, tracked: TrackedRequest) -> None:
         saw, orders = self._coverage.event, tracked.orders
         saw(seen.STREAMED if tracked.how.stream else seen.WHOLE)
-        saw(seen.SEVERAL, len(orders) > 1)
+        saw(seen.SEVERAL, len(orders) > tracked.how.n)
+        saw(seen.ANSWERS, tracked.how.n > 1)
+        saw(seen.ANSWERS_HIT, tracked.how.n > 1 and orders[0].hit)
+        for order in orders:
+            whole = "".join(self._letters[token] for token in order.wanted.tokens if token)
+            matching = [stop for stop in tracked.how.stops if stop in whole]
+            saw(seen.TWO_STOPS, len({*matching}) > 1)
         saw(seen.CHAT, any(order.spans for order in orders))
         saw(seen.HITS, sum(bool(order.hit) for order in orders) > 1)
         saw(seen.USAGE, tracked.how.stream and tracked.how.usage)

@@ -11,6 +11,9 @@ WATCHED = "the model's recorded work"
 TOGETHER = "several clients in one step"
 EQUAL = "equal prompts at once"
 SEVERAL = "several prompts in one request"
+ANSWERS = "several answers to one prompt"
+ANSWERS_HIT = "several answers to a prompt that hits"
+TWO_STOPS = "two stop strings in one answer"
 STREAMED = "an answer is streamed"
 WHOLE = "an answer comes in one piece"
 CHAT = "a chat with an image"
@@ -49,8 +52,8 @@ PROPERTIES = table(
 every_client_reads_its_own_answer | H1 M1 C4 | by direct computation
     a client receives the answer to its own prompt, streamed or whole
     why: one user receives words of another user's answer
-    - TOGETHER EQUAL SEVERAL STREAMED WHOLE CHAT HIT SALT ACROSS
-finish_reason_is_correct | V2 | ENDED STOPPED LAST LENGTH IGNORED | by direct computation
+    - TOGETHER EQUAL SEVERAL ANSWERS STREAMED WHOLE CHAT HIT SALT ACROSS
+finish_reason_is_correct | V2 | ENDED STOPPED TWO_STOPS LAST LENGTH IGNORED | by direct computation
     an answer ends with `stop` at an end token or a stop string, else with `length`
     why: clients take truncated answers for complete ones, or ask for more without need
 logprobs_cover_every_token | A2 | SCORED PROMPT_SCORED | by direct computation
@@ -59,7 +62,7 @@ logprobs_cover_every_token | A2 | SCORED PROMPT_SCORED | by direct computation
 usage_counts_computed_tokens | V1 | by the model's recorded work
     prompt, answer and cached tokens of all prompts of a request, as they were computed
     why: customers are billed for tokens that were cached, or not billed at all
-    - HIT HITS USAGE PREEMPTED
+    - HIT HITS ANSWERS_HIT USAGE PREEMPTED
 clients_find_what_others_have_computed | T1 T2 | HIT SCORED | by expected hit
     a prompt hits all whole blocks that an answered request of its salt shares with it
     why: common prompts are computed anew for each user, and first tokens stay slow

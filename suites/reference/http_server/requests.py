@@ -65,15 +65,17 @@ class Asking:
     ) -> Request:
         body |= {
             "model": MODEL,
-            "max_tokens": how.most,
-            "stop": how.stops,
+            "max_completion_tokens" if "messages" in body else "max_tokens": how.most,
+            "stop": how.stops[0] if len(how.stops) == 1 else how.stops,
             "stream": how.stream,
             "ignore_eos": how.ignore_ends,
             "return_token_ids": how.token_ids,
         }
         body |= {"cache_salt": how.salt} if how.salt else {}
         body |= {"stream_options": {"include_usage": how.usage}} if how.stream else {}
-        return Request(path, body, [self._order(each, how) for each in prepared], how)
+        body |= {"n": how.n} if how.n > 1 else {}
+        orders = [self._order(each, how) for each in prepared for _ in range(how.n)]
+        return Request(path, body, orders, how)
 
     def _order(self, prepared: Prepared, how: How) -> Order:
         tokens, spans, config = prepared.tokens, prepared.spans, self._config

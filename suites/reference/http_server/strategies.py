@@ -41,10 +41,11 @@ HOWS: dict[str, Sequence[Any]] = {
     "ignore_ends": (False, True),
     "logprobs": (None, None, 0, 2),
     "echo": (False, False, True),
+    "n": (1, 1, 1, 1, 2, 3),
 }
 """Request options."""
 GROUPS = (("most", "salt"), ("stops",), ("stream", "usage", "token_ids"), ("ignore_ends",),
-          ("logprobs", "echo"))  # fmt: skip
+          ("logprobs", "echo", "n"))  # fmt: skip
 VALUES = {names: [*product(*(HOWS[name] for name in names))] for names in GROUPS}
 """Some options are drawn together: one by one takes longer than the server."""
 

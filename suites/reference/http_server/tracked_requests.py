@@ -80,6 +80,8 @@ class How(NamedTuple):
     ignore_ends: bool
     logprobs: int | None
     echo: bool
+    n: int = 1
+    """Answers to each prompt."""
 
 
 @dataclass

@@ -9,7 +9,7 @@ from kvproof.reference.core.cache_policy import DISABLED, decide
 from kvproof.reference.core.media_hash import content_hash
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.media import properties as seen
-from kvproof.suites.reference.media.values import Value, build, meaning
+from kvproof.suites.reference.media.values import LAYOUTS, Value, build, meaning
 
 ALLOWED = decide(enabled=True)
 
@@ -37,7 +37,7 @@ def compare(coverage: Coverage, *, one: Value, other: Value) -> str:
     """Two values, the second in another layout too."""
     same = meaning(one) == meaning(other)
     first: str = content_hash(build(one))
-    for twisted in (0, 1):
+    for twisted in range(LAYOUTS):
         second = content_hash(build(other, twisted=twisted))
         coverage.check(
             "hashes_are_by_value" if same else "hashes_are_injective",

@@ -1,14 +1,17 @@
 """Values to hash, spelled in JSON, so that equality is known without any hash.
 
 A value is a list: its type and its content, for example `["tuple", [["int", 1]]]`. `build` makes
-the Python object, in one of two layouts with the same meaning.
+the Python object, in one of several layouts with the same meaning.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +21,9 @@ from kvproof.suites.framework.component_suite import Draw
 
 Value: TypeAlias = list[Any]
 
-DTYPES = ("int16", "uint16", "int32", "float32", "float16", "bool", "datetime64[s]")
+DTYPES = ("int16", "uint16", "int32", "uint8", "float32", "float16", "bool", "datetime64[s]")
+LAYOUTS = 3
+"""Layouts of each value: plain; spread over memory in another byte order; as another type."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +34,33 @@ class Grid:
     columns: object
 
 
+class Corner(NamedTuple):
+    """A named tuple as processors return it."""
+
+    rows: object
+    columns: object
+
+
+class Mode(Enum):
+    """A setting of a processor."""
+
+    WHOLE = 0
+    TILES = 1
+
+
 def meaning(value: Value) -> Hashable:
     """Return the mathematical value: order counts where it has a meaning."""
     kind, held = value
     if kind == "array":
         dtype, shape, numbers = held
         return kind, dtype, tuple(shape), tuple(numbers)
+    if kind == "masked":
+        dtype, shape, numbers, mask = held
+        seen = (None if hidden else each for each, hidden in zip(numbers, mask, strict=True))
+        return kind, dtype, tuple(shape), tuple(seen)
+    if kind == "record":
+        dtypes, count, first = held
+        return kind, tuple(dtypes), count, count and first
     if kind == "dict":
         return kind, frozenset((meaning(key), meaning(part)) for key, part in held)
     if kind == "set":
@@ -43,15 +69,16 @@ def meaning(value: Value) -> Hashable:
 
 
 def build(value: Value, *, twisted: int = 0) -> Any:
-    """Return the object; a twisted one is equal, but has another memory layout."""
+    """Return the object in layout `twisted` of LAYOUTS; all of them are equal."""
     kind, held = value
     if kind in _NESTED:
-        parts = held[::-1] if twisted and kind in ("dict", "set") else held
-        return _NESTED[kind](parts, lambda part: build(part, twisted=twisted))
-    if kind == "array":
-        return _array(*held, twisted=twisted)
+        parts = held[::-1] if twisted and kind in _OTHER_TYPES else held
+        made = _NESTED[kind](parts, lambda part: build(part, twisted=twisted))
+        return _OTHER_TYPES[kind](made) if twisted == 2 and kind in _OTHER_TYPES else made
+    if kind in _ARRAYS_OF:
+        return _ARRAYS_OF[kind](*held, twisted=twisted)
     if kind == "bytes":
-        return bytearray.fromhex(held) if twisted else bytes.fromhex(held)
+        return (bytes, bytearray, memoryview)[twisted](bytes.fromhex(held))
     return _PLAIN[kind](held)
 
 
@@ -61,6 +88,8 @@ _PLAIN: dict[str, Callable[[Any], object]] = {
     "int": int,
     "float": float,
     "str": str,
+    "complex": complex,
+    "mode": Mode,
 }
 
 # Keys and members of sets are built plain: mutable objects cannot be members.
@@ -70,18 +99,71 @@ _NESTED: dict[str, Callable[[list[Any], Callable[[Value], Any]], object]] = {
     "dict": lambda parts, make: {build(key): make(part) for key, part in parts},
     "set": lambda parts, _: {build(part) for part in parts},
     "grid": lambda parts, make: Grid(*map(make, parts)),
+    "corner": lambda parts, make: Corner(*map(make, parts)),
+    "objects": lambda parts, make: _objects([make(part) for part in parts]),
 }
+_OTHER_TYPES: dict[str, Callable[[Any], object]] = {"dict": MappingProxyType, "set": frozenset}
+"""Kind -> a type with the same meaning."""
 
 
-def _array(dtype: str, shape: list[int], numbers: list[int], *, twisted: int) -> npt.NDArray[Any]:
+def _objects(parts: list[Any]) -> npt.NDArray[Any]:
+    """Return an array of Python objects."""
+    found = np.empty(len(parts), object)
+    for index, part in enumerate(parts):
+        found[index] = part
+    return found
+
+
+def _array(dtype: str, shape: list[int], numbers: list[int], *, twisted: int) -> Any:
     plain = np.array(numbers, "i8").astype(dtype).reshape(shape)
     if not twisted:
         return plain
+    if twisted == 2:
+        return _as_another_type(plain)
     spread = np.zeros([2 * size for size in shape], plain.dtype.newbyteorder(">"), order="F")
     every_other: Any = (..., *(slice(None, None, 2) for _ in shape))
     view: npt.NDArray[Any] = spread[every_other]
     view[...] = plain
     return view
+
+
+def _as_another_type(plain: npt.NDArray[Any]) -> Any:
+    """Return a scalar, an `array` or a view of the same numbers; a view of flat bytes is bytes."""
+    if plain.ndim == 0:
+        return plain[()]
+    if plain.ndim == 1 and plain.dtype.char in "hHif":
+        return array(plain.dtype.char, plain.tolist())
+    bare = plain.dtype.char == "M" or (plain.ndim == 1 and plain.dtype.char == "B")
+    dense: Any = np.ascontiguousarray(plain)  # as a buffer, which its type does not say
+    return plain if bare else memoryview(dense)
+
+
+def _masked(
+    dtype: str, shape: list[int], numbers: list[int], mask: list[int], *, twisted: int
+) -> Any:
+    """Return an array with hidden numbers, which are others in each layout."""
+    hidden = np.array(mask, bool).reshape(shape)
+    plain = _array(dtype, shape, numbers, twisted=0)
+    spread = _array(dtype, shape, [0 for _ in numbers], twisted=twisted and 1)
+    spread[...] = np.where(hidden, np.array(twisted % 2, dtype), plain)
+    fill: Any = np.array(1, dtype)[()]
+    return np.ma.MaskedArray(data=spread, mask=hidden, fill_value=fill)
+
+
+def _record(dtypes: list[str], count: int, first: int, *, twisted: int) -> npt.NDArray[Any]:
+    """Return an array of records; those of another layout have padding."""
+    names = [(f"f{place}", dtype) for place, dtype in enumerate(dtypes)]
+    found = np.zeros(count, np.dtype(names, align=bool(twisted)))
+    for place, (name, _) in enumerate(names):
+        found[name] = np.arange(first + place, first + place + count) % 2
+    return found
+
+
+_ARRAYS_OF: dict[str, Callable[..., Any]] = {
+    "array": _array,
+    "masked": _masked,
+    "record": _record,
+}
 
 
 # --- drawing ---
@@ -93,14 +175,29 @@ _ARRAYS = st.builds(
     st.lists(st.integers(0, 3), max_size=3),
     st.integers(0, 1),
 )
+_MASKED = _ARRAYS.flatmap(
+    lambda value: st.lists(
+        st.integers(0, 1), min_size=len(value[1][2]), max_size=len(value[1][2])
+    ).map(lambda mask: ["masked", [*value[1], mask]])
+)
+_RECORDS = st.builds(
+    lambda dtypes, count, first: ["record", [dtypes, count, first]],
+    st.lists(st.sampled_from(("int16", "uint8", "float32")), min_size=1, max_size=3),
+    st.integers(0, 2),
+    st.integers(0, 1),
+)
 _LEAVES = st.one_of(
     st.just(["none", 0]),
     st.builds(lambda b: ["bool", b], st.booleans()),
     st.builds(lambda n: ["int", n], st.sampled_from([0, 1, 2, 10, 12, -1, 2**64])),
     st.builds(lambda x: ["float", x], st.sampled_from([0.0, 1.0, 2.0, 0.5])),
+    st.builds(lambda x: ["complex", x], st.sampled_from(["0j", "1j", "(1+0j)", "(1+1j)"])),
+    st.builds(lambda n: ["mode", n], st.integers(0, 1)),
     st.builds(lambda s: ["str", s], st.sampled_from(["", "a", "b", "ab", "0", "1"])),
     st.builds(lambda s: ["bytes", s], st.sampled_from(["", "61", "6162", "00", "0000"])),
     _ARRAYS,
+    _MASKED,
+    _RECORDS,
 )
 
 
@@ -118,7 +215,10 @@ def _nested(parts: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
         several.map(lambda held: ["tuple", held]),
         by_key.map(lambda held: ["dict", held]),
         st.lists(_KEYS, max_size=3, unique_by=str).map(lambda held: ["set", held]),
-        st.lists(parts, min_size=2, max_size=2).map(lambda held: ["grid", held]),
+        st.tuples(st.sampled_from(("grid", "corner")), st.lists(parts, min_size=2, max_size=2)).map(
+            list
+        ),
+        several.map(lambda held: ["objects", held]),
     )
 
 
@@ -149,6 +249,8 @@ def _variants(kind: str, held: Any) -> list[Value]:
     if kind in ("list", "tuple"):
         other = "tuple" if kind == "list" else "list"
         return [[other, held], [kind, [value]], [kind, [*held, value]]]
+    if kind == "masked":
+        return _variants_of_masks(*held)
     if kind != "array":
         return [["list", [value]], ["tuple", [value, value]], ["str", str(held)]]
     dtype, shape, numbers = held
@@ -158,4 +260,16 @@ def _variants(kind: str, held: Any) -> list[Value]:
         ["array", [dtype, [1, *shape], numbers]],
         ["array", [dtype, shape[::-1], numbers]],
         ["list", [value]],
+    ]
+
+
+def _variants_of_masks(
+    dtype: str, shape: list[int], numbers: list[int], mask: list[int]
+) -> list[Value]:
+    """Return arrays with another mask, and one without."""
+    turned = [["masked", [dtype, shape, numbers, [1 - each for each in mask]]]] if mask else []
+    return [
+        *turned,
+        ["array", [dtype, shape, numbers]],
+        ["list", [["masked", [dtype, shape, numbers, mask]]]],
     ]

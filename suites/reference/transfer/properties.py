@@ -36,8 +36,11 @@ AS_LONG = "two formats with equally long rows"
 NO_FORMAT = "rows without a format"
 REFUSED = {
     kind: f"refused: {kind}"
-    for kind in ("id", "negative", "count", "groups", "object", "twice", "skip", "ranges")
-}
+    for kind in (
+        "id", "negative", "count", "groups", "object", "twice", "skip", "ranges",
+        "memory with steps", "memory in two dimensions", "memory of numbers", "memory too long",
+    )
+}  # fmt: skip
 
 PROPERTIES = table(
     vars(),

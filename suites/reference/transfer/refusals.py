@@ -33,6 +33,8 @@ def refuse(
     objects: list[int],
     written: bool,
 ) -> object:
+    if kind in _MEMORY:
+        return _memory(machine, kind)
     subject = machine.subject
     call: dict[str, Any] = {
         "block_ids": [list(each) for each in machine.ids_of(ids)],
@@ -168,6 +170,34 @@ def _key(layout: ChunkLayout) -> bytes:
     keys = object_key.ObjectKeys(CacheConfig(8, FOREIGN_PAGE), geometry=layout.fingerprint)
     link = keys.chain(Namespace(), bytes(4 * FOREIGN_PAGE), (), 1)[0]
     return keys.key(link, object_key.FULL)
+
+
+_MEMORY: dict[str, Callable[[int], torch.Tensor]] = {
+    "memory with steps": lambda count: torch.zeros(2 * count, dtype=torch.uint8)[::2],
+    "memory in two dimensions": lambda count: torch.zeros((1, count), dtype=torch.uint8),
+    "memory of numbers": lambda count: torch.zeros(count, dtype=torch.int8),
+    "memory too long": lambda count: torch.zeros(count + 1, dtype=torch.uint8),
+}
+"""Kind of memory that no object lies in -> a tensor of it, for so many bytes."""
+
+
+def _memory(machine: TransferState, kind: str) -> object:
+    """Make an object over memory that is not flat bytes of its size."""
+    layout = machine.subject.layout
+    if layout.nbytes < 2:  # one byte has no steps
+        return None
+    try:
+        HostObject(layout, _MEMORY[kind](layout.nbytes))
+        answer = ""
+    except ValueError as error:
+        answer = str(error)
+    machine.coverage.event(seen.REFUSED[kind])
+    machine.coverage.check(
+        "wrong_arguments_move_nothing",
+        str(layout.nbytes) in answer,
+        lambda: f"{kind} for {layout.nbytes} bytes is answered by {answer!r}",
+    )
+    return answer
 
 
 _SPOILT: dict[str, Callable[[TransferState, dict[str, Any]], bool]] = {

@@ -54,3 +54,34 @@ def test_what_excludes_itself_is_no_row() -> None:
 def test_an_exclusion_of_what_is_no_factor_is_a_typo() -> None:
     with pytest.raises(ValueError, match=r"'teir' of .* is no factor"):
         Factors(LEVELS, [never("none", {"teir": "disk"})])
+
+
+def test_a_factor_with_one_level_is_no_part_of_rows_and_its_exclusions_hold() -> None:
+    table = Factors(
+        {"tier": ["disk"], "a": ["off", "on"], "b": ["off", "on"]},
+        [
+            never("no disk beside a", {"tier": "disk", "a": "on"}),
+            never("no host beside b", {"tier": "host", "b": "on"}),
+        ],
+    )
+    assert table.fixed == {"tier": "disk"}
+    assert {tuple(row.items()) for row in table.covering} == {
+        (("a", "off"), ("b", "off")),
+        (("a", "off"), ("b", "on")),
+    }
+
+
+def test_a_table_within_given_levels_has_no_others() -> None:
+    table = FACTORS.within({"tier": ("disk", "peer"), "a": "on"})
+    assert table.fixed == {"a": "on"}
+    assert table.levels["tier"] == ("disk", "peer")
+    assert {row["tier"] for row in table.covering} == {"peer"}  # no disk beside a
+
+
+def test_a_level_that_leads_nowhere_is_dropped() -> None:
+    never_both = [
+        never("x", {"a": "on", "b": ("off", "on"), "c": "on"}),
+        never("y", {"a": "on", "c": "off"}),
+    ]
+    table = Factors(dict.fromkeys("abc", ("on", "off")), never_both)
+    assert table.draw(lambda able: able[0])["a"] == "off"

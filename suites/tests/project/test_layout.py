@@ -139,6 +139,7 @@ def test_only_its_adapter_and_the_component_suites_know_the_reference() -> None:
         "harness/adapters/reference/target.py",
         "harness/adapters/reference/tier.py",
         "harness/adapters/reference/tier_redis.py",
+        "harness/adapters/reference/token_forms.py",
         "harness/adapters/reference/view.py",
         "harness/bench/explain_job.py",
         "harness/cli/actions/cache_server.py",
