@@ -114,8 +114,8 @@ class Driver:
 
     def go_on(self) -> None:
         """Take over the engine's state after a known failure: those that it struck are aborted."""
-        assert self.findings.wrong is not None, "something is wrong"
-        struck, self.findings.wrong = self.findings.wrong.struck(), None
+        struck, self.findings.struck = sorted(self.findings.struck), set()
+        self.findings.wrong = None
         with self.clock.running():
             for name in (name for name in struck if name in self.live):
                 self._abort(request=name)

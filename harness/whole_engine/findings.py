@@ -31,11 +31,6 @@ class Wrong:
     slots: Sequence[Mapping[str, object]] = ()
     """Slots that were read, block by block: `SlotsRead` of the records."""
 
-    def struck(self) -> list[str]:
-        """Return the requests that cannot be followed any further."""
-        found = self.facts.get("requests", ())
-        return list(map(str, found)) if isinstance(found, (list, tuple)) else []
-
 
 class Findings:
     """Counts checks and situations by name; keeps the first violation and never raises.
@@ -47,6 +42,8 @@ class Findings:
         self.checks: Counter[str] = Counter()
         self.situations: Counter[str] = Counter()
         self.wrong: Wrong | None = None
+        self.struck: set[str] = set()
+        """Requests of that violation, and of later ones of its property: none can be followed."""
         self.repeated = -1
         """Tick at which the end of a copy was last reported a second time."""
         self.context: dict[str, object] = {}
@@ -82,4 +79,7 @@ class Findings:
         if not ok and self.wrong is None:
             context = {**self.context, **facts}
             self.wrong = Wrong(prop, sentence(), self.tick, context, slots())
+        if not ok and self.wrong is not None and self.wrong.property == prop:
+            requests = facts.get("requests", ())
+            self.struck.update(map(str, requests if isinstance(requests, (list, tuple)) else ()))
         return bool(ok)
