@@ -84,6 +84,22 @@ REFUSED = (
         )
         for several in _SEVERAL
     ),
+    *(
+        never(
+            "A KV connector reported block-level load failures (invalid_block_ids) which is not "
+            "supported for models with multiple KV cache groups",
+            {"connector": _FAILING, **several},
+        )
+        for several in _SEVERAL
+    ),
+    never(
+        "assert len(local_block_descs_ids) == len(remote_block_descs_ids), in the pull worker",
+        {"connector": "pull", "chunk": "on"},
+    ),
+    never(
+        "assert num_decode_blocks <= len(prefill_group), and an IndexError in get_transfer_results",
+        {"connector": _LINKS, "peer's blocks": "other", "kernel blocks": "parts"},
+    ),
 )
 """Combinations with vLLM's own words."""
 
@@ -104,28 +120,20 @@ NOT_DRIVEN = (
         "loads that fail have been read with model runner V1 alone",
         {"runner": "v2", "connector": _FAILING},
     ),
-    *(
-        never(
-            "the connector whose loads fail keeps the blocks of one group",
-            {"connector": _FAILING, **more},
-        )
-        for more in _SEVERAL
-    ),
     never(
         "ExampleConnector names prompts by their token ids, which embeddings have not",
         {"connector": "example", "embeds": "on"},
     ),
     never(
-        "Nixl between unequal blocks that are cut into kernel blocks has not been read",
-        {"connector": _LINKS, "peer's blocks": "other", "kernel blocks": "parts"},
-    ),
-    never(
-        "Nixl beside prompts as embeddings has not been read",
+        "a Nixl engine keeps metadata of requests with embeddings at rest, which is not explained",
         {"connector": _LINKS, "embeds": "on"},
     ),
-    never("Nixl beside chunks has not been read", {"connector": _LINKS, "chunk": "on"}),
     never(
-        "Nixl between unequal blocks beside windows has not been read",
+        "requests wait for ever for blocks pushed beside chunks, which is not explained",
+        {"connector": "push", "chunk": "on"},
+    ),
+    never(
+        "blocks of windows do not arrive between unequal block sizes, which is not explained",
         {"connector": "pull", "peer's blocks": "other", "window": ("one", "two")},
     ),
     never(
