@@ -42,8 +42,6 @@ class Findings:
         self.checks: Counter[str] = Counter()
         self.situations: Counter[str] = Counter()
         self.wrong: Wrong | None = None
-        self.struck: set[str] = set()
-        """Requests of that violation, and of later ones of its property: none can be followed."""
         self.repeated = -1
         """Tick at which the end of a copy was last reported a second time."""
         self.context: dict[str, object] = {}
@@ -79,7 +77,4 @@ class Findings:
         if not ok and self.wrong is None:
             context = {**self.context, **facts}
             self.wrong = Wrong(prop, sentence(), self.tick, context, slots())
-        if not ok and self.wrong is not None and self.wrong.property == prop:
-            requests = facts.get("requests", ())
-            self.struck.update(map(str, requests if isinstance(requests, (list, tuple)) else ()))
         return bool(ok)

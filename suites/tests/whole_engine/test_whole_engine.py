@@ -120,19 +120,6 @@ def test_only_the_handling_of_a_repeated_end_is_charged_to_it(handler, repeated_
     assert made.findings.wrong.property == expected
 
 
-def test_a_history_goes_on_without_the_requests_that_a_known_failure_struck():
-    made = driver(EngineConfig(blocks=20, block_size=4))
-    for name in ("r0", "r1", "r2"):
-        made.apply("submit", {"id": name, "own": 3, "answers": 9})
-    for prop, name in (("reads", "r0"), ("reads", "r1"), ("another", "r2")):
-        made.findings.check(prop, False, str, facts={"requests": [name]})  # noqa: FBT003 - a condition
-    assert made.apply("drain", {}) == ""  # nothing is done in between
-    made.go_on()
-    assert sorted(made.live) == ["r2"]
-    assert made.apply("drain", {}).endswith("steps")
-    assert made.findings.wrong is None
-
-
 def test_an_encoder_output_that_is_freed_too_early_is_missed():
     findings = Findings()
     image = EngineRequest("r0", (5, 4, 4, 4, 6), media=(Span("image", 1, 3, "cat"),))
