@@ -243,7 +243,7 @@ class Attention:
             ),
             facts={
                 "written_by": int(self._memory.written[block]),
-                "requests": [work.row.request],
+                "request": work.row.request,
                 "group": group,
                 "block": block,
                 "launch": launch,

@@ -113,12 +113,8 @@ class Driver:
         )
 
     def go_on(self) -> None:
-        """Take over the engine's state after a known failure: those that it struck are aborted."""
-        assert self.findings.wrong is not None, "something is wrong"
-        struck, self.findings.wrong = self.findings.wrong.struck(), None
-        with self.clock.running():
-            for name in (name for name in struck if name in self.live):
-                self._abort(request=name)
+        """Take over the engine's state after a known failure."""
+        self.findings.wrong = None
         self._index.adopt()
         self._prefixes.adopt()
 
@@ -363,7 +359,6 @@ class Driver:
                 "stored_since_a_launch": list(self.device.transfers.stored.values()),
                 "holders": self.engine.holders(),
                 "elsewhere": self._elsewhere(),
-                "requests": sorted(self.live),
             },
         )
         self._check_rest()

@@ -31,11 +31,6 @@ class Wrong:
     slots: Sequence[Mapping[str, object]] = ()
     """Slots that were read, block by block: `SlotsRead` of the records."""
 
-    def struck(self) -> list[str]:
-        """Return the requests that cannot be followed any further."""
-        found = self.facts.get("requests", ())
-        return list(map(str, found)) if isinstance(found, (list, tuple)) else []
-
 
 class Findings:
     """Counts checks and situations by name; keeps the first violation and never raises.

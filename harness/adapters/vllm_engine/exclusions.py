@@ -21,28 +21,9 @@ _SEVERAL: tuple[Mapping[str, str | tuple[str, ...]], ...] = (
     {"states": "on"},
 )
 """Levels by which there are several groups."""
-DRAFT_SETTINGS = ("disable_eagle_block_drop", "disable_lookahead_block_hashes")
-"""Settings of drafts by a model."""
 _PUSHED = tuple({"connector": "push", **several} for several in _SEVERAL[:2])
 
 REFUSED = (
-    *(
-        never(
-            "it is a setting of EAGLE-like speculative methods",
-            {"drafts": ("none", "ngram"), f"setting {name}": "on"},
-        )
-        for name in DRAFT_SETTINGS
-    ),
-    never(
-        "prefix_cache_retention_interval is set but this model has no sliding-window or Mamba KV "
-        "cache group, so retention has no effect",
-        {"window": "none", "states": "off", "setting prefix_cache_retention_interval": "on"},
-    ),
-    never(
-        "Invalid prefix_match_unit: with a single KV cache group, prefix-cache hits land on the "
-        "block size",
-        {"window": "none", "chunk": "off", "states": "off", "setting prefix_match_unit": "on"},
-    ),
     never(
         "--mamba-block-size can only be set with --enable-prefix-caching",
         {"states": "on", "caching": "off"},
@@ -103,26 +84,29 @@ REFUSED = (
         )
         for several in _SEVERAL
     ),
+    *(
+        never(
+            "A KV connector reported block-level load failures (invalid_block_ids) which is not "
+            "supported for models with multiple KV cache groups",
+            {"connector": _FAILING, **several},
+        )
+        for several in _SEVERAL
+    ),
+    never(
+        "assert len(local_block_descs_ids) == len(remote_block_descs_ids), in the pull worker",
+        {"connector": "pull", "chunk": "on"},
+    ),
+    never(
+        "assert num_decode_blocks <= len(prefill_group), and an IndexError in get_transfer_results",
+        {"connector": _LINKS, "peer's blocks": "other", "kernel blocks": "parts"},
+    ),
 )
 """Combinations with vLLM's own words."""
 
 NOT_DRIVEN = (
     never(
-        "an image that may not be cut is compared with max_num_batched_tokens alone, and waits for "
-        "ever above max_num_scheduled_tokens",
-        {
-            "media": "on",
-            "setting disable_chunked_mm_input": "on",
-            "setting max_num_scheduled_tokens": "on",
-        },
-    ),
-    never(
         "its worker hands prompts as embeddings to model runner V1 alone",
         {"runner": "v2", "embeds": "on"},
-    ),
-    never(
-        "its worker's copies of states at boundaries inside of a block have not been read",
-        {"states": "on", "setting prefix_match_unit": "on"},
     ),
     never(
         "its worker keeps recurrent states of model runner V1 alone",
@@ -136,28 +120,20 @@ NOT_DRIVEN = (
         "loads that fail have been read with model runner V1 alone",
         {"runner": "v2", "connector": _FAILING},
     ),
-    *(
-        never(
-            "the connector whose loads fail keeps the blocks of one group",
-            {"connector": _FAILING, **more},
-        )
-        for more in _SEVERAL
-    ),
     never(
         "ExampleConnector names prompts by their token ids, which embeddings have not",
         {"connector": "example", "embeds": "on"},
     ),
     never(
-        "Nixl between unequal blocks that are cut into kernel blocks has not been read",
-        {"connector": _LINKS, "peer's blocks": "other", "kernel blocks": "parts"},
-    ),
-    never(
-        "Nixl beside prompts as embeddings has not been read",
+        "a Nixl engine keeps metadata of requests with embeddings at rest, which is not explained",
         {"connector": _LINKS, "embeds": "on"},
     ),
-    never("Nixl beside chunks has not been read", {"connector": _LINKS, "chunk": "on"}),
     never(
-        "Nixl between unequal blocks beside windows has not been read",
+        "requests wait for ever for blocks pushed beside chunks, which is not explained",
+        {"connector": "push", "chunk": "on"},
+    ),
+    never(
+        "blocks of windows do not arrive between unequal block sizes, which is not explained",
         {"connector": "pull", "peer's blocks": "other", "window": ("one", "two")},
     ),
     never(

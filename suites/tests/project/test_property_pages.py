@@ -37,12 +37,6 @@ WITHOUT: dict[str, str] = {
     ),
     **dict.fromkeys(
         [
-            "a_block_leaves_the_index_for_another_one",
-            "a_hit_that_is_possible_is_given",
-            "a_request_that_may_not_read_computes_all",
-            "encoder_outputs_are_there_when_they_are_read",
-            "events_lead_back_to_a_requests_tokens",
-            "published_hits_are_those_of_the_history",
             "a_copy_that_ends_twice_changes_nothing",
             "a_launch_computes_the_requests_own_tokens",
             "a_launch_writes_no_slot_twice_with_unlike_content",

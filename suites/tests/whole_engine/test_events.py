@@ -6,11 +6,14 @@ import pytest
 
 from kvproof.harness.contract.whole_engine import EngineRequest, GroupKind
 from kvproof.harness.model.records import CacheEvent, Namespace
+from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.whole_engine.device_requests import DeviceRequest
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.published_prefixes import PREFIXES, Group, PublishedPrefixes
 from kvproof.harness.whole_engine.replayed_index import REPLAY, ReplayedIndex
 from kvproof.harness.whole_engine.requests import chain_of
+from kvproof.suites.engines.vllm.mechanisms import loop as known
+from kvproof.suites.framework.failed import Failed
 
 REQUEST = EngineRequest("r0", (5, 6, 7, 8, 9, 10), adapter="a")
 FIRST = CacheEvent("stored", "one", "", tokens=(5, 6), namespace=Namespace("a"))
@@ -64,3 +67,32 @@ def test_a_removal_comes_behind_its_store(kinds, right):
     index.compare((), unpublished=())
     assert (findings.wrong is None) == right
     assert findings.checks[REPLAY] == 1
+
+
+def failed(unit: int = 0, **facts: object) -> Failed:
+    settings = {"prefix_match_unit": unit} if unit else {}
+    config = {"engine": {"block_size": 8, "settings": settings}}
+    return Failed(Violation(PREFIXES, "o", "", facts=facts), config, [("step", {})])
+
+
+@pytest.mark.parametrize(
+    ("kind", "beyond", "expected"),
+    [("window", 4, True), ("state", 4, True), ("window", 0, False), ("full", 4, False)],
+)
+def test_tokens_of_blocks_left_out_are_excused_and_nothing_else(kind, beyond, expected):
+    assert known.event_has_tokens_of_other_blocks(failed(kind=kind, beyond=beyond)) == expected
+
+
+@pytest.mark.parametrize(
+    ("unit", "tokens", "orphan", "expected"),
+    [
+        (2, 2, True, True),
+        (2, 2, False, False),
+        (2, 8, True, False),
+        (0, 2, True, False),
+        (8, 8, True, False),
+    ],
+)
+def test_a_part_of_a_block_is_excused_and_nothing_else(unit, tokens, orphan, expected):
+    found = failed(unit, tokens=tokens, orphan=orphan)
+    assert known.part_is_published_behind_no_key(found) == expected

@@ -43,7 +43,15 @@ def failed(sentence: str, connector: str, *requests: dict[str, Any], **facts: ob
     ],
 )
 def test_what_was_not_kept(sentence: str, connector: str, length: int, *, expected: bool) -> None:
-    found = failed(sentence, connector, {"id": "r1", "shared": length - 1, "own": 1})
+    whole = {"id": "r1", "shared": length - 1, "own": 1}
+    found = failed(sentence, connector, whole, prompts=[length])
+    assert known.example_connector_loads_what_it_has_not_kept(found) == expected
+
+
+@pytest.mark.parametrize(("length", "expected"), [(33, True), (34, False)])
+def test_a_later_turn_has_the_length_of_its_prompt(length: int, *, expected: bool) -> None:
+    turn = {"id": "r2", "after": "r1", "own": 4}
+    found = failed(FILE, "example", {"id": "r1", "shared": 20}, turn, prompts=[20, length])
     assert known.example_connector_loads_what_it_has_not_kept(found) == expected
 
 

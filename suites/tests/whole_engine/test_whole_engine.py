@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from kvproof.harness.contract.whole_engine import EngineConfig
+from kvproof.harness.contract.whole_engine import EngineConfig, EngineRequest, GroupKind, Row, Span
+from kvproof.harness.whole_engine.device_requests import DeviceRequest
+from kvproof.harness.whole_engine.encoder_outputs import EncoderOutputs
+from kvproof.harness.whole_engine.findings import Findings
+from kvproof.harness.whole_engine.requests import chain_of
 from kvproof.suites.tests.agreement.agreement_kit import component_agrees
 from kvproof.suites.tests.whole_engine.toy_engine import FAULTS, TRAITS, driver
 from kvproof.suites.tests.whole_engine.toy_suite import toy_provided, toy_suite
@@ -112,3 +118,21 @@ def test_only_the_handling_of_a_repeated_end_is_charged_to_it(handler, repeated_
     made.engine.step, made.engine.idle = step, lambda: False
     made.apply("step", {"count": 3})
     assert made.findings.wrong.property == expected
+
+
+def test_an_encoder_output_that_is_freed_too_early_is_missed():
+    findings = Findings()
+    image = EngineRequest("r0", (5, 4, 4, 4, 6), media=(Span("image", 1, 3, "cat"),))
+    requests = {"r0": DeviceRequest(image, chain_of(image, [GroupKind()]))}
+    outputs = EncoderOutputs(findings, requests)
+    row = partial(Row, "r0", drafts=0, samples=False, fresh=True, device_start=False)
+    outputs.check(row(start=0, tokens=(5,)))
+    outputs.step([], {"r0": [0]})
+    outputs.check(row(start=1, tokens=(4, 4)))
+    assert findings.wrong is None
+    outputs.step(["cat"], {})
+    outputs.check(row(start=4, tokens=(6,)))
+    assert findings.wrong is None
+    outputs.check(row(start=3, tokens=(4,)))
+    assert findings.wrong is not None
+    assert findings.wrong.property == "encoder_outputs_are_there_when_they_are_read"

@@ -35,8 +35,7 @@ def example_connector_loads_what_it_has_not_kept(found: Failed) -> bool:
     """A prompt with one token after a block, part of a prompt, or a prompt of one token."""
     sentence, size = found.violation.sentence, found.config["engine"]["block_size"]
     copied = _COPY.match(sentence)
-    every = found.fact("prompts", list)
-    missed = _FILE.match(sentence) and any(each % size == 1 for each in every)
+    missed = _FILE.match(sentence) and any(each % size == 1 for each in found.fact("prompts", list))
     parts = copied and int(copied[1]) < int(copied[2]) and int(copied[2]) % size == 0
     short = _START.match(sentence) and 1 in _prompts(found)
     return _behind(found, "example") and bool(missed or parts or short)
