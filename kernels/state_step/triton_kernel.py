@@ -21,7 +21,7 @@ def _softplus(x):
 
 @triton.jit
 def _token(
-    state, token, kept, q, k, v, decays, strengths, states, out, bias, skips,
+    state, token, kept, q, k, v, decays, strengths, states, out, rate, shift, skip,
     scale, q_step, k_step, v_step, decay_step, strength_step, state_step, out_step,
     head, row, column, is_real,
     HEADS: tl.constexpr, VALUE_HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr,
@@ -39,20 +39,18 @@ def _token(
     key = tl.load(k + token * k_step + vector, mask=is_column, other=0.0).to(tl.float32)
     value = tl.load(v + token * v_step + place, mask=is_row, other=0.0).to(tl.float32)
     strength = tl.load(strengths + token * strength_step + head).to(tl.float32)
-    rate = tl.load(decays + token * decay_step + head).to(tl.float32)
-    if bias is not None:
-        strength += tl.load(bias + head).to(tl.float32)
+    if DELTA:
+        decay = tl.exp(tl.load(decays + token * decay_step + head).to(tl.float32))
     if NORMALISED:
         query = query / tl.sqrt(tl.sum(query * query, 0) + EPSILON)
         key = key / tl.sqrt(tl.sum(key * key, 0) + EPSILON)
     query = query * scale
     state = state.to(tl.float32)
     if DELTA:
-        decay = tl.exp(rate)
         # Both products are of the old state: the sums do not wait for each other.
         update = strength * (value - decay * tl.sum(state * key[None, :], 1))
     else:
-        time = _softplus(strength)
+        time = _softplus(strength + shift)
         decay = tl.exp(time * rate)
         update = time * value
     answer = decay * tl.sum(state * query[None, :], 1) + update * tl.sum(key * query, 0)
@@ -61,9 +59,8 @@ def _token(
         at = place[:, None] * KEY + column[None, :]
         stored = rounded(state, states.dtype.element_ty, GPU)
         tl.store(states + kept * state_step + at, stored, mask=is_row[:, None] & is_column[None, :])
-    if skips is not None:
-        answer += tl.load(skips + head).to(tl.float32) * value
-    answer = rounded(tl.where(is_real, answer, 0.0), out.dtype.element_ty, GPU)
+    answer = tl.where(is_real, answer + skip * value, 0.0)
+    answer = rounded(answer, out.dtype.element_ty, GPU)
     tl.store(out + token * out_step + place, answer, mask=is_row)
     return state
 
@@ -95,12 +92,19 @@ def take_step(
     state = tl.load(states + source * state_step + at, mask=is_read, other=0.0)
     if DEPENDENT:
         gdc_launch_dependents()
+    rate, shift, skip = 0.0, 0.0, 0.0
+    if not DELTA:
+        rate = tl.load(decays + head).to(tl.float32)
+    if bias is not None:
+        shift = tl.load(bias + head).to(tl.float32)
+    if skips is not None:
+        skip = tl.load(skips + head).to(tl.float32)
     if query_starts is None:
         kept = tl.load(rows + request * width, mask=width > 0, other=0).to(tl.int64)
         _token(
-            state, tl.cast(request, tl.int64), kept, q, k, v, decays, strengths, states, out, bias,
-            skips, scale, q_step, k_step, v_step, decay_step, strength_step, state_step, out_step,
-            head, row, column, is_real,
+            state, tl.cast(request, tl.int64), kept, q, k, v, decays, strengths, states, out, rate,
+            shift, skip, scale, q_step, k_step, v_step, decay_step, strength_step, state_step,
+            out_step, head, row, column, is_real,
             HEADS, VALUE_HEADS, KEY, VALUE, DELTA, NORMALISED, GPU,
         )  # fmt: skip
     else:
@@ -112,8 +116,8 @@ def take_step(
             number = token - first
             kept = tl.load(rows + request * width + number, mask=number < width, other=0)
             state = _token(
-                state, token, kept.to(tl.int64), q, k, v, decays, strengths, states, out, bias,
-                skips, scale, q_step, k_step, v_step, decay_step, strength_step, state_step,
+                state, token, kept.to(tl.int64), q, k, v, decays, strengths, states, out, rate,
+                shift, skip, scale, q_step, k_step, v_step, decay_step, strength_step, state_step,
                 out_step, head, row, column, is_real,
                 HEADS, VALUE_HEADS, KEY, VALUE, DELTA, NORMALISED, GPU,
             )  # fmt: skip
