@@ -40,10 +40,10 @@ _CEILINGS = 180.0
 _MOST = {"cpu": 4, "cuda": 8}
 """Processes per device that check side by side; beyond that they wait for each other."""
 
-_CHECKED = 1.5
+_CHECKED = 0.9
 """Seconds of a process for one cell on an H200 beside 7 others; most of it is compilation."""
 
-_TIMED = 0.5
+_TIMED = 0.4
 """Seconds of one cell on the same card."""
 
 _CHECKING = 0.6
