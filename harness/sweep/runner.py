@@ -41,7 +41,7 @@ _MOST = {"cpu": 4, "cuda": 8}
 """Processes per device that check side by side; beyond that they wait for each other."""
 
 _CHECKED = 0.9
-"""Seconds of a process for one cell on an H200 beside 7 others; most of it is compilation."""
+"""Seconds of one of 8 processes for one cell on an H200; most of it is compilation."""
 
 _TIMED = 0.4
 """Seconds of one cell on the same card."""

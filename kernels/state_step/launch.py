@@ -57,7 +57,7 @@ def gated_delta_step(
         states: [rows, value heads, value size, key size], written; rows may lie apart.
         sources: [requests] int32 or int64: the row that holds a request's state before the step.
             Below 1: padding, whose outputs are zeros; row 0 is never read.
-        rows: [requests, width] int32 or int64: the row that gets the state behind a request's
+        rows: [requests, width] int32 or int64: the row that gets the state after a request's
             token i is `rows[request, i]`; none does where it is below 1 or i >= width. The next
             step reads the row of the last accepted draft: this is how drafts are rolled back.
         query_starts: [requests + 1] int32 or int64: request i owns the tokens from query_starts[i]
