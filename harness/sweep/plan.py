@@ -133,7 +133,8 @@ def make_plan(lead: DeviceWorker, options: SweepOptions) -> Plan:
     cases = {kernel.name: _cases(lead, spec, kernel, sets) for spec, kernel in names.items()}
     check_axes(where, _axes(list(cases.values())))
     wanted = {name: [c for c in found if matches(c, where)] for name, found in cases.items()}
-    planned = list(_planned(wanted, providers))
+    once = BASELINE not in options.peers
+    planned = list(_planned(wanted, providers, baseline_once=once))
     if not planned:
         raise UsageError(
             "no cell is left to run", "kvproof sweep --list shows kernels, providers and cells"
@@ -253,7 +254,10 @@ def _axes(cases: Sequence[Sequence[dict[str, CaseValue]]]) -> list[str]:
 
 
 def _planned(
-    cases: dict[str, list[dict[str, CaseValue]]], providers: Sequence[SweepProvider]
+    cases: dict[str, list[dict[str, CaseValue]]],
+    providers: Sequence[SweepProvider],
+    *,
+    baseline_once: bool,
 ) -> Iterator[Planned]:
     """Providers of a case next to each other, so that a disturbance hits all.
 
@@ -262,10 +266,9 @@ def _planned(
     for kernel, found in cases.items():
         offering = [each.name for each in providers if kernel in each.kernels]
         for number, case in enumerate(found):
-            once = number == len(found) // 2
+            chosen = number == len(found) // 2 or len(offering) == 1 or not baseline_once
             for name in offering:
-                timed = name != BASELINE or once or len(offering) == 1
-                yield Planned(kernel, name, case, timed)
+                yield Planned(kernel, name, case, timed=chosen or name != BASELINE)
 
 
 def _kernel(kernel: KernelFacts, cells: int) -> SweepKernel:

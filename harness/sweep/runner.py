@@ -40,11 +40,14 @@ _CEILINGS = 180.0
 _MOST = {"cpu": 4, "cuda": 8}
 """Processes per device that check side by side; beyond that they wait for each other."""
 
-_CHECKED = 0.6
-"""Seconds of a process for one cell, on an H200 with 8 processes, compilation included."""
+_CHECKED = 0.9
+"""Seconds of one of 8 processes for one cell on an H200; most of it is compilation."""
 
-_TIMED = 0.5
+_TIMED = 0.4
 """Seconds of one cell on the same card."""
+
+_CHECKING = 0.6
+"""Share of a budget in which cells are checked; the rest is for their times."""
 
 _GOLDEN = 0.618
 """Its multiples spread over 0 to 1: the first cells in this order are of all kinds."""
@@ -124,7 +127,7 @@ class _Sweep:
         self.faults: set[tuple[str, str]] = set()
         self.begun = time.monotonic()
         self.until = float("inf")
-        """When the cells of a kernel end, if there is a budget."""
+        """When no further cell begins."""
 
     def run(self) -> dict[CellKey, Cell]:
         """Check and time, conclude; a worker that does not start any more ends the sweep early."""
@@ -132,11 +135,11 @@ class _Sweep:
         try:
             leads += self._other_leads()
             self._begin(leads)
-            parts = self._parts()
-            for number, part in enumerate(parts):
-                self._allot(len(parts) - number)
+            for part in self._parts():
+                self._allot(_CHECKING if self.timing else 1.0)
                 self._check(leads, part)
                 if self.timing:
+                    self._allot(1.0)
                     self._time(leads, part)
         except WorkerLost as lost:
             self._fault("starting a worker", str(lost), lost.log)
@@ -153,11 +156,10 @@ class _Sweep:
         plan = self.plan
         self.write(conclude(plan.planned, self.cells, plan.providers, timed=self.timing))
 
-    def _allot(self, parts: int) -> None:
-        """Give the next of so many parts its share of what is left of the budget."""
+    def _allot(self, share: float) -> None:
+        """Let cells begin within a share of the budget."""
         if self.options.budget:
-            now = time.monotonic()
-            self.until = now + max(0.0, self.begun + self.options.budget - now) / parts
+            self.until = self.begun + share * self.options.budget
 
     def _expected(self, workers: int) -> float:
         """Seconds that it takes on a card like an H200; 0: not known, as without timing."""
@@ -197,8 +199,11 @@ class _Sweep:
             self.write(event)
 
     def _parts(self) -> list[list[Planned]]:
-        """One kernel after the other if there is timing, so that a sweep cut short has times."""
-        if not self.timing:
+        """One kernel after the other if there is timing, so that a sweep cut short has times.
+
+        A budget is for all kernels: the cells in the order of `_run` are spread over them.
+        """
+        if not self.timing or self.options.budget:
             return [self.plan.planned]
         return [list(same) for _, same in groupby(self.plan.planned, lambda each: each.kernel)]
 

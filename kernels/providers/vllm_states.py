@@ -14,7 +14,7 @@ MAMBA2 = "vllm.model_executor.layers.mamba.ops.mamba_ssm"
 
 
 def steps(engine: Engine) -> Entry:
-    """Both rules by the kernels that keep a state behind each draft."""
+    """Both rules by the kernels that keep the state after each draft."""
 
     def prepare(case: Case, arguments: Arguments) -> Launch:
         if arguments["delta"]:
@@ -33,7 +33,7 @@ def _cannot(case: Case) -> str:
 
 
 def _delta(engine: Engine, arguments: Arguments) -> Launch:
-    """The row that is read stands behind those that are written: all of them were accepted."""
+    """The row that is read follows those that are written, as if all of them were accepted."""
     take = engine.load(DELTA, "fused_recurrent_gated_delta_rule_fwd")
     sources, rows = arguments["sources"], arguments["rows"]
     q, out = arguments["q"][None], arguments["out"][None]

@@ -20,8 +20,8 @@ from kvproof.kernels.state_step.torch_reference import stepped
 PROGRAMS = 4
 """Fewest programs per multiprocessor, before a program takes more of a state."""
 
-TILE = 2048
-"""Most numbers of a program, which are in the registers of its warps."""
+TILE_BYTES = 4096
+"""Most bytes of a state in a program: many small programs keep more loads in flight."""
 
 WARPS = 1
 
@@ -57,7 +57,7 @@ def gated_delta_step(
         states: [rows, value heads, value size, key size], written; rows may lie apart.
         sources: [requests] int32 or int64: the row that holds a request's state before the step.
             Below 1: padding, whose outputs are zeros; row 0 is never read.
-        rows: [requests, width] int32 or int64: the row that gets the state behind a request's
+        rows: [requests, width] int32 or int64: the row that gets the state after a request's
             token i is `rows[request, i]`; none does where it is below 1 or i >= width. The next
             step reads the row of the last accepted draft: this is how drafts are rolled back.
         query_starts: [requests + 1] int32 or int64: request i owns the tokens from query_starts[i]
@@ -153,7 +153,8 @@ def _launch(step: Step) -> None:
     _, _, value, key = step.states.shape
     columns, ahead = power_above(key), starts_ahead(step.out.device)
     states = len(step.sources) * value_heads
-    rows = _rows(states * value, value, columns, step.out.device)
+    fitting = TILE_BYTES // (columns * step.states.itemsize)
+    rows = _rows(states * value, min(fitting, power_above(value)), step.out.device)
     decay_step = step.decays.stride(0) if step.delta else 0
     take_step[(states * -(-value // rows),)](
         step.q, step.k, step.v, step.decays, step.strengths, step.states, step.out,
@@ -166,8 +167,7 @@ def _launch(step: Step) -> None:
     )  # fmt: skip
 
 
-def _rows(all_rows: int, value: int, columns: int, device: torch.device) -> int:
+def _rows(all_rows: int, most: int, device: torch.device) -> int:
     """Rows of a state in a program: few requests are spread over all multiprocessors."""
     spread = all_rows // (PROGRAMS * multiprocessors(device))
-    fitting = max(1, TILE // columns)
-    return power_below(max(1, min(spread, fitting, power_above(value))))
+    return power_below(max(1, min(spread, most)))

@@ -1,4 +1,4 @@
-"""One step of either rule, checked: what the kernel and plain torch both take."""
+"""One step of either rule: its tensors and their check, for the kernel and for plain torch."""
 
 from __future__ import annotations
 

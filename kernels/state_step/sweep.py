@@ -29,7 +29,7 @@ KEPT = ("each", "last", "none")
 def cell(**axes: Any) -> Case:
     """A cell.
 
-    `tokens`: of each request; `ragged` lengths are 0 to `tokens`. `kept`: states behind `each`
+    `tokens`: of each request; `ragged` lengths are 0 to `tokens`. `kept`: states after `each`
     token, the `last` or `none`. `padding`: requests without a state. `extras`: vectors are
     normalised, or Mamba2 has a bias and skips. `slices`: tensors are parts of wider rows.
     """
@@ -46,7 +46,7 @@ MAMBA2: dict[str, Any] = {"rule": "mamba2", "heads": 8, "value_heads": 64, "valu
 
 
 def make(case: Case, source: Source) -> Problem:
-    """States of poison, but for those that are read; rows in random order, behind row 0."""
+    """States of poison, but for those that are read; rows in random order, from row 1 on."""
     delta, dtype = case["rule"] == "delta", DTYPES[str(case["dtype"])]
     requests, heads, value_heads = (int(case[a]) for a in ("requests", "heads", "value_heads"))
     longest, key, value = (int(case[a]) for a in ("tokens", "key_dim", "value_dim"))
@@ -85,7 +85,7 @@ def make(case: Case, source: Source) -> Problem:
 def _drawn(
     source: Source, shape: tuple[int, ...], dtype: torch.dtype, *, scale: float, sliced: bool
 ) -> torch.Tensor:
-    """Random rows; sliced ones stand behind one number of another tensor in wider rows."""
+    """Random rows; sliced ones begin at the second number of wider rows."""
     if not sliced:
         return source.normal(shape, dtype, scale=scale)
     width = torch.Size(shape[1:]).numel()

@@ -32,7 +32,7 @@ def stepped(step: Step, *, longest: int, compute: torch.dtype = torch.float32) -
 def _token(
     step: Step, token: torch.Tensor, state: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """State behind one token of some requests, and the output of that token."""
+    """State after one token of some requests, and the output of that token."""
     heads, value_heads = step.heads
     q, k = (_wide(step, each[token], state.dtype) for each in (step.q, step.k))
     q, k = (each.repeat_interleave(value_heads // heads, 1) for each in (q * step.scale, k))

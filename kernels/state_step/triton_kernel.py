@@ -20,16 +20,26 @@ def _softplus(x):
 
 
 @triton.jit
+def _of_head(numbers, head):
+    """The number of a head; 0 without numbers."""
+    found = 0.0
+    if numbers is not None:
+        found = tl.load(numbers + head).to(tl.float32)
+    return found
+
+
+@triton.jit
 def _token(
-    state, token, kept, q, k, v, decays, strengths, states, out, bias, skips,
+    state, token, kept, q, k, v, decays, strengths, states, out, bias, skips, rate, shift, skip,
     scale, q_step, k_step, v_step, decay_step, strength_step, state_step, out_step,
     head, row, column, is_real,
     HEADS: tl.constexpr, VALUE_HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr,
-    DELTA: tl.constexpr, NORMALISED: tl.constexpr, GPU: tl.constexpr,
+    DELTA: tl.constexpr, NORMALISED: tl.constexpr, GPU: tl.constexpr, ONCE: tl.constexpr,
 ):  # fmt: skip
-    """The state behind a token, which is written to row `kept`, and the token's output.
+    """The state after a token, which is written to row `kept`, and the token's output.
 
-    All loads come first, so that they do not wait for the state.
+    All loads come first, so that they do not wait for the state. `ONCE`: it is the only token, and
+    loads the numbers of its head here: before, 64 steps of bfloat16 took 39.4 us, not 37.8.
     """
     is_row = row < VALUE
     is_column = column < KEY
@@ -39,20 +49,20 @@ def _token(
     key = tl.load(k + token * k_step + vector, mask=is_column, other=0.0).to(tl.float32)
     value = tl.load(v + token * v_step + place, mask=is_row, other=0.0).to(tl.float32)
     strength = tl.load(strengths + token * strength_step + head).to(tl.float32)
-    rate = tl.load(decays + token * decay_step + head).to(tl.float32)
-    if bias is not None:
-        strength += tl.load(bias + head).to(tl.float32)
+    if DELTA:
+        decay = tl.exp(tl.load(decays + token * decay_step + head).to(tl.float32))
+    elif ONCE:
+        rate, shift = _of_head(decays, head), _of_head(bias, head)
     if NORMALISED:
         query = query / tl.sqrt(tl.sum(query * query, 0) + EPSILON)
         key = key / tl.sqrt(tl.sum(key * key, 0) + EPSILON)
     query = query * scale
     state = state.to(tl.float32)
     if DELTA:
-        decay = tl.exp(rate)
         # Both products are of the old state: the sums do not wait for each other.
         update = strength * (value - decay * tl.sum(state * key[None, :], 1))
     else:
-        time = _softplus(strength)
+        time = _softplus(strength + shift)
         decay = tl.exp(time * rate)
         update = time * value
     answer = decay * tl.sum(state * query[None, :], 1) + update * tl.sum(key * query, 0)
@@ -61,9 +71,10 @@ def _token(
         at = place[:, None] * KEY + column[None, :]
         stored = rounded(state, states.dtype.element_ty, GPU)
         tl.store(states + kept * state_step + at, stored, mask=is_row[:, None] & is_column[None, :])
-    if skips is not None:
-        answer += tl.load(skips + head).to(tl.float32) * value
-    answer = rounded(tl.where(is_real, answer, 0.0), out.dtype.element_ty, GPU)
+    if ONCE:
+        skip = _of_head(skips, head)
+    answer = tl.where(is_real, answer + skip * value, 0.0)
+    answer = rounded(answer, out.dtype.element_ty, GPU)
     tl.store(out + token * out_step + place, answer, mask=is_row)
     return state
 
@@ -99,21 +110,23 @@ def take_step(
         kept = tl.load(rows + request * width, mask=width > 0, other=0).to(tl.int64)
         _token(
             state, tl.cast(request, tl.int64), kept, q, k, v, decays, strengths, states, out, bias,
-            skips, scale, q_step, k_step, v_step, decay_step, strength_step, state_step, out_step,
-            head, row, column, is_real,
-            HEADS, VALUE_HEADS, KEY, VALUE, DELTA, NORMALISED, GPU,
+            skips, 0.0, 0.0, 0.0, scale, q_step, k_step, v_step, decay_step, strength_step,
+            state_step, out_step, head, row, column, is_real,
+            HEADS, VALUE_HEADS, KEY, VALUE, DELTA, NORMALISED, GPU, ONCE=True,
         )  # fmt: skip
     else:
         first = tl.load(query_starts + request).to(tl.int64)
         last = tl.load(query_starts + request + 1).to(tl.int64)
         state = state.to(tl.float32)
+        rate = 0.0 if DELTA else _of_head(decays, head)
+        shift, skip = _of_head(bias, head), _of_head(skips, head)
         for index in tl.range(first, last):
             token = tl.cast(index, tl.int64)
             number = token - first
             kept = tl.load(rows + request * width + number, mask=number < width, other=0)
             state = _token(
                 state, token, kept.to(tl.int64), q, k, v, decays, strengths, states, out, bias,
-                skips, scale, q_step, k_step, v_step, decay_step, strength_step, state_step,
-                out_step, head, row, column, is_real,
-                HEADS, VALUE_HEADS, KEY, VALUE, DELTA, NORMALISED, GPU,
+                skips, rate, shift, skip, scale, q_step, k_step, v_step, decay_step, strength_step,
+                state_step, out_step, head, row, column, is_real,
+                HEADS, VALUE_HEADS, KEY, VALUE, DELTA, NORMALISED, GPU, ONCE=False,
             )  # fmt: skip

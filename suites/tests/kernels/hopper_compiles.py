@@ -1,4 +1,4 @@
-"""Compiles decode kernels for a Hopper GPU, which need not be there; prints their shared bytes.
+"""Compiles kernels for a Hopper GPU, which need not be there; prints their shared bytes.
 
 A program of its own: the tests run Triton's interpreter, in which nothing is compiled. Its argument
 is a JSON list of launches: `kernel`, the name of a function below, and what that takes.
@@ -26,6 +26,7 @@ from kvproof.kernels.paged_prefill import hopper
 from kvproof.kernels.paged_prefill.triton_kernel_hopper import prefill_hopper
 from kvproof.kernels.sparse_latent import launch as sparse_launch
 from kvproof.kernels.sparse_latent.triton_kernel import sparse_latent_kernel
+from kvproof.kernels.state_step.triton_kernel import take_step
 
 POINTERS = {
     "q": "*bf16", "out": "*bf16", "block_table": "*i32", "lengths": "*i32", "sinks": "*fp32",
@@ -152,8 +153,24 @@ def prefill(*, page, head_dim, copiers, window=0):
     return shared_bytes(GluonASTSource, prefill_hopper, fixed, known=known)
 
 
+def state_step(*, delta, state, once, extras):
+    fixed = {
+        "HEADS": 8, "VALUE_HEADS": 32, "KEY": 128, "VALUE": 64, "COLUMNS": 128, "ROWS": 8,
+        "DELTA": delta, "NORMALISED": delta and extras, "GPU": True, "DEPENDENT": True,
+    }  # fmt: skip
+    absent = (*(("query_starts",) if once else ()),
+              *(("bias", "skips") if delta or not extras else ()))  # fmt: skip
+    known = dict.fromkeys(("k", "v", "strengths", "decays"), "*bf16") | {
+        "states": f"*{state}", "sources": "*i32", "rows": "*i32", "bias": "*fp32", "skips": "*fp32",
+    }  # fmt: skip
+    fixed |= dict.fromkeys(absent)
+    even = ("q_step", "k_step", "v_step", "state_step", "out_step")
+    return shared_bytes(ASTSource, take_step, fixed, known=known, even=even, num_warps=1)
+
+
 COMPILED = {"latent": latent, "narrow": narrow, "sparse": sparse, "sparse_wide": sparse_wide,
-            "combine": combine, "portable": portable, "prefill": prefill}  # fmt: skip
+            "combine": combine, "portable": portable, "prefill": prefill,
+            "state_step": state_step}  # fmt: skip
 
 if __name__ == "__main__":
     launches = [dict(each) for each in json.loads(sys.argv[1])]

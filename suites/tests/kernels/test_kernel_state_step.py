@@ -1,6 +1,6 @@
 import pytest
 
-from kvproof.suites.tests.kernels.kernel_kit import DEVICE, close, torch
+from kvproof.suites.tests.kernels.kernel_kit import DEVICE, close, fit_a_hopper, torch
 
 # Kernels come after the interpreter is chosen, or the test is skipped.
 # isort: split
@@ -149,3 +149,14 @@ def test_contents_that_race_or_do_not_exist_are_refused_on_request(changes, word
     }
     with pytest.raises(ArgumentError, match=words):
         take(arguments_of(SMALL), **lists, check_contents=True)
+
+
+@pytest.mark.slow(reason="compiles every launch")
+def test_it_compiles_for_a_hopper():
+    fit_a_hopper(
+        [
+            {"kernel": "state_step", "delta": delta, "state": state, "once": once, "extras": once}
+            for delta in (True, False)
+            for state, once in (("fp32", True), ("bf16", False))
+        ]
+    )
