@@ -25,8 +25,9 @@ PassName = Literal["cold", "warm", "shared"]
 LoadName = Literal["1 at once", "8 at once", "64 at once", "eviction"]
 """Loads of conversations."""
 
-PairName = Literal["again", "together", "inside", "border"]
-"""Passes of answers that are compared token by token, besides those of questions."""
+PairName = Literal["again", "together", "inside", "border", "fill", "drawn"]
+"""Passes of answers that are compared token by token, besides those of questions. `fill` only fills
+the cache, and is compared with nothing; `drawn` is drawn for a situation."""
 
 Phase = PassName | LoadName | PairName | Literal["recomputed"]
 """Part of a run that a request belongs to."""

@@ -110,7 +110,7 @@ class RequestLog:
 
     def __init__(self, *, longest: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         """`longest`: tokens of the longest prompt with its answer; 0: unknown."""
-        self._longest, self._clock = longest, clock
+        self.longest, self._clock = longest, clock
         self._lock = threading.Lock()
         self._places: dict[int, dict[Identity, _Place]] = {}
         """Hash of a beginning -> who computed it, by identity."""
@@ -118,7 +118,10 @@ class RequestLog:
         """A prompt without its images, and these as a set -> their orders."""
         self._running: list[Sent] = []
         self._last = -math.inf
-        self._count = 0
+        self.count = 0
+        """Requests so far."""
+        self.evictions = 0
+        """Requests that found an entry lost."""
         self._evicted = -math.inf
         """Number of the request that had lost its entry."""
         self._life: tuple[str, ...] = ()
@@ -129,9 +132,9 @@ class RequestLog:
         """Note a request that is about to be sent."""
         with self._lock:
             now = self._clock()
-            idle = not self._running and now - self._last >= _IDLE and self._count > 0
-            sent = Sent(prompt, identity, self._count, now, self._shared(prompt, identity), idle)
-            self._count += 1
+            idle = not self._running and now - self._last >= _IDLE and self.count > 0
+            sent = Sent(prompt, identity, self.count, now, self._shared(prompt, identity), idle)
+            self.count += 1
             sent.swapped = self._swapped(prompt)
             self._meet(sent)
             return sent
@@ -153,8 +156,10 @@ class RequestLog:
             found = [*self._situations(sent, length, shared, scale, hit=hit), *also]
             if cached == 0 and shared >= 2 * max(self.block, 4 * UNIT):
                 self._evicted = sent.number
+                self.evictions += 1
             self._keep(sent, answer)
-            wrong = _wrong(cached, shared, exact=len(sent.prompt) == prompt_tokens)
+            most = max([shared, *_beside(sent)])
+            wrong = _wrong(cached, most, exact=len(sent.prompt) == prompt_tokens)
             return Sighting(shared, cached, tuple(dict.fromkeys(found)), hit, wrong)
 
     def mark(self, life: str, *, emptied: bool) -> None:
@@ -242,7 +247,7 @@ class RequestLog:
             yield "partial-block"
         reached = [name for name, least in LENGTHS.items() if length >= least]
         yield from reached or ["short"]
-        if self._longest and length >= _NEARLY * self._longest:
+        if self.longest and length >= _NEARLY * self.longest:
             yield "longest"
 
     def _of_content(self, sent: Sent, length: float) -> Iterable[str]:
@@ -283,6 +288,15 @@ def images_of(prompt: Content) -> tuple[str, ...]:
     if isinstance(prompt, str):
         return ()
     return tuple(each for each in prompt if isinstance(each, str) and len(each) > 1)
+
+
+def _beside(sent: Sent) -> Iterable[int]:
+    """Tokens shared with requests that were under way, and may have been computed in time."""
+    return (
+        _equal(sent.prompt, other.tokens or other.prompt)
+        for other in sent.beside
+        if other.identity == sent.identity
+    )
 
 
 def _wrong(cached: int | None, shared: int, *, exact: bool) -> str:

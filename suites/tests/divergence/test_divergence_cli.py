@@ -25,7 +25,7 @@ def servers(*scripts: Script) -> Iterator[list[str]]:
         yield [stack.enter_context(serving(Server(script))).url for script in scripts]
 
 
-SMALL = {"--documents": "14", "--tokens": "4", "--length": "300"}
+SMALL = {"--documents": "14", "--tokens": "4", "--length": "300", "--require": "none"}
 
 
 def code_of(*arguments: str) -> int:
