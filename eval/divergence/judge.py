@@ -187,7 +187,7 @@ def _row(case: _Case, name: str, found: Sequence[Pair], records: Sequence[Eviden
         worst=tuple(sorted(beyond, key=lambda each: each.worst, reverse=True)[:8]),
     )
     failures = tuple(_failures(case, row, beyond))
-    doubts = tuple(_row_doubts(case, row, hits, found, records))
+    doubts = tuple(_row_doubts(case, row, hits, found, records, failed=bool(failures)))
     verdict: Verdict = "fail" if failures else "inconclusive" if doubts else "pass"
     return msgspec.structs.replace(row, verdict=verdict, reasons=failures + doubts)
 
@@ -254,7 +254,7 @@ def _where(row: Row) -> str:
 
 def _row_doubts(
     case: _Case, row: Row, hits: Sequence[Pair], found: Sequence[Pair],
-    records: Sequence[Evidence],
+    records: Sequence[Evidence], *, failed: bool,
 ) -> Iterator[str]:  # fmt: skip
     died = [
         e
@@ -267,7 +267,7 @@ def _row_doubts(
     able = case.servers[row.configuration].abilities.means
     if missing := [n for n in required(case.options.require, able) if n in row.unseen]:
         yield f"required and not seen: {', '.join(missing)}: give more --max-time"
-    if not case.exact:
+    if not case.exact and not failed:
         yield from _of_noise(case, row, found)
 
 
