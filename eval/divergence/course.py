@@ -129,10 +129,10 @@ class Course:
 
     def _company(self) -> Iterator[Steps]:
         short = [e for e in self._scenes if e.kind not in (*_LONG, "twin", "salt")]
-        for name, least in COMPANY.items():
+        for name, least in COMPANY.items():  # some more than needed, as some are always between two
             if short and name in self._wanted:
                 times = -(-max(least, EACH) // len(short)) + (least > EACH)
-                yield Steps([self._hit(each) for each in short] * times, least)
+                yield Steps([self._hit(each) for each in short] * times, least + least // 4)
         if "long-beside-short" in self._wanted:
             pairs = zip(self._of("1k"), self._of("block"), strict=False)
             yield Steps([self._hit(each) for pair in pairs for each in pair], 2)

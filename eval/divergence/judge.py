@@ -45,6 +45,9 @@ ALLOWED = 1e-5
 VISIBLE = THRESHOLDS[0]
 """Nats. A limit above hides the effect of a wrong block."""
 
+_BRIEF, _LONG = 300, 1000
+"""Tokens of a short prompt, and of a hit that is worth its time."""
+
 _SURE = 0.95
 
 
@@ -274,6 +277,8 @@ def _row_doubts(
 def _of_hits(case: _Case, row: Row, hits: Sequence[Pair], found: Sequence[Pair]) -> Iterator[str]:
     if wrong := [each for each in found if each.contradiction]:
         yield f"{plural(len(wrong), 'count')} of hits cannot be right: {wrong[0].contradiction}"
+    if _late(found, case.controls) <= case.alpha:
+        yield "hits are claimed that take as long as recomputing"
     real = sum(each.hit for each in hits)
     warm = [each.hit for each in hits if each.phase == "warm"]
     if 2 * sum(warm) < len(warm) or not warm:
@@ -379,6 +384,30 @@ def _p_many(hits: Sequence[Pair], control: Sequence[Pair]) -> float:
     more = sum(one[n] > FACTOR * other[n] for n in one.keys() & other.keys())
     less = sum(other[n] > FACTOR * one[n] for n in one.keys() & other.keys())
     return at_least(more, more + less)
+
+
+def _late(found: Sequence[Pair], controls: Sequence[Pair]) -> float:
+    """Sign test of long prompts: hits are nearer in time to recomputed answers than to short ones.
+
+    p is 1 where computing takes no measurable time.
+    """
+    again = [each for each in controls if each.phase == "again"]
+    brief = [each.seconds for each in again if 0 < (each.prompt_tokens or 0) <= _BRIEF]
+    claimed = [e for e in found if "alone" in e.situations and (e.cached_tokens or 0) >= _LONG]
+    one, other = _seconds(claimed), _seconds(again)
+    both = [(one[number], other[number]) for number in one.keys() & other.keys()]
+    if not brief or not both:
+        return 1.0
+    short = float(np.median(brief))
+    if float(np.median([computed for _, computed in both])) < 2 * short:
+        return 1.0
+    return at_least(sum(hit > (short + computed) / 2 for hit, computed in both), len(both))
+
+
+def _seconds(found: Iterable[Pair]) -> dict[int, float]:
+    """Document -> median time of an answer that one request gave."""
+    by = by_key((each for each in found if each.requests == 1), lambda each: each.number)
+    return {n: float(np.median([each.seconds for each in answers])) for n, answers in by.items()}
 
 
 def _means(found: Iterable[Pair]) -> dict[int, float]:

@@ -125,6 +125,8 @@ class RequestLog:
         self._evicted = -math.inf
         """Number of the request that had lost its entry."""
         self._life: tuple[str, ...] = ()
+        self.alone = False
+        """No other client has filled the cache; nobody has under a salt or adapter of one's own."""
         self.block = 0
         """Largest step that fits all reported counts; 0: none was reported."""
 
@@ -159,15 +161,17 @@ class RequestLog:
                 self.evictions += 1
             self._keep(sent, answer)
             most = max([shared, *_beside(sent)])
-            wrong = _wrong(cached, most, exact=len(sent.prompt) == prompt_tokens)
+            sure = self.alone or sent.identity != DEFAULT
+            wrong = _wrong(cached, most, exact=sure and len(sent.prompt) == prompt_tokens)
             return Sighting(shared, cached, tuple(dict.fromkeys(found)), hit, wrong)
 
     def mark(self, life: str, *, emptied: bool) -> None:
         """Note an event in the server's life, as `reset`; `emptied`: nothing is cached after it."""
         with self._lock:
-            self._life = tuple(dict.fromkeys([*self._life, life]))
+            self._life = tuple(dict.fromkeys([*self._life, *filter(None, [life])]))
             if emptied:
                 self._places.clear()
+                self.alone = True
 
     # --- content ---
 
@@ -300,7 +304,7 @@ def _beside(sent: Sent) -> Iterable[int]:
 
 
 def _wrong(cached: int | None, shared: int, *, exact: bool) -> str:
-    """A text is compared by characters, so that its tokens are an estimate."""
+    """Only what is compared token by token, and nobody else has sent, is `exact`."""
     if cached is None or cached <= shared or not exact:
         return ""
     return f"{cached} cached tokens are reported, but no earlier request shares more than {shared}"

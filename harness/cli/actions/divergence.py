@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproof.eval.divergence.material import Pairs, as_asked, from_urls
+from kvproof.eval.divergence.material import Pairs
 from kvproof.eval.divergence.records import KEY, Options
 from kvproof.eval.divergence.report import TITLE
+from kvproof.eval.divergence.servers import as_asked, from_urls
 from kvproof.eval.run.config import EvalConfig, Server, check_servers, read_config
 from kvproof.eval.run.files import stored
 from kvproof.eval.run.protocol import RunSink

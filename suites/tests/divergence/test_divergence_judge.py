@@ -148,6 +148,24 @@ def test_counts_that_contradict_content_are_inconclusive() -> None:
     assert "120 counts of hits cannot be right: 9 cached" in doubts(wrong)
 
 
+def test_hits_that_take_as_long_as_recomputing_are_inconclusive() -> None:
+    def timed(hit: float, computed: float) -> list[Evidence]:
+        found = records(normal(1e-3))
+        for number in range(100, 110):
+            long: dict[str, Any] = {"prompt_tokens": 1100, "seconds": hit}
+            nats = np.array([1e-3])
+            found.append(
+                measured("on", number, nats, situations=("alone",), **long, cached_tokens=1024)
+            )
+            long |= {"seconds": computed, "control": True, "phase": "again", "cached_tokens": 0}
+            found.append(measured("off", number, nats, **long))
+        return found
+
+    assert "take as long as recomputing" in doubts(timed(1.0, 1.0))
+    assert verdict(timed(0.12, 1.0)).verdict == "pass"
+    assert verdict(timed(0.11, 0.11)).verdict == "pass", "computing takes no time"
+
+
 def test_without_counts_hits_count_by_construction() -> None:
     found = records(normal(1e-3), cached_tokens=None, shared=190)
     (row,) = verdict(found).rows

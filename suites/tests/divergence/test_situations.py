@@ -34,7 +34,7 @@ class Talk:
     def __init__(self, **options: Any) -> None:
         self.clock = Clock()
         self.log = RequestLog(clock=self.clock, **options)
-        self.log.block = BLOCK
+        self.log.block, self.log.alone = BLOCK, True
 
     def ask(
         self, prompt: Any, answer: Any = (), *, cached: int | None = 0, **identity: str
@@ -193,6 +193,23 @@ def test_a_report_of_more_than_is_shared_is_contradicted() -> None:
     assert (wrong.shared, wrong.cached) == (20, 32)
     assert "no earlier request shares more than 20" in wrong.contradiction
     assert talk.ask(ids(1, 40), cached=16, salt="b").contradiction, "another salt shares nothing"
+
+
+def test_what_another_client_may_have_sent_is_no_contradiction_except_under_an_own_salt() -> None:
+    talk = Talk()
+    talk.log.alone = False
+    assert not talk.ask(ids(1, 40), cached=32).contradiction
+    assert talk.ask(ids(1, 40), cached=32, salt="a").contradiction
+    talk.log.mark("reset", emptied=True)
+    assert talk.ask(ids(1, 40), cached=32).contradiction, "nobody else is left"
+
+
+def test_a_prompt_that_runs_beside_may_be_hit() -> None:
+    talk = Talk()
+    other = talk.log.begin(ids(1, 40))
+    found = talk.ask(ids(1, 40), cached=32)
+    talk.log.end(other, cached=0, prompt_tokens=40)
+    assert not found.contradiction
 
 
 def test_without_a_report_situations_count_by_construction() -> None:

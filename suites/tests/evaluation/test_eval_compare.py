@@ -69,9 +69,8 @@ def test_equal_answers_pass() -> None:
 
 
 def test_an_exact_engine_gets_no_allowance_for_near_ties() -> None:
-    def changed(each: SampleRecord) -> dict[str, Any]:
-        hit = each.number == 3 and each.phase == "warm"
-        return {"text": f"{each.text} Indeed."} if hit else {}
+    def changed(at: int) -> dict[str, Any]:
+        return {"text": "Well. The correct answer is (B)"} if at == 5 else {}
 
     exact = Judge(exact=True)
     assert compared(changed).verdict == "pass", "one text may be a near tie"
