@@ -2,7 +2,7 @@
 
 What counts as far off is one of THRESHOLDS; how far the worst is does not matter, so a rare large
 difference of a correct engine weighs as one. A document is one unit, however often it was asked:
-its answers share what was computed once. Two null hypotheses must both be rejected:
+its answers share one computation. Two null hypotheses must both be rejected:
 
 - Hits are off no oftener than a share NEAR_TIES of answers. A hit computes its prompt in other
   chunks than any recomputed answer, so near ties and choices of experts may fall otherwise there
@@ -22,7 +22,7 @@ import numpy as np
 from kvproof.harness.statistics import fisher
 
 THRESHOLDS = (1.0, 4.0)
-"""Nats, of one log-probability. A smaller difference hides behind rounding in 16 bits."""
+"""Nats, of one log-probability. A smaller difference drowns in the rounding of 16 bits."""
 
 NEAR_TIES = 0.01
 """Share of correct hits that may be off although recomputed answers repeat."""
@@ -33,8 +33,10 @@ AGREED = 0.01
 LEAST = 3
 """Documents of a situation that is judged by itself."""
 
+MOST = 100_000
+"""Answers up to which is tried out on paper how many decide."""
+
 _TIMES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""How many times as many requests are tried out on paper."""
 
 
 class Answer(Protocol):
@@ -61,7 +63,7 @@ class Counts(NamedTuple):
 
 
 def counts(hits: Sequence[Answer], controls: Sequence[Answer], least: float) -> Counts:
-    """Count what is off by more than `least` nats."""
+    """Count documents with an answer that is off by more than `least` nats."""
     mine, theirs = _by_document(hits, least), _by_document(controls, least)
     off = sum(map(any, mine.values()))
     ties = _at_least(off, [1 - (1 - NEAR_TIES) ** len(each) for each in mine.values()])
@@ -73,12 +75,13 @@ def counts(hits: Sequence[Answer], controls: Sequence[Answer], least: float) -> 
 
 
 def times(hits: Sequence[Answer], controls: Sequence[Answer], least: float, alpha: float) -> int:
-    """Return how many times as many of these requests decide; 0: no number does."""
+    """Return how many times as many of these requests decide; 0: over MOST answers, or never."""
+    most = MOST / max(1, len(hits) + len(controls))
 
     def p(factor: int) -> float:
         return counts(_copied(hits, factor), _copied(controls, factor), least).p
 
-    return next((factor for factor in _TIMES if p(factor) <= alpha), 0)
+    return next((factor for factor in _TIMES if factor <= most and p(factor) <= alpha), 0)
 
 
 class _Copy(NamedTuple):

@@ -1,6 +1,6 @@
 """The course of requests that brings a judged server into situations, one after the other.
 
-Between two stages it looks at what has occurred: how many requests there were, and whether the
+Between two stages it looks at the log: how many requests there were, and whether the
 flood has evicted anything. It ends early when the time is over.
 """
 

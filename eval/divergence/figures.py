@@ -48,7 +48,7 @@ def figures(name: str, found: Sequence[Pair], limit: float = math.inf) -> Figure
 
 
 def groups(found: Sequence[Pair], limit: float) -> dict[str, tuple[Figures, ...]]:
-    """Sum up answers by pass, by length behind the hit, by distance from its edge."""
+    """Sum up answers by pass, by length after the hit, by distance from its edge."""
     by_pass = by_key(found, lambda each: str(each.phase))
     hits = [each for each in found if each.hit and each.prompt_tokens]
     edge = by_key(hits, _computed)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from kvproof.eval.divergence.counts import LEAST, THRESHOLDS, Counts, counts, times
+from kvproof.eval.divergence.counts import LEAST, MOST, THRESHOLDS, Counts, counts, times
 from kvproof.eval.divergence.figures import Figures, by_key, figures, groups
 from kvproof.eval.divergence.records import Evidence, Options, Pair, Served
 from kvproof.eval.run.records import Lost, ServerDied, Unequal
@@ -34,7 +34,7 @@ from kvproof.harness.statistics import at_least, clopper_pearson
 from kvproof.reports.values.text import plural
 
 TAIL = 2.0
-"""Fall of the tail by which an answer counts as beyond what was recomputed. No run fails by it."""
+"""Fall of the tail by which an answer counts as beyond all recomputed ones. No run fails by it."""
 
 FACTOR = 4.0
 """Times that correct hits may differ more than recomputed answers: their chunks are shorter."""
@@ -72,7 +72,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     limit: float
     """Difference beyond which no recomputed answer would be expected; nats."""
     p_off: float
-    """Of documents with answers that are far off, among all."""
+    """Probability of so many documents with answers that are far off, by chance and at most."""
     p_many: float
     at_most: float
     """Upper bound, with 95 % confidence, of the share of hits beyond the limit."""
@@ -322,7 +322,7 @@ def _undecided(case: _Case, row: Row, found: Sequence[Pair]) -> str:
         f"about {many:,} requests like these would decide (--documents "
         f"{factor * case.options.documents})"
         if factor
-        else "as rare as near ties may be: no number of requests would decide, --exact would"
+        else f"as rare as near ties may be: not even {MOST:,} requests would decide, --exact would"
     )
     return (
         f"{row.whole.beyond} of {row.whole.answers} answers differ by up to "

@@ -436,5 +436,5 @@ class Pairs(Material):
 
 
 def _content(prompt: Prompt, reply: Reply) -> Prompt:
-    """Return an answer as its prompt is written: ids behind ids, a text behind a text."""
+    """Return an answer as its prompt is written: ids after ids, a text after a text."""
     return reply.text if isinstance(prompt, str) else reply.ids

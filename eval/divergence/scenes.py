@@ -1,7 +1,7 @@
 """Prompts for situations that documents of one length never reach.
 
 A scene is two prompts: the first fills the cache, the second shares a beginning with it that ends
-where its kind wants. A turn goes on behind the answer of the first.
+where its kind wants. A turn goes on after the answer to the first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An own reading of hits: what each request shares with earlier ones, by content and by time.
 
 A client knows all of its prompts and their answers. So it knows the longest hit that is right, the
-age and the use of what is hit, and which requests were under way at the same time. The count of
+age and the use of an entry, and which requests were under way at the same time. The count of
 cached tokens that a server reports is held against that; where it reports none, a situation counts
 by construction: all that is shared is taken for hit.
 """
@@ -113,7 +113,7 @@ class RequestLog:
         self.longest, self._clock = longest, clock
         self._lock = threading.Lock()
         self._places: dict[int, dict[Identity, _Place]] = {}
-        """Hash of a beginning -> who computed it, by identity."""
+        """Hash of a beginning -> its first request, by identity."""
         self._orders: dict[object, set[tuple[str, ...]]] = {}
         """A prompt without its images, and these as a set -> their orders."""
         self._running: list[Sent] = []
@@ -304,7 +304,7 @@ def _beside(sent: Sent) -> Iterable[int]:
 
 
 def _wrong(cached: int | None, shared: int, *, exact: bool) -> str:
-    """Only what is compared token by token, and nobody else has sent, is `exact`."""
+    """`exact`: compared token by token, and sent by nobody else."""
     if cached is None or cached <= shared or not exact:
         return ""
     return f"{cached} cached tokens are reported, but no earlier request shares more than {shared}"

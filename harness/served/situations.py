@@ -19,7 +19,7 @@ Means: TypeAlias = Literal[
     "", "1k", "8k", "32k", "longest", "salt", "adapter", "image", "reset", "restart", "admin",
     "pool", "counters", "tier",
 ]  # fmt: skip
-"""What a client needs to bring a situation about; empty: nothing but requests."""
+"""The needs of a client that brings a situation about; empty: nothing but requests."""
 
 
 class Situation(NamedTuple):

@@ -101,7 +101,8 @@ def _drawn(noise: Noise, rng: np.random.Generator) -> float:
 
 def by_divergence(found: Sequence[Struck], noise: Noise, rng: np.random.Generator) -> str:
     """Judge the differences of all hits against three floors."""
-    records: list[Evidence] = [_served("off", "base"), _served("on", "judged")]
+    chunks = replace(_served("chunks", "control"), settings={"chunk": 96})
+    records: list[Evidence] = [_served("off", "base"), chunks, _served("on", "judged")]
     for at, hit in enumerate(found):
         records.append(_measured("on", at, hit.nats, "warm" if at % 2 == 0 else "shared"))
         for name, phase in _FLOORS:
