@@ -43,7 +43,7 @@ ANSWER = 160
 """Tokens of the answer before a turn: two whole blocks of 64 wherever the prompt ends."""
 
 _TAIL = 24
-"""Tokens behind what two prompts share."""
+"""Tokens after the common beginning of two prompts."""
 _PIECE = 48
 """Tokens in a row from one document."""
 _LENGTHS: Mapping[Kind, int] = {"1k": 1_250, "8k": 8_700, "32k": 33_300}

@@ -154,7 +154,7 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     longest: int = 0
     """Tokens of the longest prompt with its answer; 0: not reported."""
     means: tuple[Means, ...] = ()
-    """What situations can be brought about with."""
+    """Means by which a client can bring about situations."""
 
 
 class ServerRecord(msgspec.Struct, frozen=True, kw_only=True, tag="server", tag_field="record"):

@@ -126,7 +126,7 @@ class RequestLog:
         """Number of the request that had lost its entry."""
         self._life: tuple[str, ...] = ()
         self.alone = False
-        """No other client has filled the cache; nobody has under a salt or adapter of one's own."""
+        """No other client has filled the cache; under an own salt or adapter that is sure anyway."""
         self.block = 0
         """Largest step that fits all reported counts; 0: none was reported."""
 
@@ -304,7 +304,7 @@ def _beside(sent: Sent) -> Iterable[int]:
 
 
 def _wrong(cached: int | None, shared: int, *, exact: bool) -> str:
-    """`exact`: compared token by token, and sent by nobody else."""
+    """`exact`: compared token by token, without other clients."""
     if cached is None or cached <= shared or not exact:
         return ""
     return f"{cached} cached tokens are reported, but no earlier request shares more than {shared}"

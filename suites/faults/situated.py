@@ -1,7 +1,7 @@
 """Cache faults of one situation each: a hit reads a wrong last block where the situation occurs.
 
-`strike` stands behind the line that gives a hit its blocks. What it knows of earlier requests, it
-keeps beside the allocator.
+`strike` follows the line that gives a hit its blocks. It keeps facts of earlier requests by
+allocator.
 """
 
 from __future__ import annotations
