@@ -126,7 +126,7 @@ class RequestLog:
         """Number of the request that had lost its entry."""
         self._life: tuple[str, ...] = ()
         self.alone = False
-        """No other client has filled the cache; under an own salt or adapter that is sure anyway."""
+        """No other client has filled the cache; under an own salt or adapter that is sure."""
         self.block = 0
         """Largest step that fits all reported counts; 0: none was reported."""
 
