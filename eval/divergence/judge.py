@@ -1,38 +1,40 @@
 """When hits differ from recomputed answers by more than recomputed answers differ.
 
-Three rules, each with a part of the error rate:
+Three rules; the last two share the error rate, which holds for any noise:
 
 - `exact` engines: one difference in any place fails. Where recomputed answers differ, too, bits
   decide nothing: the run is at most inconclusive, and the other rules apply.
-- *One place* too far out. Largest differences of answers, of hits and of the floor, are drawn from
-  one distribution if the cache is right. If its tail falls at least as fast as x**-2 (so heavy that
-  the variance has no end), the largest of n hits is beyond c times the largest of m recomputed
-  answers with probability 1 / (1 + c**2 * m / n). c follows from the error rate.
+- *Far off*, in documents of all hits or of one situation: see `counts`. Bonferroni's correction
+  keeps the error rate over situations and thresholds.
 - *Many places* somewhat off. By document: hits differ by over FACTOR times as much in the mean as
-  a control, in more documents than the other way round (exact sign test), for every control.
+  a control, in more documents than the other way round (exact sign test), for every control. It
+  fails a run only if a control computes in other chunks, as a hit does. Else it is inconclusive.
 
-A run that finds nothing passes only if it could have found something: enough hits, a floor that
-was measured, and a limit of the first rule below `VISIBLE`.
+A single answer beyond all that was recomputed proves nothing: it makes the run inconclusive, with
+the number of requests that would decide. A run that finds nothing passes only if it could have
+found something: enough hits, a floor that was measured, and one below `VISIBLE`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
+from kvproof.eval.divergence.counts import LEAST, MOST, THRESHOLDS, Counts, counts, times
+from kvproof.eval.divergence.figures import Figures, by_key, figures, groups
 from kvproof.eval.divergence.records import Evidence, Options, Pair, Served
 from kvproof.eval.run.records import Lost, ServerDied, Unequal
 from kvproof.eval.verdict.evaluated import Verdict, worst_verdict
+from kvproof.harness.served.situations import SITUATIONS, required, unseen
 from kvproof.harness.statistics import at_least, clopper_pearson
-
-K = TypeVar("K", bound=Hashable)
+from kvproof.reports.values.text import plural
 
 TAIL = 2.0
-"""Slowest fall of the tail that the limit allows for."""
+"""Fall of the tail by which an answer counts as beyond all recomputed ones. No run fails by it."""
 
 FACTOR = 4.0
 """Times that correct hits may differ more than recomputed answers: their chunks are shorter."""
@@ -40,26 +42,26 @@ FACTOR = 4.0
 ALLOWED = 1e-5
 """Nats. Smaller differences are rounding in float32 and of the numbers in the answers."""
 
-VISIBLE = 1.0
+VISIBLE = THRESHOLDS[0]
 """Nats. A limit above hides the effect of a wrong block."""
+
+_BRIEF, _LONG = 300, 1000
+"""Tokens of a short prompt, and of a hit that is worth its time."""
 
 _SURE = 0.95
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Differences over the places of some answers."""
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """A situation as far as it occurred."""
 
-    name: str
+    situation: str
     answers: int
     hits: int
-    """Answers of which half the prompt or more was cached."""
-    places: int
-    flips: int
-    largest: float
-    p999: float
-    mean_kl: float
-    beyond: int = 0
-    """Answers with a place beyond the limit."""
+    documents: int
+    off: int
+    """Documents with an answer that is far off."""
+    p: float
+    """Probability of so many by chance, at most; 1 with too few documents to be judged."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,12 +70,20 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     configuration: str
     whole: Figures
     limit: float
-    """Largest difference of a correct run, by the first rule; nats."""
+    """Difference beyond which no recomputed answer would be expected; nats."""
+    p_off: float
+    """Probability of so many documents with answers that are far off, by chance and at most."""
     p_many: float
     at_most: float
     """Upper bound, with 95 % confidence, of the share of hits beyond the limit."""
     by: dict[str, tuple[Figures, ...]]
     """Name of a grouping -> its groups."""
+    seen: tuple[Seen, ...] = ()
+    """Situations that occurred."""
+    unseen: tuple[str, ...] = ()
+    """Situations that did not."""
+    counted: bool = True
+    """Hits by the server's report; else all by construction."""
     worst: tuple[Pair, ...] = ()
     verdict: Verdict = "pass"
     reasons: tuple[str, ...] = ()
@@ -98,11 +108,11 @@ def judge(options: Options, records: Sequence[Evidence]) -> Judgement:
     """Judge the records of a run, complete or not."""
     answers = [each for each in records if isinstance(each, Pair)]
     controls = [each for each in answers if each.control]
-    noise = _by(controls, lambda each: f"{each.configuration}, {each.phase}")
-    names = [e.configuration for e in records if isinstance(e, Served) and e.role == "judged"]
-    names = list(dict.fromkeys(names))
-    case = _Case(options, noise, max(1, len(names)))
-    rows = [_row(case, n, [e for e in answers if e.configuration == n], records) for n in names]
+    noise = by_key(controls, lambda each: f"{each.configuration}, {each.phase}")
+    servers = {each.configuration: each for each in records if isinstance(each, Served)}
+    judged = [name for name, each in servers.items() if each.role == "judged"]
+    case = _Case(options, noise, max(1, len(judged)), servers)
+    rows = [_row(case, n, [e for e in answers if e.configuration == n], records) for n in judged]
     return Judgement(
         floor=tuple(figures(name, found) for name, found in noise.items()),
         rows=tuple(rows),
@@ -115,6 +125,7 @@ class _Case(NamedTuple):
     noise: dict[str, list[Pair]]
     judged: int
     """Servers that share the error rate."""
+    servers: dict[str, Served]
 
     @property
     def controls(self) -> list[Pair]:
@@ -123,7 +134,7 @@ class _Case(NamedTuple):
     @property
     def floor(self) -> float:
         """Largest difference between recomputed answers."""
-        return max(map(_largest, self.controls), default=0.0)
+        return max((each.worst for each in self.controls), default=0.0)
 
     @property
     def exact(self) -> bool:
@@ -135,8 +146,18 @@ class _Case(NamedTuple):
         """Of one rule for one server."""
         return self.options.alpha / self.judged / 2
 
+    @property
+    def other_chunks(self) -> bool:
+        """Whether a control computes in other chunks than the base, as hits do."""
+        base = next((each for each in self.servers.values() if each.role == "base"), None)
+        controls = [each for each in self.servers.values() if each.role == "control"]
+        return base is not None and any(
+            each.settings != base.settings or (not each.command and each.url != base.url)
+            for each in controls
+        )
+
     def limit(self, hits: int) -> float:
-        """Largest difference of so many correct answers."""
+        """Largest difference of so many correct answers, by the tail of recomputed ones."""
         if self.exact:
             return 0.0
         return max(ALLOWED, self.floor * reach(hits, len(self.controls), self.alpha))
@@ -152,22 +173,52 @@ def reach(hits: int, controls: int, alpha: float, tail: float = TAIL) -> float:
 def _row(case: _Case, name: str, found: Sequence[Pair], records: Sequence[Evidence]) -> Row:
     hits = [each for each in found if each.phase != "cold"]
     limit = case.limit(len(found))
-    beyond = [each for each in found if _largest(each) > limit]
-    p = max((_p_many(hits, each) for each in case.noise.values()), default=1.0)
+    beyond = [each for each in found if each.worst > limit]
     late, real = sum(each.hit for each in beyond), sum(each.hit for each in found)
+    seen = tuple(_seen(found, case.controls))
     row = Row(
         configuration=name,
         whole=figures("all", found, limit),
         limit=limit,
-        p_many=p,
+        p_off=_far_off(found, case.controls)[0].p,
+        p_many=max((_p_many(hits, each) for each in case.noise.values()), default=1.0),
         at_most=clopper_pearson(late, real, _SURE) if real else 1.0,
-        by=_groups(found, limit),
-        worst=tuple(sorted(beyond, key=_largest, reverse=True)[:8]),
+        by=groups(found, limit),
+        seen=seen,
+        unseen=unseen(SITUATIONS, {each.situation: each.answers for each in seen}),
+        counted=all(each.cached_tokens is not None for each in hits),
+        worst=tuple(sorted(beyond, key=lambda each: each.worst, reverse=True)[:8]),
     )
     failures = tuple(_failures(case, row, beyond))
-    doubts = tuple(_row_doubts(case, row, hits, found, records))
+    doubts = tuple(_row_doubts(case, row, hits, found, records, failed=bool(failures)))
     verdict: Verdict = "fail" if failures else "inconclusive" if doubts else "pass"
     return msgspec.structs.replace(row, verdict=verdict, reasons=failures + doubts)
+
+
+def _far_off(found: Sequence[Pair], controls: Sequence[Pair]) -> tuple[Counts, float]:
+    """Return the threshold that shows most, and its counts; p is for all thresholds together."""
+    tried = [(counts(found, controls, least), least) for least in THRESHOLDS]
+    best, least = min(tried, key=lambda each: each[0].p)
+    return best._replace(p=min(1.0, best.p * len(THRESHOLDS))), least
+
+
+def _seen(found: Sequence[Pair], controls: Sequence[Pair]) -> Iterator[Seen]:
+    """Every situation by itself; p is for all situations together."""
+    by = {name: [e for e in found if name in e.situations] for name in SITUATIONS}
+    judged = sum(len({e.number for e in each}) >= LEAST for each in by.values())
+    for name, answers in by.items():
+        if not answers:
+            continue
+        far, _ = _far_off(answers, controls)
+        enough = far.documents >= LEAST
+        yield Seen(
+            situation=name,
+            answers=len(answers),
+            hits=sum(each.any_hit for each in answers),
+            documents=far.documents,
+            off=far.off,
+            p=min(1.0, far.p * judged) if enough else 1.0,
+        )
 
 
 def _failures(case: _Case, row: Row, beyond: Sequence[Pair]) -> Iterator[str]:
@@ -175,25 +226,38 @@ def _failures(case: _Case, row: Row, beyond: Sequence[Pair]) -> Iterator[str]:
         if beyond:
             yield (
                 f"{len(beyond)} of {row.whole.answers} answers differ from recomputed ones, by up "
-                f"to {row.whole.largest:.3g}, and the engine promises none"
+                f"to {row.whole.largest:.3g}, and the engine promises none{_where(row)}"
             )
         return
-    visible = any(_largest(each) > 0 for each in case.controls) or row.whole.largest > VISIBLE
-    if beyond and visible:
+    worst = min(row.seen, key=lambda each: each.p, default=None)
+    if row.p_off <= case.alpha / 2:
         yield (
             f"{len(beyond)} of {row.whole.answers} answers differ by up to "
-            f"{row.whole.largest:.3g}; correct ones stay below {row.limit:.3g}"
+            f"{row.whole.largest:.3g} nats, in more documents than chance and near ties explain, "
+            f"p = {row.p_off:.2g}{_where(row)}"
         )
-    if row.p_many <= case.alpha and visible:
+    elif worst and worst.p <= case.alpha / 2:
+        yield (
+            f"{SITUATIONS[worst.situation].phrase}: answers of {worst.off} of "
+            f"{plural(worst.documents, 'document')} are far off, p = {worst.p:.2g}"
+        )
+    if row.p_many <= case.alpha and case.other_chunks:
         yield (
             f"hits differ by more than {FACTOR:g} times the floor in most documents, "
             f"p = {row.p_many:.2g}"
         )
 
 
+def _where(row: Row) -> str:
+    """Name the situations of all answers that are off, the rarest first."""
+    found = [each for each in row.seen if each.off and each.off == each.documents]
+    rare = sorted(found, key=lambda each: each.answers)[:2]
+    return f"; always with: {', '.join(each.situation for each in rare)}" if rare else ""
+
+
 def _row_doubts(
     case: _Case, row: Row, hits: Sequence[Pair], found: Sequence[Pair],
-    records: Sequence[Evidence],
+    records: Sequence[Evidence], *, failed: bool,
 ) -> Iterator[str]:  # fmt: skip
     died = [
         e
@@ -202,15 +266,25 @@ def _row_doubts(
     ]
     if died:
         yield f"{len(died)} requests failed: {died[0].message:.200}"
-    if any(each.cached_tokens is None for each in hits):
-        yield "the server does not report how many tokens were cached"
-        return
+    yield from _of_hits(case, row, hits, found)
+    able = case.servers[row.configuration].abilities.means
+    if missing := [n for n in required(case.options.require, able) if n in row.unseen]:
+        yield f"required and not seen: {', '.join(missing)}: give more --max-time"
+    if not case.exact and not failed:
+        yield from _of_noise(case, row, found)
+
+
+def _of_hits(case: _Case, row: Row, hits: Sequence[Pair], found: Sequence[Pair]) -> Iterator[str]:
+    if wrong := [each for each in found if each.contradiction]:
+        yield f"{plural(len(wrong), 'count')} of hits cannot be right: {wrong[0].contradiction}"
+    if _late(found, case.controls) <= case.alpha:
+        yield "hits are claimed that take as long as recomputing"
     real = sum(each.hit for each in hits)
     warm = [each.hit for each in hits if each.phase == "warm"]
     if 2 * sum(warm) < len(warm) or not warm:
         yield f"only {sum(warm)} of {len(warm)} prompts hit when they came again"
     cold = [each.hit for each in found if each.phase == "cold"]
-    if sum(cold) > 0.1 * len(cold):
+    if row.counted and sum(cold) > 0.1 * len(cold):
         yield "the cold pass hits: the server has seen these documents before"
     least = 1 - (1 - _SURE) ** (1 / real) if real else 1.0
     if least > case.options.detect:
@@ -219,15 +293,41 @@ def _row_doubts(
             f"{real} hits, all right, exclude that more than {least:.3g} of them are wrong; "
             f"{case.options.detect:g} takes {needed} hits: give more --documents"
         )
-    if case.exact:
-        return
+
+
+def _of_noise(case: _Case, row: Row, found: Sequence[Pair]) -> Iterator[str]:
     if row.limit > VISIBLE:
         yield f"the noise hides differences below {row.limit:.3g} nats"
-    if not any(_largest(e) > 0 for e in case.controls) and row.whole.largest > ALLOWED:
+    off = max((row.limit, VISIBLE, case.floor))
+    if row.whole.largest > off:
+        yield _undecided(case, row, found)
+    elif not case.floor and row.whole.largest > ALLOWED:
         yield (
             f"answers differ by up to {row.whole.largest:.3g} while recomputed ones repeat bit for "
             "bit: measure the floor with other chunk sizes (--control-url), or state --exact"
         )
+    elif row.p_many <= case.alpha and not case.other_chunks:
+        yield (
+            f"hits differ by more than {FACTOR:g} times the floor in most documents; whether by "
+            "their shorter chunks, a control with other chunk sizes shows: --control-url"
+        )
+
+
+def _undecided(case: _Case, row: Row, found: Sequence[Pair]) -> str:
+    _, least = _far_off(found, case.controls)
+    alpha = case.alpha / 2 / len(THRESHOLDS)
+    factor = times(found, case.controls, least, alpha)
+    many = factor * (len(found) + len(case.controls))
+    decide = (
+        f"about {many:,} requests like these would decide (--documents "
+        f"{factor * case.options.documents})"
+        if factor
+        else f"as rare as near ties may be: not even {MOST:,} requests would decide, --exact would"
+    )
+    return (
+        f"{row.whole.beyond} of {row.whole.answers} answers differ by up to "
+        f"{row.whole.largest:.3g} nats, which may be chance: {decide}"
+    )
 
 
 def _doubts(
@@ -236,7 +336,7 @@ def _doubts(
     if unequal := [each for each in records if isinstance(each, Unequal)]:
         yield from map(_unequal, unequal)
         return
-    if options.exact and (noise := max(map(_largest, controls), default=0.0)):
+    if options.exact and (noise := max((each.worst for each in controls), default=0.0)):
         yield f"recomputed answers differ by up to {noise:.3g}: {_NO_BITS}"
     if not controls:
         yield "nothing was recomputed twice, so that there is no floor"
@@ -286,85 +386,34 @@ def _p_many(hits: Sequence[Pair], control: Sequence[Pair]) -> float:
     return at_least(more, more + less)
 
 
+def _late(found: Sequence[Pair], controls: Sequence[Pair]) -> float:
+    """Sign test of long prompts: hits are nearer in time to recomputed answers than to short ones.
+
+    p is 1 where computing takes no measurable time.
+    """
+    again = [each for each in controls if each.phase == "again"]
+    brief = [each.seconds for each in again if 0 < (each.prompt_tokens or 0) <= _BRIEF]
+    claimed = [e for e in found if "alone" in e.situations and (e.cached_tokens or 0) >= _LONG]
+    one, other = _seconds(claimed), _seconds(again)
+    both = [(one[number], other[number]) for number in one.keys() & other.keys()]
+    if not brief or not both:
+        return 1.0
+    short = float(np.median(brief))
+    if float(np.median([computed for _, computed in both])) < 2 * short:
+        return 1.0
+    return at_least(sum(hit > (short + computed) / 2 for hit, computed in both), len(both))
+
+
+def _seconds(found: Iterable[Pair]) -> dict[int, float]:
+    """Document -> median time of an answer that one request gave."""
+    by = by_key((each for each in found if each.requests == 1), lambda each: each.number)
+    return {n: float(np.median([each.seconds for each in answers])) for n, answers in by.items()}
+
+
 def _means(found: Iterable[Pair]) -> dict[int, float]:
     """Document -> mean of the answers' largest differences, rounding left out."""
-    by = _by(found, lambda each: each.number)
+    by = by_key(found, lambda each: each.number)
     return {
-        number: max(ALLOWED, float(np.mean([_largest(each) for each in answers])))
+        number: max(ALLOWED, float(np.mean([each.worst for each in answers])))
         for number, answers in by.items()
     }
-
-
-# --- figures ---
-
-
-def figures(name: str, found: Sequence[Pair], limit: float = math.inf) -> Figures:
-    """Sum up answers."""
-    places = np.array([value for each in found for value in each.largest])
-    kl = np.array([value for each in found for value in each.kl])
-    return Figures(
-        name=name,
-        answers=len(found),
-        hits=sum(each.hit for each in found),
-        places=len(places),
-        flips=sum(each.flips for each in found),
-        largest=float(places.max(initial=0.0)),
-        p999=float(np.quantile(places, 0.999)) if len(places) else 0.0,
-        mean_kl=float(kl.mean()) if len(kl) else 0.0,
-        beyond=sum(_largest(each) > limit for each in found),
-    )
-
-
-def _groups(found: Sequence[Pair], limit: float) -> dict[str, tuple[Figures, ...]]:
-    by_pass = _by(found, lambda each: str(each.phase))
-    hits = [each for each in found if each.hit and each.prompt_tokens]
-    edge = _by(hits, _computed)
-    return {
-        "pass": tuple(figures(name, each, limit) for name, each in by_pass.items()),
-        "prompt tokens computed behind the hit": tuple(
-            figures(name, edge[name], limit) for name in _COMPUTED.values() if name in edge
-        ),
-        "distance from the hit's edge": tuple(_by_distance(hits, limit)),
-    }
-
-
-_COMPUTED = {1: "1", 16: "2 to 16", 64: "17 to 64", 256: "65 to 256", math.inf: "more"}
-_DISTANCES = {1: "1", 8: "2 to 8", 32: "9 to 32", 128: "33 to 128", math.inf: "more"}
-
-
-def _computed(each: Pair) -> str:
-    tail = (each.prompt_tokens or 0) - (each.cached_tokens or 0)
-    return next(name for most, name in _COMPUTED.items() if tail <= most)
-
-
-def _by_distance(hits: Sequence[Pair], limit: float) -> Iterator[Figures]:
-    """Place 0 of an answer is computed from the last token of the prompt."""
-    low = -math.inf
-    for most, name in _DISTANCES.items():
-        cut = [_within(each, low, most) for each in hits]
-        if kept := [each for each in cut if each.places]:
-            yield figures(name, kept, limit)
-        low = most
-
-
-def _within(each: Pair, low: float, most: float) -> Pair:
-    tail = (each.prompt_tokens or 0) - (each.cached_tokens or 0)
-    kept = [i for i, place in enumerate(each.places) if low < tail + place <= most]
-    return msgspec.structs.replace(
-        each,
-        places=tuple(each.places[i] for i in kept),
-        largest=tuple(each.largest[i] for i in kept),
-        kl=tuple(each.kl[i] for i in kept),
-        flips=0,
-    )
-
-
-def _largest(each: Pair) -> float:
-    return max(each.largest, default=0.0)
-
-
-def _by(found: Iterable[Pair], key: Callable[[Pair], K]) -> dict[K, list[Pair]]:
-    by: dict[K, list[Pair]] = {}
-    for each in found:
-        by.setdefault(key(each), []).append(each)
-    return by

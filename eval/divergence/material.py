@@ -5,7 +5,7 @@ every prompt once; its answers are those that all others follow. The floor: the 
 the base again along with other requests, and every further correct server that recomputes (other
 chunk sizes, another batch). A judged server computes a document cold, then reads it back: the same
 prompt, another question, a prompt cut inside, one cut at a border, and in the end all documents at
-once.
+once. Then a course of scenes brings it into all situations that are required.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
+from kvproof.eval.divergence.course import Course, Key, Step, Steps, steps_of
 from kvproof.eval.divergence.forced import Unanswered, answered, forced
 from kvproof.eval.divergence.prompts import TEXTS, Text, cut, documents
 from kvproof.eval.divergence.records import Options, Role, roles
 from kvproof.eval.divergence.repeats import TIMES, Gap, gap
-from kvproof.eval.run.config import Configuration, EvalConfig, Protocol, Server
+from kvproof.eval.divergence.scenes import ANSWER, Scene, flood, scenes
+from kvproof.eval.divergence.servers import learned, reported_limit
+from kvproof.eval.run.config import Configuration, EvalConfig, Protocol
 from kvproof.eval.run.protocol import Asked, Exchange, Material, Request, RunSink, Stage
 from kvproof.eval.run.records import Abilities, Differences, Lost, Phase, Unequal
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.completion_client import CompletionClient, Prompt, Reply
-
-Key = tuple[int, Text]
-"""Number of a document, and which of its prompts."""
+from kvproof.harness.served.request_log import Identity, RequestLog, Sighting
+from kvproof.harness.served.situations import Means, required
 
 _FIRST = 2
 """Documents that show whether recomputed answers repeat."""
@@ -44,32 +46,22 @@ _PASSES: tuple[tuple[Phase, Text], ...] = (
     ("border", "border"),
 )  # fmt: skip
 
-_TOPS = (20, 5, 1, 0)
-"""Likeliest tokens to ask for; servers allow at most some."""
-
 _NO_ABILITIES = Abilities(top=None, token_ids=False, ignore_eos=False, salt=False)
 
 _TRIES = 6
 """Each halves a prompt that the server refuses."""
 
+_TRIED = (1_400, 8_900, 33_500)
+"""Lengths of prompts that show how long they may be, where the server reports no limit."""
 
-def from_urls(
-    judged: str, recompute: str, controls: Sequence[str], server: Server, *, model: str = ""
-) -> EvalConfig:
-    """Return the configurations of running servers; `server` has their common settings."""
+_MOST_LONG = 40_000
+"""Tokens of the longest prompt that is sent because it is the longest."""
 
-    def at(name: str, url: str, *, cache: bool) -> Configuration:
-        return Configuration(name=name, prefix_cache=cache, server=replace(server, base_url=url))
+_OF_LENGTH: tuple[Means, ...] = ("1k", "8k", "32k")
+_SCENE: tuple[Text, ...] = ("begun", "continued")
 
-    rest = [at(f"control {n}", url, cache=False) for n, url in enumerate(controls, 1)]
-    base = at("recomputed", recompute or judged, cache=False)
-    return EvalConfig(model=model, configuration=(base, *rest, at("hit", judged, cache=True)))
-
-
-def as_asked(config: EvalConfig) -> EvalConfig:
-    """Return the settings of the requests: greedy, once, and never tried again, which would hit."""
-    protocol = Protocol(timeout=config.protocol.timeout, retries=0, stream=False)
-    return replace(config, protocol=protocol)
+_BASE = 0.5
+"""Share of the time that recomputing for scenes may take."""
 
 
 class Pairs(Material):
@@ -92,6 +84,20 @@ class Pairs(Material):
         """Both make a salt that no other request has, also of an earlier run."""
         self._neutral = True
         """Answers do not depend on a salt, as far as is known."""
+        self._scenes: list[Scene] = []
+        self._steps: list[Step] = []
+        """All requests of passes, by the number of their record."""
+        self._logs: dict[str, RequestLog] = {}
+        """URL of a server -> all requests to it."""
+        self._wanted: frozenset[str] = frozenset()
+        """Situations that are brought about."""
+        self._client: CompletionClient | None = None
+        self._floods = itertools.count(1)
+        self._begun = time.monotonic()
+        self._longest = 0
+        """Tokens of the longest prompt with its answer."""
+        self._complete = False
+        """The base was asked everything."""
 
     @property
     def count(self) -> int:
@@ -101,40 +107,93 @@ class Pairs(Material):
     def order(self, config: EvalConfig) -> Iterator[Configuration]:
         """Return the base, and unless it failed the controls and the judged configurations."""
         yield config.baseline
-        if self._keys and len(self._expected) + len(self._lost) == len(self._keys):
+        if self._complete and self._keys:
             for role in ("control", "judged"):
                 yield from (e for e in config.configuration if self._roles[e.name] == role)
 
     def meet(self, one: Configuration, client: CompletionClient, sink: RunSink) -> Abilities:
         """Learn the server's options; the base also gets the documents. Raises UsageError."""
-        self._role, self._able = self._roles[one.name], learned(client)
+        self._role, self._able, self._client = self._roles[one.name], learned(client), client
         if self._role == "base":
             self._check_salts(client)
             sink.progress(f"{one.name}: drawing documents", 0, 0)
             self._draw(client)
+            self._draw_scenes(client)
             if self._options.exact and not self._repeats(client, one.name, sink):
-                self._prompts = {}
+                self._prompts, self._scenes = {}, []
             self._keys = tuple(self._prompts)
+        self._able = replace(self._able, longest=self._longest, means=self._means())
         return self._able
+
+    def planned(self, configuration: str, protocol: Protocol) -> int:
+        """Count the prompts about documents; scenes add some."""
+        del protocol  # each pass has its own concurrency
+        passes = 2 if self._roles[configuration] == "control" else 4
+        return passes * len(self._keys)
 
     def begin(self, configuration: str, protocol: Protocol) -> Iterator[Stage]:
         """Return the passes of a configuration, later ones without prompts that the base lost."""
         del protocol  # each pass has its own concurrency
-        at_once, role = self._options.at_once, self._roles[configuration]
-        if role == "judged":
-            yield self._stage(self._read_back(), 1)
-            yield self._stage((("together", key) for key in self._of("whole")), at_once)
-            return
-        if role == "base":
-            yield self._stage((("recomputed", key) for key in self._keys), 1)
-        yield from self._floor("again", 1)
-        if role == "base":
-            yield from self._floor("together", at_once)
+        role = self._roles[configuration]
+        passes = {"base": self._base, "control": self._again, "judged": self._judged}[role]()
+        for steps, at_once in passes:
+            jobs = [(self._request(step),) for step in steps if step.key not in self._lost]
+            yield Stage(jobs, at_once)
 
-    def _floor(self, phase: Phase, at_once: int) -> Iterator[Stage]:
-        """One kind of prompt after the other, so that simultaneous ones share no document."""
+    def _request(self, step: Step) -> Request:
+        self._steps.append(step)
+        return Request(step.phase, len(self._steps) - 1)
+
+    def _base(self) -> Iterator[Steps]:
+        yield Steps(steps_of("recomputed", self._keys))
+        yield from self._recomputed_scenes()
+        yield from self._again()
         for text in TEXTS:
-            yield self._stage(((phase, key) for key in self._of(text)), at_once)
+            yield Steps(steps_of("together", self._of(text)), self._options.at_once)
+        self._complete = True
+
+    def _again(self) -> Iterator[Steps]:
+        """One kind of prompt after the other, so that simultaneous ones share no document.
+
+        Scenes have one prompt instead of four, so it is recomputed once more.
+        """
+        for text in (*TEXTS, "continued"):
+            yield Steps(steps_of("again", self._of(text)))
+
+    def _recomputed_scenes(self) -> Iterator[Steps]:
+        """Recompute scenes, the cheapest kind first, until half of the time is over."""
+        kept: list[Scene] = []
+        for _, group in itertools.groupby(self._scenes, lambda each: each.kind):
+            found = list(group)
+            if not self._left(_BASE):
+                break
+            begun = [
+                Step("recomputed", (e.number, "begun"), tokens=ANSWER * (e.kind == "turn"))
+                for e in found
+                if e.kind in ("turn", "twin", "salt")
+            ]
+            yield Steps(begun)
+            for each in found:
+                answer = self._expected.get((each.number, "begun"))
+                prompt = each.continued(_content(each.begun, answer) if answer else ())
+                self._prompts[each.number, "continued"] = prompt
+            yield Steps([Step("recomputed", (e.number, "continued")) for e in found])
+            kept += found
+        self._scenes = kept
+        self._keys = (*self._keys, *((e.number, t) for e in kept for t in _SCENE))
+
+    def _left(self, share: float = 1.0) -> bool:
+        return time.monotonic() - self._begun < share * self._options.max_time
+
+    def _judged(self) -> Iterator[Steps]:
+        yield Steps([Step(phase, key) for phase, key in self._read_back()])
+        yield Steps(steps_of("together", self._of("whole")), self._options.at_once)
+        assert self._client is not None
+        course = Course(
+            self._scenes, self._wanted, log=self._log(self._client), salt=self._new_salt,
+            flood=self._flood, reset=self._post_reset if self._reset else None, left=self._left,
+        )  # fmt: skip
+        yield from course.stages()
 
     def _read_back(self) -> Iterator[tuple[Phase, Key]]:
         """Fill and read the cache in groups of documents."""
@@ -143,39 +202,45 @@ class Pairs(Material):
                 yield from ((phase, key) for key in self._of(text) if 0 <= key[0] - at < _GROUP)
 
     def _of(self, text: Text) -> Iterator[Key]:
-        return (key for key in self._keys if key[1] == text)
-
-    def _stage(self, asked: Iterable[tuple[Phase, Key]], at_once: int) -> Stage:
-        number = {key: n for n, key in enumerate(self._keys) if key not in self._lost}
-        jobs = [(Request(phase, number[key]),) for phase, key in asked if key in number]
-        return Stage(jobs, at_once)
+        return (key for key in self._keys if key[1] == text and key in self._expected)
 
     def sample(self, request: Request) -> Asked:
         """Document and text of a request."""
-        number, text = self._keys[request.number]
+        number, text = self._steps[request.number].key
         return Asked(id=str(number), domain=text)
 
     def ask(self, client: CompletionClient, request: Request, protocol: Protocol) -> Exchange:
-        """Recompute a prompt for all others, or follow its recomputed answer."""
+        """Recompute a prompt for all others, fill a cache, or follow a recomputed answer."""
         del protocol  # answers have the length of the options
-        key = self._keys[request.number]
-        sent = msgspec.json.encode(self._prompts[key])
+        step = self._steps[request.number]
+        time.sleep(step.wait)
+        key, prompt = step.key, self._prompts[step.key]
+        sent, tokens = msgspec.json.encode(prompt), step.tokens or self._options.tokens
         try:
-            if request.phase != "recomputed":
-                return self._followed(client, key, sent)
-            reply = self._recomputed(client, self._prompts[key], self._options.tokens)
+            if step.phase == "fill":
+                return Exchange(sent, self._answer(client, prompt, tokens, salt=step.salt)[0])
+            if step.phase != "recomputed":
+                return self._followed(client, step, sent)
+            reply = self._recomputed(client, prompt, tokens)[0]
         except Unanswered as error:
-            if request.phase == "recomputed":
+            if step.phase == "recomputed":
                 self._lost.add(key)
             return Exchange(sent, error.reply)
         self._expected[key] = reply
         return Exchange(sent, reply)
 
-    def _followed(self, client: CompletionClient, key: Key, sent: bytes) -> Exchange:
-        judged, expected = self._role == "judged", self._expected[key]
-        ask = partial(self._answer if judged else self._recomputed, client)
+    def _followed(self, client: CompletionClient, step: Step, sent: bytes) -> Exchange:
+        judged, expected = self._role == "judged", self._expected[step.key]
+        sighted: list[Sighting] = []
+
+        def ask(prompt: Prompt, tokens: int) -> Reply:
+            how = partial(self._answer, salt=step.salt) if judged else self._recomputed
+            reply, sighting = how(client, prompt, tokens)
+            sighted.append(sighting)
+            return reply
+
         begun = time.monotonic()
-        found = forced(ask, self._prompts[key], expected)
+        found = forced(ask, self._prompts[step.key], expected)
         differences = Differences(
             control=not judged,
             expected_cached=expected.usage.cached_tokens,
@@ -185,6 +250,9 @@ class Pairs(Material):
             flips=found.flips,
             left=found.left,
             requests=found.requests,
+            situations=sighted[0].situations,
+            shared=sighted[0].shared,
+            contradiction=sighted[0].contradiction,
         )
         reply = found.first._replace(seconds=time.monotonic() - begun)
         return Exchange(sent, reply, differences=differences)
@@ -196,7 +264,7 @@ class Pairs(Material):
 
     def _answer(
         self, client: CompletionClient, prompt: Prompt, tokens: int, *, salt: str = ""
-    ) -> Reply:
+    ) -> tuple[Reply, Sighting]:
         """Complete greedily; a `salt` keeps cached blocks of other salts out of reach."""
         able = self._able
         asked = {
@@ -206,24 +274,56 @@ class Pairs(Material):
             "cache_salt": salt or None,
         }
         fields = {name: value for name, value in asked.items() if value is not None}
-        return answered(client.complete(prompt, max_tokens=tokens, **fields))
+        log = self._log(client)
+        sent = log.begin(prompt, Identity(salt))
+        reply = client.complete(prompt, max_tokens=tokens, **fields)
+        sighting = log.end(
+            sent, _content(prompt, reply), cached=reply.usage.cached_tokens,
+            prompt_tokens=reply.usage.prompt_tokens,
+        )  # fmt: skip
+        return answered(reply), sighting
 
-    def _recomputed(self, client: CompletionClient, prompt: Prompt, tokens: int) -> Reply:
+    def _log(self, client: CompletionClient) -> RequestLog:
+        """All requests to a server, also of another role."""
+        log = self._logs.setdefault(client.url, RequestLog())
+        log.longest = self._longest
+        return log
+
+    def _recomputed(
+        self, client: CompletionClient, prompt: Prompt, tokens: int
+    ) -> tuple[Reply, Sighting]:
         return self._under(client, prompt, tokens, self._salt())
 
     def _salt(self) -> str:
         """Return a new salt; empty where something else recomputes."""
         salted = self._with_salts and self._able.salt and self._neutral
-        return f"kvproof {self._name} {next(self._salts)}" if salted else ""
+        return self._new_salt() if salted else ""
 
-    def _under(self, client: CompletionClient, prompt: Prompt, tokens: int, salt: str) -> Reply:
+    def _new_salt(self) -> str:
+        return f"kvproof {self._name} {next(self._salts)}"
+
+    def _under(
+        self, client: CompletionClient, prompt: Prompt, tokens: int, salt: str
+    ) -> tuple[Reply, Sighting]:
         if self._with_salts and not salt and self._reset:
-            try:
-                client.post(self._reset)
-            except OSError as error:
-                hint = "for example --reset /reset_prefix_cache"
-                raise UsageError(f"--reset: {error}", hint) from error
+            self._post_reset()
+            self._log(client).mark("", emptied=True)
         return self._answer(client, prompt, tokens, salt=salt)
+
+    def _post_reset(self) -> None:
+        assert self._client is not None
+        try:
+            self._client.post(self._reset)
+        except OSError as error:
+            hint = "for example --reset /reset_prefix_cache"
+            raise UsageError(f"--reset: {error}", hint) from error
+
+    def _flood(self) -> Key:
+        """Make a long new prompt."""
+        number = next(self._floods)
+        most = min(self._longest - 64, 4 * _TRIED[0])
+        self._prompts[-number, "begun"] = flood(self._pool(), most, seed=f"{self._name} {number}")
+        return -number, "begun"
 
     # --- the base, before its passes ---
 
@@ -250,12 +350,61 @@ class Pairs(Material):
             (each.number, text): prompt for each in made for text, prompt in each.prompts.items()
         }
 
+    def _draw_scenes(self, client: CompletionClient) -> None:
+        """Draw the scenes of all situations that the server can be brought into."""
+        options = self._options
+        if not options.require:
+            return
+        self._longest = self._limit(client)
+        wanted = required(options.require, self._means())
+        self._wanted = frozenset([*wanted, "evicted"] if wanted else ())
+        first = options.documents
+        self._scenes = list(
+            scenes(wanted, self._pool(), first=first, seed=options.seed, longest=self._longest)
+        )
+        for each in self._scenes:
+            self._prompts[each.number, "begun"] = each.begun
+
+    def _pool(self) -> Prompt:
+        """All documents in a row."""
+        found = [self._prompts[n, "whole"] for n in range(self._options.documents)]
+        if all(isinstance(each, tuple) for each in found):
+            return tuple(token for each in found for token in each if isinstance(token, int))
+        return "".join(each for each in found if isinstance(each, str))
+
+    def _means(self) -> tuple[Means, ...]:
+        """What situations can be brought about with."""
+        able: dict[Means, bool] = {
+            "salt": self._able.salt,
+            "reset": bool(self._reset),
+            "longest": _TRIED[0] < self._longest <= _MOST_LONG,
+        }
+        able |= {
+            name: self._longest >= least for name, least in zip(_OF_LENGTH, _TRIED, strict=True)
+        }
+        return tuple(name for name, has in able.items() if has)
+
+    def _limit(self, client: CompletionClient) -> int:
+        """Tokens of the longest prompt with its answer: as reported, or tried."""
+        if found := reported_limit(client):
+            return found
+        pool, longest = self._pool(), self._options.most_tokens
+        for length in _TRIED:
+            size = length * (4 if isinstance(pool, str) else 1)
+            prompt = (pool * (1 + size // len(pool)))[:size]
+            try:
+                self._recomputed(client, prompt, 1)
+            except Unanswered:
+                break
+            longest = length
+        return longest
+
     def _tokenized(self, client: CompletionClient, text: str) -> Prompt:
         """Return the ids of a text, or the text; one that is too long loses its middle."""
         refused = ""
         for _ in range(_TRIES):
             try:
-                return self._recomputed(client, text, 1).prompt_ids or text
+                return self._recomputed(client, text, 1)[0].prompt_ids or text
             except Unanswered as error:
                 refused, text = str(error), str(cut(text, len(text) // 2))
         raise UsageError(f"{client.url} answers no prompt: {refused}", "does it serve completions?")
@@ -274,7 +423,10 @@ class Pairs(Material):
     def _gap(self, client: CompletionClient, name: str, sink: RunSink) -> Gap | None:
         for number in range(min(_FIRST, self._options.documents)):
             prompt = self._prompts[number, "whole"]
-            ask = partial(self._under, client, prompt, self._options.tokens)
+
+            def ask(salt: str, prompt: Prompt = prompt) -> Reply:
+                return self._under(client, prompt, self._options.tokens, salt)[0]
+
             try:
                 if found := gap(ask, [self._salt() for _ in range(TIMES)]):
                     return found
@@ -283,25 +435,6 @@ class Pairs(Material):
         return None
 
 
-def learned(client: CompletionClient) -> Abilities:
-    """Try some requests of one token to learn a server's options. Raises UsageError."""
-
-    def taken(**fields: object) -> Reply | None:
-        found = client.complete("a", max_tokens=1, **fields)
-        return found if found.outcome == "answered" else None
-
-    try:
-        answered(client.complete("a", max_tokens=1))
-    except Unanswered as error:
-        raise UsageError(
-            f"{client.url} completes nothing: {error}",
-            "a server with /v1/completions; --model names its model",
-        ) from error
-    scored = (top for top in _TOPS if (found := taken(logprobs=top)) and found.logprobs)
-    ids = taken(return_token_ids=True)
-    return Abilities(
-        top=next(scored, None),
-        token_ids=bool(ids and ids.prompt_ids),
-        ignore_eos=taken(ignore_eos=True) is not None,
-        salt=taken(cache_salt="kvproof") is not None,
-    )
+def _content(prompt: Prompt, reply: Reply) -> Prompt:
+    """Return an answer as its prompt is written: ids after ids, a text after a text."""
+    return reply.text if isinstance(prompt, str) else reply.ids

@@ -10,8 +10,9 @@ from kvproof.eval.benchmark.prompts import own_prompts
 from kvproof.eval.run.generator import GeneratorOptions, generate
 from kvproof.harness.http.completion_client import Prompt
 
-Text: TypeAlias = Literal["whole", "shared", "inside", "border"]
-"""A document with its question; with another question; cut at any place; cut at a border."""
+Text: TypeAlias = Literal["whole", "shared", "inside", "border", "begun", "continued"]
+"""A document with its question; with another question; cut at any place; cut at a border; the two
+prompts of a scene."""
 
 TEXTS: tuple[Text, ...] = ("whole", "shared", "inside", "border")
 

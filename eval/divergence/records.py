@@ -50,6 +50,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Share of wrong hits that a pass excludes with 95 % confidence."""
     weights: str = ""
     """Digest of the model's weights; empty if they are not on this machine."""
+    require: tuple[str, ...] = ()
+    """Situations without which there is no pass: names, families, or `all` that the server can."""
+    max_time: float = 300.0
+    """Seconds after which no further situation is drawn."""
 
 
 def roles(config: EvalConfig) -> Mapping[str, Role]:
@@ -85,8 +89,21 @@ class Pair(Differences, frozen=True, kw_only=True):
 
     @property
     def hit(self) -> bool:
-        """Half of the prompt or more was cached; a shared header alone is no hit."""
-        return self._half(self.cached_tokens)
+        """Half of the prompt or more was cached; a shared header alone is no hit.
+
+        Where the server reports nothing, all that an earlier request shares counts as cached.
+        """
+        return self._half(self.shared if self.cached_tokens is None else self.cached_tokens)
+
+    @property
+    def any_hit(self) -> bool:
+        """Anything was cached."""
+        return bool(self.shared if self.cached_tokens is None else self.cached_tokens)
+
+    @property
+    def worst(self) -> float:
+        """Largest difference of a log-probability in any place, in nats."""
+        return max(self.largest, default=0.0)
 
     @property
     def expected_hit(self) -> bool:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kvproof.eval.divergence.judge import ALLOWED, Figures, Judgement, Row, judge
+from kvproof.eval.divergence.figures import Figures
+from kvproof.eval.divergence.judge import ALLOWED, Judgement, Row, judge
 from kvproof.eval.divergence.records import KEY, Options, Pair, Served, evidence
 from kvproof.eval.run.records import EvalRun, Lost, ServerDied
 from kvproof.eval.verdict.evaluated import Evaluated, Judged, Table, Verdict
+from kvproof.harness.served.situations import SITUATIONS
 from kvproof.reports.values.text import MARKS, percent, plural
 
 TITLE = "Divergence per token"
@@ -105,19 +107,28 @@ def verdict_sentence(summary: Summary) -> str:
         return "the run does not show what it is meant to show"
     least = max(row.at_most for row in rows)
     limit = max(row.limit for row in rows)
-    return (
+    like = (
         f"hits answer like recomputed requests: no token is off by {limit:.2g} nats; with 95 % "
         f"confidence fewer than {percent(least)} of hits are"
         if limit
         else f"hits answer exactly like recomputed requests; with 95 % confidence fewer than "
         f"{percent(least)} do not"
     )
+    return f"{like}; {_not_seen(rows)}"
+
+
+def _not_seen(rows: Sequence[Row]) -> str:
+    """Name what a pass has not judged."""
+    missing = [name for name in SITUATIONS if any(name in row.unseen for row in rows)]
+    how = "" if all(row.counted for row in rows) else "; hits are counted by construction"
+    return f"not seen: {', '.join(missing) or 'nothing'}{how}"
 
 
 def tables(summary: Summary) -> list[Table]:
     """Verdicts, the floor, groups, and the worst answers."""
     found = [_rows(summary), _floor(summary)]
     for row in summary.judgement.rows:
+        found.append(_situations(row))
         found += [
             _figures(f"{row.configuration}, by {by}", groups) for by, groups in row.by.items()
         ]
@@ -161,6 +172,24 @@ def _rows(summary: Summary) -> Table:
 
 
 _HEAD = ("", "answers", "hits", "tokens", "flips", "largest", "p99.9", "mean KL")
+
+
+def _situations(row: Row) -> Table:
+    head = ("situation", "", "answers", "hits", "documents", "far off", "p")
+    cells = [
+        (
+            each.situation, SITUATIONS[each.situation].phrase, str(each.answers), str(each.hits),
+            str(each.documents), str(each.off), f"{each.p:.2g}",
+        )
+        for each in row.seen
+    ]  # fmt: skip
+    cells += [(n, SITUATIONS[n].phrase, "0", "0", "0", "0", "") for n in row.unseen]
+    how = "" if row.counted else " The server reports no hits: they count by construction."
+    note = (
+        f"What occurred, and what this verdict has not seen. P: for all situations together.{how}"
+    )
+    title = f"{row.configuration}, situations"
+    return Table(title, head, tuple(cells), 2, note, narrow=(0, 2, 3, 5))
 
 
 def _floor(summary: Summary) -> Table:

@@ -60,6 +60,9 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """`texts`, `answers`: also if more of them change than in the control pair; texts are for
     engines that promise equal ones. `accuracy`: only if accuracy falls; for engines whose
     arithmetic depends on the end of a hit."""
+    exact: bool = False
+    """The engine promises equal bits with and without a hit: one changed text fails, without any
+    allowance for near ties, if the control changes none."""
     alpha: Annotated[float, Meta(gt=0, lt=0.5)] = 0.05
     """Probability of one false alarm in the whole table."""
     margin: Annotated[float, Meta(gt=0, lt=1)] = 0.1

@@ -115,6 +115,11 @@ class Material(ABC):
         del configuration  # all are asked the same
         return [Stage(jobs, protocol.concurrency) for jobs in stages(protocol, self.count)]
 
+    def planned(self, configuration: str, protocol: Protocol) -> int:
+        """Count the requests of a configuration, as far as they are known."""
+        stages = self.begin(configuration, protocol)
+        return sum(len(job) for stage in stages for job in stage.jobs)
+
     @abstractmethod
     def sample(self, request: Request) -> Question:
         """Sample of a request."""

@@ -17,6 +17,7 @@ from kvproof.eval.run.files import SAMPLES
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.completion import Outcome, Usage
 from kvproof.harness.records.run_directory import Manifest, read_lines, read_manifest
+from kvproof.harness.served.situations import Means
 
 PassName = Literal["cold", "warm", "shared"]
 """Passes A, B and C."""
@@ -24,8 +25,9 @@ PassName = Literal["cold", "warm", "shared"]
 LoadName = Literal["1 at once", "8 at once", "64 at once", "eviction"]
 """Loads of conversations."""
 
-PairName = Literal["again", "together", "inside", "border"]
-"""Passes of answers that are compared token by token, besides those of questions."""
+PairName = Literal["again", "together", "inside", "border", "fill", "drawn"]
+"""Passes of answers that are compared token by token, besides those of questions. `fill` only fills
+the cache, and is compared with nothing; `drawn` is drawn for a situation."""
 
 Phase = PassName | LoadName | PairName | Literal["recomputed"]
 """Part of a run that a request belongs to."""
@@ -75,6 +77,12 @@ class Differences(msgspec.Struct, frozen=True, kw_only=True):
     flips: int
     left: int
     requests: int
+    situations: tuple[str, ...] = ()
+    """Names of `harness.served.situations` that the first request met."""
+    shared: int | None = None
+    """Tokens that the prompt has in common with an earlier request to the server."""
+    contradiction: str = ""
+    """Why the server's count of cached tokens cannot be right."""
 
 
 class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_field="record"):
@@ -143,6 +151,10 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool
     salt: bool
     """`cache_salt` is accepted: a request can be recomputed while its blocks stay cached."""
+    longest: int = 0
+    """Tokens of the longest prompt with its answer; 0: not reported."""
+    means: tuple[Means, ...] = ()
+    """Means by which a client can bring about situations."""
 
 
 class ServerRecord(msgspec.Struct, frozen=True, kw_only=True, tag="server", tag_field="record"):

@@ -180,8 +180,7 @@ class _Plan(NamedTuple):
     @property
     def requests(self) -> int:
         """Count all requests, as far as they are known."""
-        stages = self.found.begin(self.one.name, self.config.protocol)
-        return sum(len(job) for stage in stages for job in stage.jobs)
+        return self.found.planned(self.one.name, self.config.protocol)
 
 
 def _turn(plan: _Plan, outlet: RunSink, models: set[str] | None) -> None:

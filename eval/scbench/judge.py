@@ -12,6 +12,7 @@ from kvproof.eval.run.config import Configuration, Judge
 from kvproof.eval.run.records import SampleRecord, ServerDied
 from kvproof.eval.scbench.protocol import LEVELS
 from kvproof.eval.scbench.records import Options
+from kvproof.eval.verdict.compare import PROMISED
 from kvproof.eval.verdict.evaluated import Verdict
 from kvproof.harness.statistics import at_least, clopper_pearson, holm, mcnemar
 from kvproof.reports.values.text import percent, plural
@@ -178,6 +179,10 @@ def _verdict(row: Row, options: Options) -> Row:
             f"{plural(row.texts, 'text')} changed, more than between two recomputed runs, "
             f"p = {row.p_texts:.2g}"
         )
+    if options.config.judge.exact and row.texts and not row.noise:
+        failed.append(f"{plural(row.texts, 'text')} changed, and {PROMISED}")
+    if options.config.judge.exact and row.noise:
+        reasons.append(f"{plural(row.noise, 'text')} changed in the control, although {PROMISED}")
     if row.missing:
         reasons.append(f"{plural(row.missing, 'pair')} without an answer on one side")
     if row.bound > options.margin:

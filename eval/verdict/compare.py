@@ -34,6 +34,8 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.statistics import holm, smallest_loss
 from kvproof.reports.values.text import plural
 
+PROMISED = "the engine promises equal bits (exact = true)"
+
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """The whole table."""
@@ -65,7 +67,8 @@ def compare(config: EvalConfig, samples: Sequence[SampleRecord], expected: int) 
     loss = smallest_loss(tests, alpha)
     adjusted = {id(row): new for row, new in zip(judged, _adjusted(judged, config), strict=True)}
     rows = [adjusted.get(id(row), row) for row in made]
-    final = tuple(_judged(row, config, by, loss) for row in rows)
+    noise = sum(row.texts for row in rows if row.control)
+    final = tuple(_judged(row, config, by, loss, noise=noise) for row in rows)
     return Comparison(rows=final, alpha=alpha, tests=tests, smallest_loss=loss)
 
 
@@ -106,9 +109,14 @@ def _adjusted(rows: Sequence[Row], config: EvalConfig) -> list[Row]:
     ]
 
 
-def _judged(row: Row, config: EvalConfig, by: By, loss: int) -> Row:
+def _judged(row: Row, config: EvalConfig, by: By, loss: int, *, noise: int) -> Row:
+    """`noise`: texts that change between the two runs of the first configuration."""
     failures = () if row.control else tuple(_failures(row, config.judge))
+    if config.judge.exact and row.texts and not row.control and not noise:
+        failures = (f"{plural(row.texts, 'text')} changed, and {PROMISED}", *failures)
     doubts = tuple(_doubts(row, config, by, loss))
+    if config.judge.exact and noise:
+        doubts = (f"{plural(noise, 'text')} changed in the control, although {PROMISED}", *doubts)
     verdict: Verdict = "fail" if failures else "inconclusive" if doubts else "pass"
     return replace(row, verdict=verdict, reasons=failures + doubts)
 

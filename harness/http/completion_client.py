@@ -122,6 +122,10 @@ class CompletionClient:
         """Have a text or token ids continued, as `ask`."""
         return self._send(_TEXT, {**fields, "prompt": prompt})
 
+    def get(self, path: str) -> bytes:
+        """Return the body at a path below the server's address. Raises OSError unless 2xx."""
+        return self._http.get(path)
+
     def post(self, path: str) -> None:
         """Send an order to the server, such as to empty its cache. Raises OSError."""
         self._http.post(path)

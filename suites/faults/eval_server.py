@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from kvproof.eval.benchmark.prompts import own_prompts
 from kvproof.eval.run.generator import generate
 from kvproof.harness.errors import UsageError
+from kvproof.suites.faults import situated
 from kvproof.suites.faults.planting import Edit, plant
 
 
@@ -54,6 +55,33 @@ def _wrong_block(every: int) -> tuple[Edit, ...]:
         ),
     )
 
+
+def _situated(name: str) -> Fault:
+    """A fault of one situation."""
+    return Fault(
+        f"a hit has a wrong last block: {name}",
+        (
+            Edit(
+                "reference.cache.allocator",
+                "request.table = node.table()\n",
+                "request.table = node.table()\n"
+                "        from kvproof.suites.faults.situated import strike\n\n"
+                f"        strike(self, request, request.table, self._pool.num_free, {name!r})\n",
+            ),
+        ),
+    )
+
+
+TWINS = Fault(
+    "of two equal prompts in one step, one gets its blocks in the wrong order",
+    (
+        Edit(
+            "reference.cache.allocator",
+            "each.node.blocks[first : first + len(own)]\n",
+            "each.node.blocks[first : first + len(own)][::-1]\n",
+        ),
+    ),
+)
 
 FAULTS = {
     "none": Fault("nothing"),
@@ -120,6 +148,7 @@ FAULTS = {
         ),
     ),
 }
+FAULTS |= {f"at-{name}": _situated(name) for name in situated.FAULTS} | {"at-twins": TWINS}
 
 
 def ask_for_tenant(built: Any) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproof.eval.divergence.material import Pairs, as_asked, from_urls
+from kvproof.eval.divergence.material import Pairs
 from kvproof.eval.divergence.records import KEY, Options
 from kvproof.eval.divergence.report import TITLE
+from kvproof.eval.divergence.servers import as_asked, from_urls
 from kvproof.eval.run.config import EvalConfig, Server, check_servers, read_config
 from kvproof.eval.run.files import stored
 from kvproof.eval.run.protocol import RunSink
@@ -14,9 +15,11 @@ from kvproof.eval.run.runner import evaluate
 from kvproof.eval.run.weights import weights_digest
 from kvproof.harness.cli.actions.eval import recorded
 from kvproof.harness.cli.arguments.eval import DivergenceArguments
+from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.runs import new_directory
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.eval_events import EvalStarted
+from kvproof.harness.served.situations import ALL, required
 
 
 def divergence(given: DivergenceArguments) -> int:
@@ -24,9 +27,11 @@ def divergence(given: DivergenceArguments) -> int:
     options = Options(
         documents=given.documents, tokens=given.tokens, most_tokens=given.length,
         at_once=given.at_once, seed=given.seed, alpha=given.alpha, detect=given.detect,
-        exact=given.exact,
+        exact=given.exact, require=tuple(given.require or (ALL,)),
+        max_time=seconds(given.max_time),
     )  # fmt: skip
     _check(options)
+    required(options.require, ())
     asked = as_asked(_configured(given))
     options = replace(options, weights=weights_digest(asked.model))
     pairs = Pairs(asked, options, salts=bool(given.url) and not given.recompute_url)

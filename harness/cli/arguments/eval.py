@@ -151,6 +151,12 @@ class DivergenceArguments:
     """Probability that a correct server fails, at most."""
     detect: float = 0.05
     """Share of wrong hits that a pass must exclude with 95 % confidence."""
+    require: Annotated[list[str] | None, Several] = None
+    """Situations without which there is no pass: names as in the report, families such as length
+    or company, none, or all that the server can do, which is the default. They are brought about
+    until --max-time."""
+    max_time: str = "5m"
+    """After this time no further situation is brought about: 300s, 5m, 2h."""
     exact: bool = False
     """The engine promises equal bits with and without a hit: every difference fails. Recomputed
     answers must repeat, which is checked first; else the run is inconclusive and names why."""

@@ -25,7 +25,7 @@ def servers(*scripts: Script) -> Iterator[list[str]]:
         yield [stack.enter_context(serving(Server(script))).url for script in scripts]
 
 
-SMALL = {"--documents": "14", "--tokens": "4", "--length": "300"}
+SMALL = {"--documents": "14", "--tokens": "4", "--length": "300", "--require": "none"}
 
 
 def code_of(*arguments: str) -> int:
@@ -69,6 +69,30 @@ def test_a_second_run_recomputes_on_a_server_that_the_first_has_filled(tmp_path:
         found = run(tmp_path / "again", "--url", url)[1]
     assert codes == [Exit.PASS, Exit.PASS]
     assert found["judgement"]["doubts"] == [], "what it recomputes again is no hit"
+
+
+DRAWN = ["one-block", "partial-block", "1k", "third-use", "8-at-once"]
+DRAWN += ["twins", "salt", "other-namespace", "long-beside-short", "500th"]
+
+
+def test_situations_are_drawn_until_they_occur(tmp_path: Path) -> None:
+    with servers(Script(noise=1e-3)) as (url,):
+        code, found = run(tmp_path, "--url", url, "--require", *DRAWN)
+    (row,) = found["judgement"]["rows"]
+    assert (code, row["reasons"]) == (Exit.PASS, [])
+    seen = {each["situation"]: each for each in row["seen"]}
+    assert set(DRAWN) <= set(seen)
+    assert min(seen[name]["documents"] for name in DRAWN) >= 8
+    text = (tmp_path / "run" / "report.md").read_text()
+    assert "not seen: 8k, 32k, longest, generated, both," in text
+
+
+def test_a_required_situation_that_time_does_not_allow_is_inconclusive(tmp_path: Path) -> None:
+    with servers(Script(noise=1e-3)) as (url,):
+        code, found = run(tmp_path, "--url", url, "--require", "old", "--max-time", "1s")
+    assert code == Exit.INCONCLUSIVE
+    (row,) = found["judgement"]["rows"]
+    assert "required and not seen: old" in " ".join(row["reasons"])
 
 
 @pytest.mark.parametrize("every", [1, 8])

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from kvproof.suites.tests.lab.eval_power.__main__ import NOISES, Noise, verdicts
 from kvproof.suites.tests.lab.eval_power.faults import FAULTS, LEVELS, Fault
+from kvproof.suites.tests.lab.eval_power.noises import GROUPS, MODELS, broken, verdict
 
 RUNS = 4
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_no_model_of_noise_fails(model: str) -> None:
+    """Each fails in 1 run of 1,000 at most; the command with --noise runs more."""
+    assert len(MODELS) >= 10
+    found = [verdict(MODELS[model], np.random.default_rng([1, seed])) for seed in range(RUNS)]
+    assert "fail" not in found
+
+
+@pytest.mark.parametrize("struck", ["", *(group.situations[-1] for group in GROUPS[1:])])
+@pytest.mark.parametrize("model", ["exact", "float32", "16 bits"])
+def test_a_wrong_block_in_every_hit_of_a_situation_fails(model: str, struck: str) -> None:
+    engine = broken(MODELS[model], struck)
+    found = [verdict(engine, np.random.default_rng([1, seed])) for seed in range(RUNS)]
+    assert found == ["fail"] * RUNS
 
 
 def test_there_are_many_faults_with_whole_effects() -> None:
@@ -24,7 +42,7 @@ def test_a_correct_engine_does_not_fail(noise: Noise) -> None:
     assert {method: each["fail"] for method, each in found.items()} == dict.fromkeys(found, 0)
 
 
-@pytest.mark.parametrize("fault", FAULTS[:7], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", FAULTS[:6], ids=lambda fault: fault.name)
 def test_divergence_finds_what_strikes_often(fault: Fault) -> None:
     found = verdicts(fault, NOISES[1], 48, RUNS)
     assert found["divergence"]["fail"] == RUNS

@@ -68,6 +68,21 @@ def test_equal_answers_pass() -> None:
     assert row(found).bound == pytest.approx(1 - 0.05 ** (1 / COUNT))
 
 
+def test_an_exact_engine_gets_no_allowance_for_near_ties() -> None:
+    def changed(at: int) -> dict[str, Any]:
+        return {"text": "Well. The correct answer is (B)"} if at == 5 else {}
+
+    exact = Judge(exact=True)
+    assert compared(changed).verdict == "pass", "one text may be a near tie"
+    found = row(compared(changed, judge=exact))
+    assert (found.verdict, found.texts) == ("fail", 1)
+    assert "1 text changed, and the engine promises equal bits" in found.reasons[0]
+    again = row(compared(changed, changed, judge=exact))
+    assert again.verdict == "inconclusive"
+    assert "changed in the control, although" in again.reasons[0]
+    assert compared(judge=exact).verdict == "pass"
+
+
 def test_three_kinds_of_flips_are_told_apart() -> None:
     config = configured(URL, URL, URL)
     before = [record(0), record(1), record(2, **wrong("A")), record(3, **wrong("A")), record(4)]

@@ -113,12 +113,14 @@ def answers(name: str, level: str, count: int, **other: Any) -> list[SampleRecor
     return [record(n, **(fields | other), prompt_sha256=str(n)) for n in range(count)]
 
 
-def rows_of(found: list[SampleRecord], rule: str = "answers") -> dict[str, Any]:
+def rows_of(
+    found: list[SampleRecord], rule: str = "answers", *, exact: bool = False
+) -> dict[str, Any]:
     config = read_config(CONFIG)
     config = type(
         config
     )(
-        judge=type(config.judge)(rule=rule),  # type: ignore[arg-type]
+        judge=type(config.judge)(rule=rule, exact=exact),  # type: ignore[arg-type]
         configuration=config.configuration[:3],
     )
     options = Options(tasks=("kv",), modes=("turns",), sessions=1, config=config)
@@ -142,6 +144,17 @@ def test_changed_answers_fail_unless_recomputing_changes_as_many() -> None:
     assert rows_of([*noisy, *changed])[LEVEL].verdict == "pass"
     lost = answers("on", LEVEL, 40, answer="0.0")
     assert rows_of([*noisy, *lost], "accuracy")[LEVEL].verdict == "fail"
+
+
+def test_an_exact_engine_gets_no_allowance_for_near_ties() -> None:
+    some = [*answers("on", LEVEL, 39), *answers("on", LEVEL, 40, text="other")[39:]]
+    assert rows_of([*BOTH, *some])[LEVEL].verdict == "pass"
+    found = rows_of([*BOTH, *some], exact=True)[LEVEL]
+    assert (found.verdict, "1 text changed, and the engine promises" in found.reasons[0]) == (
+        "fail", True,
+    )  # fmt: skip
+    noisy = [*BOTH[:79], *answers("off again", "", 40, text="third")[39:], *some]
+    assert rows_of(noisy, exact=True)[LEVEL].verdict == "inconclusive"
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 python -m kvproof.suites.tests.lab.eval_power --runs 20 --correct 200
 python -m kvproof.suites.tests.lab.eval_power --check runs/latest
+python -m kvproof.suites.tests.lab.eval_power --noise 1000
 
 Simulated hits go through the verdicts themselves: `judge` of divergences, `compare` of letters and
 of texts. Each sample has a warm and a shared hit. Effects of four faults are those of real runs of
 eval/configs/divergence_faults.toml with the shipped probe model; --check compares such a run with
-the simulation.
+the simulation. --noise draws correct engines of many kinds and counts false alarms of divergence,
+and then those engines with a wrong block in the hits of one situation.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from kvproof.eval.run.config import Configuration, EvalConfig, Judge, Server
 from kvproof.eval.run.records import PHASES, Abilities, Phase, SampleRecord, read_eval
 from kvproof.eval.verdict.compare import compare
 from kvproof.harness.http.completion import Usage
+from kvproof.suites.tests.lab.eval_power import noises
 from kvproof.suites.tests.lab.eval_power.faults import FAULTS, Effect, Fault
 
 SIZES = (24, 48, 503)
@@ -98,7 +101,8 @@ def _drawn(noise: Noise, rng: np.random.Generator) -> float:
 
 def by_divergence(found: Sequence[Struck], noise: Noise, rng: np.random.Generator) -> str:
     """Judge the differences of all hits against three floors."""
-    records: list[Evidence] = [_served("off", "base"), _served("on", "judged")]
+    chunks = replace(_served("chunks", "control"), settings={"chunk": 96})
+    records: list[Evidence] = [_served("off", "base"), chunks, _served("on", "judged")]
     for at, hit in enumerate(found):
         records.append(_measured("on", at, hit.nats, "warm" if at % 2 == 0 else "shared"))
         for name, phase in _FLOORS:
@@ -278,6 +282,26 @@ def check(directory: Path) -> None:
         say(f"| {' | '.join(map(str, cells))} |")
 
 
+def noise(runs: int) -> None:
+    """Print how often correct engines fail, and how often broken ones do."""
+    say("| correct engine | runs | FAIL | inconclusive | pass |")
+    say("| --- | --: | --: | --: | --: |")
+    for name, engine in noises.MODELS.items():
+        say(_noise_row(name, engine, runs))
+    say("\n| wrong block over noise | runs | FAIL | inconclusive | pass |")
+    say("| --- | --: | --: | --: | --: |")
+    for name in ("exact", "float32", "16 bits", "experts, 1 % of answers off"):
+        for struck in ("", *(group.situations[-1] for group in noises.GROUPS[1:])):
+            engine = noises.broken(noises.MODELS[name], struck)
+            say(_noise_row(f"{name}, {struck or 'all hits'}", engine, max(1, runs // 10)))
+
+
+def _noise_row(name: str, engine: noises.Draw, runs: int) -> str:
+    seeds = (np.random.default_rng([7, seed]) for seed in range(runs))
+    found = Counter(noises.verdict(engine, seed) for seed in seeds)
+    return f"| {name} | {runs} | {found['fail']} | {found['inconclusive']} | {found['pass']} |"
+
+
 def main() -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -285,7 +309,11 @@ def main() -> int:
     parser.add_argument("--correct", type=int, default=200, help="of each correct engine")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="samples of a run")
     parser.add_argument("--check", type=Path, help="a run of kvproof eval divergence")
+    parser.add_argument("--noise", type=int, help="runs of each model of noise, and no other table")
     asked = parser.parse_args()
+    if asked.noise:
+        noise(asked.noise)
+        return 0
     if asked.check:
         check(asked.check)
         return 0

@@ -1,0 +1,167 @@
+"""The course of requests that brings a judged server into situations, one after the other.
+
+Between two stages it looks at the log: how many requests there were, and whether the
+flood has evicted anything. It ends early when the time is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+from kvproof.eval.divergence.prompts import Text
+from kvproof.eval.divergence.scenes import ANSWER, EACH, Kind, Scene
+from kvproof.eval.run.records import Phase
+from kvproof.harness.served.request_log import RequestLog
+from kvproof.harness.served.situations import COMPANY, COUNTS
+
+Key: TypeAlias = tuple[int, Text]
+"""Number of a document, and which of its prompts."""
+
+
+class Step(NamedTuple):
+    """One request."""
+
+    phase: Phase
+    key: Key
+    salt: str = ""
+    tokens: int = 0
+    """Length of the answer; 0: that of the options."""
+    wait: float = 0.0
+    """Seconds before it."""
+
+
+class Steps(NamedTuple):
+    """Requests of one stage, in order."""
+
+    steps: Sequence[Step]
+    at_once: int = 1
+
+
+_IDLE = 5.2
+"""Seconds of a pause after which a server counts as idle."""
+_FLOODS = 120
+"""Most prompts that are sent to evict something."""
+_ROUND = 100
+"""Hits between two looks at the count of requests."""
+_LONG: tuple[Kind, ...] = ("8k", "32k", "longest")
+
+
+class Course:
+    """Stages for one judged server."""
+
+    def __init__(
+        self,
+        scenes: Sequence[Scene],
+        wanted: frozenset[str],
+        *,
+        log: RequestLog,
+        salt: Callable[[], str],
+        flood: Callable[[], Key],
+        reset: Callable[[], None] | None,
+        left: Callable[[], bool],
+    ) -> None:
+        """`wanted`: situations; `flood` makes a long new prompt; `left`: whether time is left."""
+        self._scenes, self._wanted, self._log, self._salt = scenes, wanted, log, salt
+        self._flood, self._reset, self._left = flood, reset, left
+        self._salts: dict[int, str] = {}
+
+    def stages(self) -> Iterator[Steps]:
+        """Yield stages while time is left."""
+        for stage in self._all():
+            if not self._left():
+                return
+            yield stage
+
+    def _all(self) -> Iterator[Steps]:
+        yield from self._first_hits()
+        yield from self._twins()
+        if "third-use" in self._wanted:
+            yield Steps([self._hit(each) for each in self._of("block", "part", "turn")] * 2)
+        if self._wanted & {"idle", "old"}:
+            yield from self._pauses()
+        yield from self._company()
+        if "evicted" in self._wanted:
+            yield from self._evictions()
+        if self._reset and "reset" in self._wanted:
+            self._reset()
+            self._log.mark("reset", emptied=True)
+            yield from self._filled(self._of("block", "part"))
+        yield from self._counts()
+
+    def _of(self, *kinds: Kind) -> list[Scene]:
+        return [each for each in self._scenes if each.kind in kinds]
+
+    def _hit(self, scene: Scene, *, wait: float = 0.0) -> Step:
+        salt = self._salts.get(scene.number, "")
+        return Step("drawn", (scene.number, "continued"), salt, wait=wait)
+
+    def _fill(self, scene: Scene) -> Step:
+        if scene.kind == "salt":
+            self._salts[scene.number] = self._salt()
+        tokens = ANSWER if scene.kind == "turn" else 1
+        return Step(
+            "fill", (scene.number, "begun"), self._salts.get(scene.number, ""), tokens=tokens
+        )
+
+    def _filled(self, found: Sequence[Scene]) -> Iterator[Steps]:
+        """Fill and hit in groups, so that a hit follows one of another document."""
+        for at in range(0, len(found), EACH):
+            group = found[at : at + EACH]
+            yield Steps([self._fill(each) for each in group])
+            yield Steps([self._hit(each) for each in group])
+
+    def _first_hits(self) -> Iterator[Steps]:
+        yield from self._filled([each for each in self._scenes if each.kind != "twin"])
+        others = [Step("drawn", (e.number, "begun"), self._salt()) for e in self._of("salt")]
+        if others:
+            yield Steps(others)
+
+    def _twins(self) -> Iterator[Steps]:
+        """Each new prompt twice in a row, by two workers."""
+        for each in self._of("twin"):
+            yield Steps([Step("drawn", (each.number, "begun"))] * 2, 2)
+
+    def _pauses(self) -> Iterator[Steps]:
+        """Some prompts after pauses; all others have grown old meanwhile."""
+        yield Steps([self._hit(each, wait=_IDLE) for each in self._of("part")])
+        yield Steps([self._hit(each) for each in self._of("block", "turn")])
+
+    def _company(self) -> Iterator[Steps]:
+        short = [e for e in self._scenes if e.kind not in (*_LONG, "twin", "salt")]
+        for name, least in COMPANY.items():  # some more than needed, as some are always between two
+            if short and name in self._wanted:
+                times = -(-max(least, EACH) // len(short)) + (least > EACH)
+                yield Steps([self._hit(each) for each in short] * times, least + least // 4)
+        if "long-beside-short" in self._wanted:
+            pairs = zip(self._of("1k"), self._of("block"), strict=False)
+            yield Steps([self._hit(each) for pair in pairs for each in pair], 2)
+
+    def _evictions(self) -> Iterator[Steps]:
+        """Long new prompts until an old one is lost; then hits while the pool stays full."""
+        probes = self._of("part")
+        before = self._log.evictions
+        for at in range(_FLOODS):
+            yield Steps([Step("fill", self._flood(), tokens=1)])
+            if at % 8 == 7 and probes:
+                yield Steps([self._hit(probes[at // 8 % len(probes)])])
+            if self._log.evictions > before:
+                break
+        else:
+            return
+        for each in probes:
+            yield Steps([Step("fill", self._flood(), tokens=1), *[self._hit(each)] * 3])
+
+    def _counts(self) -> Iterator[Steps]:
+        """Hits until the server has seen enough requests, and some more."""
+        most = max((least for name, least in COUNTS.items() if name in self._wanted), default=0)
+        short = [self._hit(each) for each in self._of("block", "part")]
+        while most and short and self._log.count < most:
+            yield Steps((short * (1 + _ROUND // len(short)))[:_ROUND])
+        if most and short:
+            yield Steps(short)
+
+
+def steps_of(phase: Phase, keys: Iterable[Key]) -> list[Step]:
+    """Return requests of one phase."""
+    return [Step(phase, key) for key in keys]

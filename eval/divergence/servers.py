@@ -1,0 +1,69 @@
+"""Servers of a run: their configurations, and what each of them can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec.structs import replace
+
+from kvproof.eval.divergence.forced import Unanswered, answered
+from kvproof.eval.run.config import Configuration, EvalConfig, Protocol, Server
+from kvproof.eval.run.records import Abilities
+from kvproof.harness.errors import UsageError
+from kvproof.harness.http.completion_client import CompletionClient, Reply
+
+_TOPS = (20, 5, 1, 0)
+"""Likeliest tokens to ask for; servers allow at most some."""
+
+
+def from_urls(
+    judged: str, recompute: str, controls: Sequence[str], server: Server, *, model: str = ""
+) -> EvalConfig:
+    """Return the configurations of running servers; `server` has their common settings."""
+
+    def at(name: str, url: str, *, cache: bool) -> Configuration:
+        return Configuration(name=name, prefix_cache=cache, server=replace(server, base_url=url))
+
+    rest = [at(f"control {n}", url, cache=False) for n, url in enumerate(controls, 1)]
+    base = at("recomputed", recompute or judged, cache=False)
+    return EvalConfig(model=model, configuration=(base, *rest, at("hit", judged, cache=True)))
+
+
+def as_asked(config: EvalConfig) -> EvalConfig:
+    """Return the settings of the requests: greedy, once, and never tried again, which would hit."""
+    protocol = Protocol(timeout=config.protocol.timeout, retries=0, stream=False)
+    return replace(config, protocol=protocol)
+
+
+def learned(client: CompletionClient) -> Abilities:
+    """Try some requests of one token to learn a server's options. Raises UsageError."""
+
+    def taken(**fields: object) -> Reply | None:
+        found = client.complete("a", max_tokens=1, **fields)
+        return found if found.outcome == "answered" else None
+
+    try:
+        answered(client.complete("a", max_tokens=1))
+    except Unanswered as error:
+        raise UsageError(
+            f"{client.url} completes nothing: {error}",
+            "a server with /v1/completions; --model names its model",
+        ) from error
+    scored = (top for top in _TOPS if (found := taken(logprobs=top)) and found.logprobs)
+    ids = taken(return_token_ids=True)
+    return Abilities(
+        top=next(scored, None),
+        token_ids=bool(ids and ids.prompt_ids),
+        ignore_eos=taken(ignore_eos=True) is not None,
+        salt=taken(cache_salt="kvproof") is not None,
+    )
+
+
+def reported_limit(client: CompletionClient) -> int:
+    """Return `max_model_len` of the first model; 0 where it is not reported."""
+    with suppress(OSError, msgspec.MsgspecError, LookupError, TypeError):
+        found = msgspec.json.decode(client.get("/v1/models"))["data"][0]["max_model_len"]
+        return found if isinstance(found, int) else 0
+    return 0
