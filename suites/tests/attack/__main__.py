@@ -175,7 +175,7 @@ def attack(
     def run(session: Session, report: Report) -> None:
         if repeat:
             name, _, number = repeat.partition(":")
-            _one(session, report, name, number)
+            one(session, report, name, number)
         else:
             all_classes(session, report, chosen, minutes * 60, seed)
 
@@ -204,7 +204,8 @@ def _work(
     return int(report.broken > 0)
 
 
-def _one(session: Session, report: Report, name: str, number: str) -> None:
+def one(session: Session, report: Report, name: str, number: str) -> None:
+    """Attack once, and report it."""
     began = time.monotonic()
     try:
         attempt = CLASSES[name][0](session, Random(f"{name}:{number}"))
@@ -228,7 +229,7 @@ def all_classes(
     while time.monotonic() < end or len(numbers) < len(classes):
         left = classes.keys() - numbers.keys() if time.monotonic() >= end else classes.keys()
         name = min(left, key=lambda each: report.figures[each].seconds / classes[each][1])
-        _one(session, report, name, f"{seed}:{numbers[name]}")
+        one(session, report, name, f"{seed}:{numbers[name]}")
         numbers[name] += 1
         if time.monotonic() - shown > 30:
             shown = time.monotonic()
