@@ -24,12 +24,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from kvproof.suites.tests.attack.classes import (
+    answers,
     files,
     options,
     requests,
     resources,
     signals,
     store_requests,
+    surroundings,
     targets,
 )
 from kvproof.suites.tests.attack.jail import apart, enter
@@ -43,6 +45,8 @@ CLASSES: dict[str, tuple[Class, float]] = {
     "files": (files.attack, 0.2),
     "records": (files.attack_records, 0.1),
     "targets": (targets.attack, 0.1),
+    "answers": (answers.attack, 0.1),
+    "surroundings": (surroundings.attack, 0.1),
     "signals": (signals.attack, 0.1),
     "disk": (resources.full_disk, 0.08),
     "descriptors": (resources.no_descriptors, 0.05),

@@ -50,7 +50,7 @@ HOLES = {
     "lost events": "cp -r old record; printf '{\\n{\\n' >> record/events.jsonl",
 }
 """Rule -> a command that breaks it."""
-EACH = 3
+EACH = 2
 """Attacks of each class in a test."""
 
 
