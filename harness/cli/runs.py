@@ -228,9 +228,11 @@ def run_directory(
     try:
         publish(directory, console)
     except Exception as error:
-        if limit := limit_of_the_machine(error):
+        refused = (str(error), "") if isinstance(error, UsageError) else None
+        if limit := refused or limit_of_the_machine(error):
             why = f"stopped while the reports were written: {limit[0]}"
-            writer.write(active.ended(Exit.USAGE, why))
+            with suppress(UsageError):  # the other one is raised
+                writer.write(active.ended(Exit.USAGE, why))
         raise
     finally:
         writer.close()

@@ -19,13 +19,13 @@ READERS = (*WRITERS, "report", "history", "explain", "doctor", "targets", "targe
 NAMES = (
     "HOME", "TMPDIR", "PATH", "LANG", "LC_ALL", "TERM", "COLUMNS", "LINES", "NO_COLOR",
     "FORCE_COLOR", "TZ", "KVPROOF_HOME", "KVPROOF_PYTHON", "KVPROOF_RECORD", "KVPROOF_API_KEY",
-    "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS", "CI",
+    "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "GITHUB_ACTIONS", "CI",
     "OMP_NUM_THREADS", "http_proxy", "PYTHONIOENCODING", "CUDA_VISIBLE_DEVICES", "USER",
 )  # fmt: skip
 VALUES = (
     "", "0", "-1", "nan", "1e999", "/dev/null", "/nowhere/at/all", "/proc/self", "file.txt",
-    "file.txt/below", "unreadable", "dangling", "loop", "\udcff", "\x1b[2J", "x" * LONG, "C", "ascii",
-    "tr_TR.UTF-8", "dumb", "1", "99999999999", "[red]", "://", "-", "~", "a:b", "../..",
+    "file.txt/below", "unreadable", "dangling", "loop", "\udcff", "\x1b[2J", "x" * LONG, "C",
+    "ascii", "tr_TR.UTF-8", "dumb", "1", "99999999999", "[red]", "://", "-", "~", "a:b", "../..",
 )  # fmt: skip
 TAKEN = (
     "record", "record/run.json", "record/events.jsonl", "record/report.html", "record/report.md",
