@@ -15,12 +15,12 @@ WRITERS = (
     "run", "fuzz", "gate", "replay", "bench", "plan", "merge", "compare", "eval generate",
     "baseline save", "record", "new-target",
 )  # fmt: skip
-READERS = (*WRITERS, "report", "history", "explain", "doctor", "targets", "targets show")
+READERS = (*WRITERS, "report", "history", "explain", "doctor", "targets list", "targets show")
 NAMES = (
     "HOME", "TMPDIR", "PATH", "LANG", "LC_ALL", "TERM", "COLUMNS", "LINES", "NO_COLOR",
     "FORCE_COLOR", "TZ", "KVPROOF_HOME", "KVPROOF_PYTHON", "KVPROOF_RECORD", "KVPROOF_API_KEY",
     "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "GITHUB_ACTIONS", "CI",
-    "OMP_NUM_THREADS", "http_proxy", "PYTHONIOENCODING", "CUDA_VISIBLE_DEVICES", "USER",
+    "OMP_NUM_THREADS", "http_proxy", "CUDA_VISIBLE_DEVICES", "USER",
 )  # fmt: skip
 VALUES = (
     "", "0", "-1", "nan", "1e999", "/dev/null", "/nowhere/at/all", "/proc/self", "file.txt",
