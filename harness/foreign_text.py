@@ -51,7 +51,7 @@ def message(text: str, most: int = MOST_MESSAGE) -> str:
 def cut_json(data: bytes) -> bytes:
     """Return JSON of others with its strings cut; control characters stay, as names have them.
 
-    What is no JSON, or cannot be read as such, stays as it is: its reader refuses it.
+    Bytes that cannot be read as JSON stay as they are, for their reader to refuse.
     """
     if len(data) <= MOST_MESSAGE or not _LONG_STRING.search(data):
         return data

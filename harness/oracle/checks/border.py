@@ -22,7 +22,7 @@ from kvproof.harness.oracle.state import OracleState
 Copies = tuple[tuple[int, int, int], ...]
 
 _NUMBERS = range(-(2**63), 2**63)
-"""Token ids that content can be told by."""
+"""Legal token ids: fingerprints are of 64 bits."""
 
 
 class Border:
