@@ -82,6 +82,7 @@ WITHOUT: dict[str, str] = {
             "keys_are_separate",
             "locks_end_with_their_request",
             "null_block_is_never_used",
+            "lost_tokens_add_up",
             "null_blocks_are_not_written",
             "pins_hold_the_cached_prefix",
             "prefix_bytes_are_those_computed",
@@ -93,10 +94,6 @@ WITHOUT: dict[str, str] = {
             "what_was_found_can_be_taken",
         ],
         "no run with its fault has been taken over yet",
-    ),
-    **dict.fromkeys(
-        ["lost_tokens_add_up"],
-        "where it fails, another property has ended the history",
     ),
 }
 """Property without an example -> the reason."""
