@@ -1,4 +1,4 @@
-"""An engine with one token a block can pass: nothing is asked of it that only larger blocks show."""
+"""An engine with one token a block can pass: only its own sizes are asked of it."""
 
 from __future__ import annotations
 
