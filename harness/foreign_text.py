@@ -49,10 +49,17 @@ def message(text: str, most: int = MOST_MESSAGE) -> str:
 
 
 def cut_json(data: bytes) -> bytes:
-    """Return JSON of others with its strings cut; control characters stay, as names have them."""
+    """Return JSON of others with its strings cut; control characters stay, as names have them.
+
+    Bytes that cannot be read as JSON stay as they are, for their reader to refuse.
+    """
     if len(data) <= MOST_MESSAGE or not _LONG_STRING.search(data):
         return data
-    return json.dumps(_cut_tree(json.loads(data), MOST_MESSAGE)).encode()
+    try:
+        tree = json.loads(data)
+    except (ValueError, RecursionError):  # also for a number of thousands of digits
+        return data
+    return json.dumps(_cut_tree(tree, MOST_MESSAGE)).encode()
 
 
 def _cut_tree(value: Any, most: int) -> Any:

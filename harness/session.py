@@ -17,6 +17,7 @@ from kvproof.harness.contract.target import (
     Batch,
     Completed,
     Evicted,
+    Inspection,
     Refused,
     Released,
     Scheduled,
@@ -26,6 +27,7 @@ from kvproof.harness.contract.target import (
 )
 from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.oracle.checks.answers import AnswerChecks
+from kvproof.harness.oracle.checks.border import Border
 from kvproof.harness.oracle.checks.content import ContentChecks, malformed
 from kvproof.harness.oracle.checks.eviction_order import EvictionOrderChecks
 from kvproof.harness.oracle.checks.host_tier import HostTierChecks
@@ -67,6 +69,7 @@ class Session:
         self.live, self.steps, self.history = state.live, state.steps, state.history
         self.checks, self.situations = state.checks, state.situations
         self.coverage = Coverage(state) if covered else None
+        self._border = Border(state)
         self.content = ContentChecks(state)
         self._tables = TableChecks(state)
         self._answers = AnswerChecks(state)
@@ -84,7 +87,7 @@ class Session:
         self._announce = getattr(target, "announce", lambda _: None)
         self._audit = ("inspect",) if audited else ()
         if audited:
-            state.inspected = target.inspect()
+            state.inspected = self._look()
 
     @property
     def profile(self) -> Profile:
@@ -143,7 +146,7 @@ class Session:
     def _inspect(self) -> None:
         state, before = self.state, self.state.inspected
         assert before is not None
-        state.inspected = found = self.target.inspect()
+        state.inspected = found = self._look()
         if self.config.host_blocks:
             self._host.inspected(found)
         held = state.holders()
@@ -157,6 +160,11 @@ class Session:
         state.settle(held)
         self._inspection.run(before, found, held)
         self._retained.run(found)
+
+    def _look(self) -> Inspection:
+        found = self.target.inspect()
+        self._border.inspected(found)
+        return found
 
     def forget_history(self) -> None:
         """Drop the operations and requests so far: whole workloads would not fit in memory."""
@@ -173,6 +181,7 @@ class Session:
         if self.coverage:
             self.coverage.before(operation, forecast)
         answer = self.target.admit(request, operation.compute)
+        self._border.scheduled("admit", answer)
         self.history.append((operation, answer))
         if isinstance(answer, Refused):
             hit = forecast.listed if state.profile.maximal else 0
@@ -211,6 +220,7 @@ class Session:
         # a target without drafts may have no such argument
         drafts = {"drafts": operation.drafts} if operation.drafts else {}
         answer = self.target.extend(operation.id, operation.tokens, operation.compute, **drafts)
+        self._border.scheduled("extend", answer)
         self.history.append((operation, answer))
         if isinstance(answer, Refused):
             count, problem = len(operation.drafts), malformed(longer)
@@ -308,6 +318,7 @@ class Session:
         accepted = drafts if operation.accepted is None else min(operation.accepted, drafts)
         rows = self._experts.rows(step) if operation.routed and profile.experts else ()
         answer = self._end(number, operation.accepted, rows)
+        self._border.completed(number, answer)
         if profile.in_flight_steps or drafts:
             self.history.append((operation, answer))
         self.ends.setdefault(len(self.history) - 1, []).append((step.answer, answer))
@@ -353,6 +364,7 @@ class Session:
             live.show(answer.blocks, answer.tables)
             if self.layout.partly_visible:
                 self._tables.returned(live)
+            self._tables.covers(live, live.computed)
         self.content.read(live, live.earliest, live.computed)
         stop = min(step.stop, live.computed)
         if self.state.profile.sharing == "after_step":

@@ -6,7 +6,7 @@ an implementation of some kernels: ours, torch's, or another engine's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -34,6 +34,10 @@ __all__ = [
 ]
 
 CeilingName: TypeAlias = Literal["read", "copy", "matmul", "link", "launch"]
+
+
+LARGEST = 1 << 31
+"""Largest number in a cell."""
 
 
 class Cost(NamedTuple):
@@ -92,11 +96,25 @@ class Kernel:
     tolerance: Callable[[Case], Tolerance]
     ceiling: CeilingName
     """The machine's limit for the kernel."""
+    choices: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    """Axis of text -> its legal values, where `axes` does not list them all."""
     judged: Callable[[Case, Arguments, dict[str, torch.Tensor]], dict[str, torch.Tensor]] = (
         lambda _, __, outputs: outputs
     )
     """Values to compare with the reference, where several outputs are right: made from the outputs
     that a launch has left."""
+
+
+def wrong_values(subject: Kernel, case: Case) -> Iterator[str]:
+    """Find the axes of a cell with a value that is not legal: axis, value and the legal ones."""
+    for axis, value in case.items():
+        listed = (*subject.axes.get(axis, ()), *subject.choices.get(axis, ()))
+        if isinstance(value, str | bool):
+            if not any(value == each and type(value) is type(each) for each in listed):
+                legal = ", ".join(map(str, listed)) or "a number"
+                yield f"{axis} = {value!r}, legal: {legal}"
+        elif not 0 <= value <= LARGEST:
+            yield f"{axis} = {value!r}, legal: a number from 0 to {LARGEST:,}"
 
 
 class Entry(NamedTuple):

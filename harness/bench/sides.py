@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.isolation.handles import Isolation
 from kvproof.harness.isolation.worker_handle import WorkerHandle
+from kvproof.harness.scratch import scratch
 
 _OWN = "kvproof."
 
@@ -47,7 +47,7 @@ class Runner(JobRunner, Protocol):
 def isolated(runners: Sequence[Runner]) -> Iterator[list[Runner]]:
     """Run in-process targets in workers too; a user's stays: only this process can import it."""
     with ExitStack() as stack:
-        logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvproof-bench-")))
+        logs = stack.enter_context(scratch("kvproof-bench-"))
         separate: list[Runner] = []
         for runner in runners:
             if runner.isolation == "in_process" and runner.factory.startswith(_OWN):

@@ -22,6 +22,7 @@ from hypothesis.database import (
 )
 
 from kvproof.harness.errors import UsageError
+from kvproof.harness.records.run_directory import make_folder, remove_new
 from kvproof.harness.redaction import has_password
 
 Answer = TypeVar("Answer")
@@ -43,10 +44,9 @@ def open_database(where: str, artifact: str = "", *, password: str = "") -> Watc
     """Open the database `where`, a directory or a URL of Redis.
 
     `artifact` is `owner/repository`: the examples of its CI are read too, never written. Raises
-    UsageError for a place that cannot be written, an unknown scheme, a password in the URL, or a
-    missing package.
+    UsageError for an unknown scheme, a password in the URL, or a missing package.
     """
-    own = _redis(where, password) if _is_redis(where) else _directory(where)
+    own = _redis(where, password) if _is_redis(where) else DirectoryBasedExampleDatabase(where)
     if not artifact:
         return WatchedDatabase(own)
     owner, slash, name = artifact.partition("/")
@@ -61,9 +61,11 @@ def open_database(where: str, artifact: str = "", *, password: str = "") -> Watc
 def why_unreachable(where: str, *, password: str = "") -> str:
     """Return why a database does not answer now; empty: it does.
 
-    Raises UsageError if the server refuses the password: it will not take it later either.
+    Raises UsageError for a directory that cannot be written, and if the server refuses the
+    password: it will not take it later either.
     """
     if not _is_redis(where):
+        _refuse_unwritable(where)
         return ""
     client = _client(where, password)
     import redis
@@ -92,16 +94,18 @@ def _is_redis(where: str) -> bool:
     return where.startswith(_SCHEMES)
 
 
-def _directory(where: str) -> ExampleDatabase:
-    """Hypothesis would go on without a writable directory, with one warning per example."""
+def _refuse_unwritable(where: str) -> None:
+    """Hypothesis would go on without its directory, with one warning per example.
+
+    It makes the directory with the first example, so none is left if the command is refused.
+    """
     try:
-        Path(where).mkdir(parents=True, exist_ok=True)
+        remove_new(make_folder(Path(where)))
     except OSError as error:
         raise UsageError(
             f"cannot write the example database {where!r}: {error.strerror}",
             "choose another place with --database",
         ) from error
-    return DirectoryBasedExampleDatabase(where)
 
 
 def _redis(url: str, password: str) -> ExampleDatabase:

@@ -123,10 +123,17 @@ def _complaint(error: CycloptsError) -> tuple[str, str]:
 
 
 def _errors() -> Console:
-    return Console(stderr=True)
+    return Console(stderr=True, emoji=False)
 
 
 def _say(message: str, hint: str = "") -> None:
+    try:
+        _print(message, hint)
+    except OSError:  # without descriptors nothing more can be imported
+        sys.stderr.write(f"kvproof: {ascii(message)[1:-1]}\n  {ascii(hint)[1:-1]}\n")
+
+
+def _print(message: str, hint: str) -> None:
     errors = _errors()
     from kvproof.harness import foreign_text  # dear: a start has no text of others
 

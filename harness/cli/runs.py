@@ -10,7 +10,7 @@ import subprocess
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
@@ -153,13 +153,22 @@ class ActiveRun:
             seconds=round(self.writer.seconds, 2),
         )
 
-    def _tally(self, counted: Sequence[AnyEvent]) -> tuple[str, str, str, str]:
-        """Return the failures, the first of them, and the rest."""
+    def _tally(self, counted: Sequence[AnyEvent]) -> tuple[str, ...]:
+        """Return the failures, the first of them, and the rest; logs lead where they alone fail."""
         verdicts = [event for event in counted if isinstance(event, PropertyVerdict)]
         failures = filter(None, map(_what_is_wrong, counted))
         first = next((f"first: {failure}" for failure in failures), "")
-        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(self._counts.items()))
-        return leading(verdicts), first, others(verdicts), counts.replace("_", " ")
+        alone = not any(verdict.verdict == "fail" for verdict in verdicts)
+        logs = {kind: n for kind, n in self._counts.items() if kind in _BAD_LOGS and alone}
+        rest = {kind: n for kind, n in self._counts.items() if kind not in logs}
+        return _listed(logs), leading(verdicts), first, others(verdicts), _listed(rest)
+
+
+_BAD_LOGS = ("logs FAILED", "logs ERROR")
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())).replace("_", " ")
 
 
 def _what_is_wrong(event: AnyEvent) -> str:
@@ -228,9 +237,11 @@ def run_directory(
     try:
         publish(directory, console)
     except Exception as error:
-        if limit := limit_of_the_machine(error):
+        refused = (str(error), "") if isinstance(error, UsageError) else None
+        if limit := refused or limit_of_the_machine(error):
             why = f"stopped while the reports were written: {limit[0]}"
-            writer.write(active.ended(Exit.USAGE, why))
+            with suppress(UsageError):  # the other one is raised
+                writer.write(active.ended(Exit.USAGE, why))
         raise
     finally:
         writer.close()

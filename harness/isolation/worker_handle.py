@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import time
@@ -257,6 +258,8 @@ class WorkerHandle:
         try:
             self._process = WorkerProcess(self._command, self._log)
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                raise  # a limit of this machine, and no fault of the target
             raise TargetDied("start", f"cannot start {self._command[0]}: {error}") from error
 
     def _greet(self) -> None:

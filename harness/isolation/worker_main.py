@@ -301,10 +301,13 @@ def main() -> None:
     faulthandler.enable()
     if alone:
         threading.Thread(target=end_with_host, args=[source.fileno()], daemon=True).start()
-    for line in source:
-        for answer in worker.answers(line):
-            sink.write(answer)
-            sink.flush()
+    try:
+        for line in source:
+            for answer in worker.answers(line):
+                sink.write(answer)
+                sink.flush()
+    except BrokenPipeError:  # the host has given up on an answer
+        os._exit(1)
 
 
 if __name__ == "__main__":

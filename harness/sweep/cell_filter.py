@@ -9,6 +9,9 @@ from typing import TypeAlias
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.sweep_events import CaseValue
 
+_SHOWN = 20
+"""Values of an axis in a message."""
+
 Where: TypeAlias = Mapping[str, Sequence[str]]
 """Axis -> the values that are wanted, as text."""
 
@@ -37,10 +40,16 @@ def _text(value: CaseValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def check_axes(where: Where, known: Sequence[str]) -> None:
-    """Raise UsageError for an axis that no cell has."""
-    for axis in where:
+def check_axes(where: Where, known: Mapping[str, Sequence[CaseValue]]) -> None:
+    """Raise UsageError for an axis that no cell has, or a value that it has in none."""
+    for axis, wanted in where.items():
         if axis not in known:
             close = get_close_matches(axis, known, 1)
             hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
             raise UsageError(f"--filter {axis!r} is not an axis of these kernels", hint)
+        values = list(map(_text, known[axis]))
+        if wrong := next((value for value in wanted if value not in values), ""):
+            raise UsageError(
+                f"--filter {axis} = {wrong!r} is the value of no cell",
+                f"legal: {', '.join(values[:_SHOWN])}{', ...' * (len(values) > _SHOWN)}",
+            )

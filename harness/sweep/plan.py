@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain
 from typing import Literal
 
 from msgspec.structs import replace
@@ -184,7 +185,7 @@ def _last_line(log: str) -> str:
 def _loaded(kernel: KernelFacts) -> KernelFacts:
     if kernel.problem:
         raise UsageError(
-            f"there is no kernel {kernel.name!r}: {kernel.problem}",
+            f"kernel {kernel.name!r} cannot be used: {kernel.problem}",
             "kvproof sweep --list shows them; your own is package.module:attribute",
         )
     return kernel
@@ -249,8 +250,13 @@ def _unusable(provider: ProviderFacts, kernels: Sequence[str]) -> UsageError:
     return UsageError(f"provider {provider.spec!r} offers none of {', '.join(kernels)}", hint)
 
 
-def _axes(cases: Sequence[Sequence[dict[str, CaseValue]]]) -> list[str]:
-    return list(dict.fromkeys(axis for found in cases for case in found for axis in case))
+def _axes(cases: Sequence[Sequence[dict[str, CaseValue]]]) -> dict[str, list[CaseValue]]:
+    """Axis -> its values in these cells, each once."""
+    found: dict[str, dict[CaseValue, None]] = defaultdict(dict)
+    for case in chain.from_iterable(cases):
+        for axis, value in case.items():
+            found[axis][value] = None
+    return {axis: list(values) for axis, values in found.items()}
 
 
 def _planned(

@@ -10,7 +10,7 @@ import argparse
 import os
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -26,7 +26,7 @@ from kvproof.harness.sweep.inputs import InputCache, Inputs, NoRoom
 from kvproof.harness.sweep.messages import Answer, Request
 from kvproof.harness.sweep.timing import InputSets, measured
 from kvproof.kernels.registry import KERNELS, kernel, provider
-from kvproof.kernels.spec import Case, Entry, Kernel, Provider
+from kvproof.kernels.spec import Case, Entry, Kernel, Provider, wrong_values
 from kvproof.kernels.timing import device_facts
 
 RANDOM = "random"
@@ -175,15 +175,25 @@ def _described(request: messages.Describe) -> messages.Described:
 def _kernel_facts(spec: str) -> messages.KernelFacts:
     try:
         subject = kernel_of(spec)
+        sets = {name: cases() for name, cases in subject.cells.items()}
         return messages.KernelFacts(
             name=subject.name,
             sentence=subject.sentence,
             ceiling=subject.ceiling,
             axes={axis: list(values) for axis, values in subject.axes.items()},
-            sets={name: len(cases()) for name, cases in subject.cells.items()},
+            sets={name: len(cases) for name, cases in sets.items()},
+            problem=_wrong_cell(subject, sets),
         )
     except Exception as error:  # noqa: BLE001 - foreign code; the sweep reports why it is left out
         return messages.KernelFacts(name=spec, problem=_why(error))
+
+
+def _wrong_cell(subject: Kernel, sets: Mapping[str, Sequence[Case]]) -> str:
+    for name, cases in sets.items():
+        for case in cases:
+            if wrong := "; ".join(wrong_values(subject, case)):
+                return f"a cell of its set {name!r} is not valid: {wrong}"
+    return ""
 
 
 def _provider_facts(spec: str) -> messages.ProviderFacts:

@@ -120,6 +120,7 @@ KERNEL = Kernel(
     name="block_expand",
     sentence="turns a manager's block table into the blocks that kernels address",
     axes={"ratio": (1, 2, 4, 8, 16), "rows": (1, 16, 64, 256), "blocks": (32, 512, 2048)},
+    choices={"padding": ("none", "null", "minus"), "buffer": ("exact", "larger")},
     cells={"cpu": _cpu, "gpu": _gpu, "published": _published, "random": _random},
     make=make,
     reference=reference,

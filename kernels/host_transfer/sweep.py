@@ -20,6 +20,7 @@ from kvproof.kernels.block_transfer.cells import (
     random_cells,
 )
 from kvproof.kernels.block_transfer.host import Staging, transfer_from_host, transfer_to_host
+from kvproof.kernels.block_transfer.layouts import LAYOUTS
 from kvproof.kernels.source import Source
 from kvproof.kernels.spec import EXACT, Arguments, Case, Entry, Kernel, Launch, Problem
 
@@ -108,6 +109,7 @@ KERNEL = Kernel(
         "page": (16, 64),
         "objects": (1, 4, 16),
     },
+    choices={"layout": tuple(LAYOUTS)},
     cells={
         "cpu": cpu,
         "gpu": gpu,

@@ -108,6 +108,7 @@ KERNEL = Kernel(
     name="part_merge",
     sentence="merges attention over parts of a context by their log-sum-exps",
     axes={"parts": (1, 2, 3, 5, 8, 33), "tokens": (1, 64, 2048), "head_dim": (64, 128, 256, 512)},
+    choices={"dtype": tuple(KINDS)},
     cells={
         "cpu": _small,
         "gpu": _gpu,

@@ -184,6 +184,7 @@ KERNEL = Kernel(
     name="state_copy",
     sentence="copies recurrent states of all layers between rows of their pools",
     axes={"pairs": (1, 2, 4, 16, 32, 64), "ssm_elements": tuple(sorted(ssm for _, ssm in SIZES))},
+    choices={"dtype": tuple(DTYPES)},
     cells={
         "cpu": _cpu,
         "gpu": _gpu,

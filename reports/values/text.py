@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -46,7 +48,16 @@ def clean_run(run: Run) -> Run:
     )
 
 
+_ESCAPED = re.compile(r"\\[bfru]")
+"""Control characters in JSON."""
+
+
 def _cleaned(value: object, kind: Any) -> Any:
+    """Most are clean already: there may be a hundred thousand."""
+    with suppress(UnicodeEncodeError):  # half a surrogate pair
+        text = msgspec.json.encode(value).decode()
+        if not _ESCAPED.search(text) and clean(text) == text:
+            return value
     return msgspec.convert(_clean_tree(msgspec.to_builtins(value)), kind)
 
 

@@ -258,6 +258,7 @@ def supported(prop: Property, profile: Profile) -> bool:
 
 
 _POSSIBLE: dict[str, Callable[[Profile], bool]] = {
+    "a partial last block is extended": lambda profile: max(profile.block_sizes, default=0) > 1,
     "a request fills the pool": lambda profile: profile.least_blocks == 1,
     "unequal counts of drafts are in flight": lambda profile: profile.in_flight_steps > 1,
     "a hit beside unequal windows of drafts": may_be_unequal,

@@ -8,12 +8,12 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeAlias
 
 from kvproof.harness.errors import ANSWERS
 from kvproof.harness.isolation.pool import Worker, WorkerLost, run_on_pool
 from kvproof.harness.records.fault_events import FaultJudged, Kill
+from kvproof.harness.scratch import scratch
 from kvproof.suites.faults.catalogue import PlantedFault, in_engine
 from kvproof.suites.faults.messages import Job, Line, Progress, read_line
 from kvproof.suites.faults.verdict import CRASH, HANG, judged
@@ -69,10 +69,9 @@ def judge_faults(
         job = Job(fault, budget, seed, str(directory), alone, reach)
         return _judge(worker, fault, job, limit)
 
-    with TemporaryDirectory(prefix="kvproof-faults-") as logs:
+    with scratch("kvproof-faults-") as logs:
         processes = [
-            Worker(COMMAND, Path(logs, f"{number}.log"), decode=read_line)
-            for number in range(workers)
+            Worker(COMMAND, logs / f"{number}.log", decode=read_line) for number in range(workers)
         ]
         with closing(run_on_pool(processes, faults, judge)) as reports:
             yield from reports

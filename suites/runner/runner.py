@@ -181,8 +181,13 @@ class SuiteRun:
             self._write(death)
 
     def _concerns(self, path: Path) -> bool:
-        """A log applies to a target judged by its suite if it is portable or was recorded there."""
+        """A log applies to a target judged by its suite if it is portable or was recorded there.
+
+        Its block size must be one that the profile claims.
+        """
         log = oplog.load(path)
+        if log.config.get("block_size") not in (None, *self._handle.profile.block_sizes):
+            return False
         judging = [suite for suite in self.suites if suite.name == log.suite and suite.judged]
         return any(suite.component.portable or suite.target == log.target for suite in judging)
 

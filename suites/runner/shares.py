@@ -16,8 +16,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Lock, Thread
 from typing import NamedTuple
 
@@ -27,6 +25,7 @@ from kvproof.harness.campaign.worker_main import __name__ as worker_module
 from kvproof.harness.campaign.worker_main import pack, unpack
 from kvproof.harness.isolation.pool import Worker, WorkerLost
 from kvproof.harness.isolation.registry import USUAL, OwnTargets, open_handle
+from kvproof.harness.scratch import scratch
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.explore import Counts, Elsewhere, turns_of
 from kvproof.suites.framework.property import Level
@@ -121,10 +120,9 @@ def _cores() -> int:
 def shared_out(processes: int, parts: int, order: Callable[[int], Order]) -> Iterator[Elsewhere]:
     """Let other processes explore parts inside; the last ones first. They end with the block."""
     division = _Division(parts)
-    with TemporaryDirectory(prefix="kvproof-shares-") as logs:
+    with scratch("kvproof-shares-") as logs:
         workers = [
-            Worker(COMMAND, Path(logs, f"{number}.log"), decode=unpack)
-            for number in range(processes)
+            Worker(COMMAND, logs / f"{number}.log", decode=unpack) for number in range(processes)
         ]
         threads = [
             Thread(target=_serve, args=(worker, division, order), daemon=True) for worker in workers

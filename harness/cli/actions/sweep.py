@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +24,7 @@ from kvproof.harness.records.events import AnyEvent, Skipped
 from kvproof.harness.records.run_directory import Run, read_run
 from kvproof.harness.records.sweep_events import Cell
 from kvproof.harness.records.sweep_results import CellKey, latest, rows, started
+from kvproof.harness.scratch import scratch
 from kvproof.harness.sweep.cell_filter import parse_where
 from kvproof.harness.sweep.device_worker import DeviceSlot, SweepProcess
 from kvproof.harness.sweep.messages import KernelFacts, ProviderFacts
@@ -108,7 +108,7 @@ def run_in(active: ActiveRun, options: SweepOptions, make: MakeProcess = SweepPr
         active.write(event)
         events.append(event)
 
-    with TemporaryDirectory(prefix="kvproof-sweep-") as logs:
+    with scratch("kvproof-sweep-") as logs:
         cells = run_sweep(
             options,
             write=write,
@@ -178,8 +178,8 @@ def _print_json(run: Run) -> None:
 
 
 def _list(options: SweepOptions, console: Console) -> None:
-    with TemporaryDirectory(prefix="kvproof-sweep-") as logs:
-        lead = SweepProcess(DeviceSlot(options.device, options.devices[0]), Path(logs) / "lead.log")
+    with scratch("kvproof-sweep-") as logs:
+        lead = SweepProcess(DeviceSlot(options.device, options.devices[0]), logs / "lead.log")
         specs = dict.fromkeys([*provider_names(), *options.providers, *options.peers])
         try:
             found = describe(lead, options.kernels, list(specs))

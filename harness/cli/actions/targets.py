@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rich.markup import escape
 
@@ -29,6 +28,7 @@ from kvproof.harness.isolation.registry import (
     open_handle,
 )
 from kvproof.harness.isolation.worker_handle import WorkerHandle
+from kvproof.harness.scratch import scratch
 
 
 def chosen_targets(given: Sequence[str] | None, default: Sequence[str]) -> list[str]:
@@ -50,7 +50,7 @@ def open_all(specs: Sequence[str], stack: ExitStack, own: OwnTargets = USUAL) ->
 
     Worker logs last as long as the run; its records keep the needed parts.
     """
-    logs = Path(stack.enter_context(TemporaryDirectory(prefix="kvproof-")))
+    logs = stack.enter_context(scratch("kvproof-"))
     if own.python and not any(map(is_engine, specs)):
         raise UsageError(
             f"--python {own.python!r} is for engines, and {', '.join(specs)} is none",
@@ -95,8 +95,8 @@ def check(spec: str, *, python: str, as_json: bool) -> int:
 
     Raises UsageError for a target that is no engine, or is not installed.
     """
-    with TemporaryDirectory(prefix="kvproof-") as logs:
-        handle = engine_handle(spec, python=python, log_directory=Path(logs))
+    with scratch("kvproof-") as logs:
+        handle = engine_handle(spec, python=python, log_directory=logs)
         WorkerHandle.waiting = staticmethod(_wait)
         with handle:
             found = fit.differences(handle)

@@ -52,12 +52,9 @@ class TableChecks:
     def scheduled(self, live: RequestState, answer: Scheduled, compute: int | None) -> None:
         """Block i holds tokens [i * size, (i + 1) * size); pages are the blocks' own (K2, T7)."""
         counts, layout = self._counts, self._layout
+        self.covers(live, answer.stop)
         for group in layout.attention:
             blocks, table = live.groups[group], live.tables[group]
-            counts[_COVERS] += 1
-            needed = -(-answer.stop // layout.groups[group].block_size)
-            if len(blocks) < needed:
-                self._too_short(live, group, answer.stop, needed)
             counts[_PAGES] += 1
             size, page = layout.pagings[group]
             pages = range(size // page)
@@ -76,6 +73,14 @@ class TableChecks:
             self.returned(live)
         if live.drafts or live.request.spans:
             self._extent(live, answer, compute)
+
+    def covers(self, live: RequestState, stop: int) -> None:
+        """Each table has a block for each of so many tokens (K2)."""
+        for group in self._layout.attention:
+            self._counts[_COVERS] += 1
+            needed = self._layout.blocks_for(group, stop)
+            if len(live.groups[group]) < needed:
+                self._too_short(live, group, stop, needed)
 
     def _too_short(self, live: RequestState, group: int, stop: int, needed: int) -> None:
         name, size = live.request.id, self._layout.groups[group].block_size

@@ -17,7 +17,7 @@ from kvproof.harness.analysis.merge import merge
 from kvproof.harness.analysis.verdicts import outcomes
 from kvproof.harness.cli.runs import run_directory
 from kvproof.harness.pytest_plugin import Broken, Verdict
-from kvproof.harness.records.events import AnyEvent, Ended, PropertyVerdict
+from kvproof.harness.records.events import AnyEvent, Ended, PropertyVerdict, Replayed
 from kvproof.harness.records.resume import final_verdicts, once
 from kvproof.harness.records.run_directory import Run, RunWriter, read_run
 from kvproof.harness.settings import Thresholds
@@ -195,3 +195,12 @@ def test_a_run_that_0_13_wrote_interrupted_and_resumed_is_read(tmp_path: Path) -
     assert history([run], Thresholds()).verdicts
     merged = [e for e in merge([run]).events if isinstance(e, PropertyVerdict)]
     assert {e.property: e.verdict for e in merged} == {e.property: e.verdict for e in judged}
+
+
+def test_a_failed_log_leads_where_no_property_fails(tmp_path: Path) -> None:
+    """The headline of a failed run began with "1 property inconclusive"."""
+    log = Replayed(target="reference", path="a.json", outcome="FAILED", message="it fails")
+    run, code = resumed(tmp_path, [LACKING, log])
+    assert code == 1
+    assert run.ended is not None
+    assert run.ended.sentence.startswith("1 logs FAILED; 1 property inconclusive")

@@ -24,12 +24,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from kvproof.suites.tests.attack.classes import (
+    answers,
     files,
     options,
     requests,
     resources,
     signals,
     store_requests,
+    surroundings,
     targets,
 )
 from kvproof.suites.tests.attack.jail import apart, enter
@@ -43,6 +45,8 @@ CLASSES: dict[str, tuple[Class, float]] = {
     "files": (files.attack, 0.2),
     "records": (files.attack_records, 0.1),
     "targets": (targets.attack, 0.1),
+    "answers": (answers.attack, 0.1),
+    "surroundings": (surroundings.attack, 0.1),
     "signals": (signals.attack, 0.1),
     "disk": (resources.full_disk, 0.08),
     "descriptors": (resources.no_descriptors, 0.05),
@@ -175,7 +179,7 @@ def attack(
     def run(session: Session, report: Report) -> None:
         if repeat:
             name, _, number = repeat.partition(":")
-            _one(session, report, name, number)
+            one(session, report, name, number)
         else:
             all_classes(session, report, chosen, minutes * 60, seed)
 
@@ -204,7 +208,8 @@ def _work(
     return int(report.broken > 0)
 
 
-def _one(session: Session, report: Report, name: str, number: str) -> None:
+def one(session: Session, report: Report, name: str, number: str) -> None:
+    """Attack once, and report it."""
     began = time.monotonic()
     try:
         attempt = CLASSES[name][0](session, Random(f"{name}:{number}"))
@@ -228,7 +233,7 @@ def all_classes(
     while time.monotonic() < end or len(numbers) < len(classes):
         left = classes.keys() - numbers.keys() if time.monotonic() >= end else classes.keys()
         name = min(left, key=lambda each: report.figures[each].seconds / classes[each][1])
-        _one(session, report, name, f"{seed}:{numbers[name]}")
+        one(session, report, name, f"{seed}:{numbers[name]}")
         numbers[name] += 1
         if time.monotonic() - shown > 30:
             shown = time.monotonic()

@@ -37,6 +37,8 @@ _NOISE = re.compile(
 _TRACEBACK = re.compile(
     r"Traceback \(most recent call last\)|^  File \".*\", line \d+, in ", re.MULTILINE
 )
+_QUOTED = re.compile(r"^ +\| .*$", re.MULTILINE)
+"""The end of a target's own log."""
 _NOTICE = re.compile(r"^kvproof: .* is called .* now; the old name ends with ", re.MULTILINE)
 CACHES = frozenset({"kvproof", ".triton", ".cache"})
 """Folders of the home folder that a command may fill: environments, compiled kernels."""
@@ -64,7 +66,8 @@ def judge(
     yield from _texts(command, outcome)
     yield from _secret(command, outcome, inputs)
     damaged = "cwd/record/run.json" in inputs
-    if not (outcome.code == Exit.USAGE and damaged):
+    writes = "record" in command.words[1:]
+    if writes and not (outcome.code == Exit.USAGE and damaged):
         yield from _records(command, outcome, damaged=damaged)
     yield from _places(command, outcome, verb, inputs)
     if outcome.code == Exit.USAGE and not outcome.stopped:
@@ -90,6 +93,7 @@ def _code(outcome: Outcome, codes: frozenset[int]) -> Iterator[Broken]:
 
 def _texts(command: Command, outcome: Outcome) -> Iterator[Broken]:
     for name, text in (("standard output", outcome.out), ("standard error", outcome.err)):
+        text = _QUOTED.sub("", text)
         if found := _TRACEBACK.search(text):
             yield Broken("traceback", f"{name}: {text[found.start() :].strip()[-200:]}")
         elif found := _NOISE.search(text):

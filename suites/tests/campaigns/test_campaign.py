@@ -225,7 +225,16 @@ def test_databases_come_from_one_line(tmp_path):
         open_database(str(tmp_path / "examples"), "just-a-name")
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write"):
-        open_database(str(tmp_path / "file" / "below"))
+        databases.why_unreachable(str(tmp_path / "file" / "below"))
+
+
+def test_a_refused_campaign_leaves_no_folder_of_examples(tmp_path):
+    """Its run could not be written after the folder of examples had been made."""
+    (tmp_path / "record").write_text("")
+    arguments = ("--target", "reference", "--units", "1", "--output", "record")
+    done = here("fuzz", *arguments, "--database", "new/examples", cwd=tmp_path)
+    assert done.code == 2, done
+    assert [each.name for each in tmp_path.iterdir()] == ["record"]
 
 
 @pytest.mark.slow(reason="starts many processes")

@@ -27,12 +27,8 @@ ELSEWHERE = {
 PARTS = {suite.name: suite for suite in SUITES if suite.name not in ELSEWHERE}
 BUDGETS = {"http": settings(UNSHRUNK, max_examples=60)}
 """A fault of the server shows in one kind of server: the others are not to take long before."""
-NEVER_FIRST = {"lost_tokens_add_up"}
-"""Where it fails, another property has ended the history: test_hits."""
-
-UNDECIDED = {"decisions_by_address", "fallback_keeps_windows"}
-"""Where a decision follows an address in memory, a replay may decide alike by chance. Without the
-second fault the plan of its history has no fallback: replay says ERROR, and not FIXED."""
+UNDECIDED = {"fallback_keeps_windows"}
+"""Without the fault the plan of its history has no fallback: replay says ERROR, and not FIXED."""
 
 
 FAULTS = [fault for suite in PARTS for fault in of_property(suite)]
@@ -61,5 +57,5 @@ def test_a_planted_fault_falls_to_its_property(fault: PlantedFault, tmp_path: Pa
 
 @pytest.mark.parametrize("suite", PARTS)
 def test_every_property_has_a_fault(suite: str) -> None:
-    properties = {prop.name for prop in PARTS[suite].properties} - NEVER_FIRST
+    properties = {prop.name for prop in PARTS[suite].properties}
     assert {fault.property for fault in of_suite(suite)} == properties

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 
@@ -20,7 +21,7 @@ from kvproof.kernels.latent_fill import sweep as latent_fill
 from kvproof.kernels.paged_decode import cells as paged_decode
 from kvproof.kernels.paged_prefill import cells as paged_prefill
 from kvproof.kernels.sparse_latent import cells as sparse_latent
-from kvproof.kernels.spec import EXACT, cell_name
+from kvproof.kernels.spec import EXACT, cell_name, wrong_values
 from kvproof.kernels.state_copy import sweep as state_copy
 from kvproof.kernels.state_step import sweep as state_step
 from kvproof.suites.tests.fast_share import one_in
@@ -80,6 +81,24 @@ def named(name, cases):
 
 def each_kernel(cases_of, names=registry.KERNELS):
     return [case for name in names for case in named(name, cases_of(name))]
+
+
+@pytest.mark.parametrize("name", registry.KERNELS)
+def test_every_value_of_every_cell_is_legal(name):
+    subject = registry.kernel(name)
+    cases = [case for make in subject.cells.values() for case in make()]
+    assert [*chain.from_iterable(wrong_values(subject, case) for case in cases)] == []
+
+
+def test_an_illegal_value_of_a_cell_is_named_with_the_legal_ones():
+    subject = registry.kernel("kv_fill")
+    case = {**small("kv_fill")[0], "cache": "int7", "page": -16, "dtype": True, "tokens": 2**40}
+    assert sorted(wrong_values(subject, case)) == [
+        "cache = 'int7', legal: same, fp8, int8",
+        "dtype = True, legal: bf16, fp16, fp32",
+        "page = -16, legal: a number from 0 to 2,147,483,648",
+        f"tokens = {2**40}, legal: a number from 0 to 2,147,483,648",
+    ]
 
 
 @pytest.mark.parametrize(

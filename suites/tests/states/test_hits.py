@@ -8,8 +8,6 @@ from random import Random
 
 import pytest
 
-from kvproof.harness.oracle.violation import Violation
-from kvproof.suites.faults.catalogue import find
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.hit_length.cases import (
     Case,
@@ -20,7 +18,6 @@ from kvproof.suites.reference.hit_length.cases import (
     longest_by_trying,
 )
 from kvproof.suites.reference.hit_length.strategies import SUITE, arguments_of
-from kvproof.suites.tests.framework.suite_faults import broken
 
 CASES = 5_000
 
@@ -45,25 +42,6 @@ def test_equal_to_brute_force_on_five_thousand_cases() -> None:
     wanted = {name for prop in SUITE.properties for name in prop.situations}
     assert wanted == set(seen)
     assert min(seen.values()) > 25, seen
-
-
-class Sums(Coverage):
-    """Only sums of lost tokens may fail: elsewhere another property ends the history first."""
-
-    def check(self, prop, ok, sentence, **more):
-        super().check(prop, ok or prop != "lost_tokens_add_up", sentence, **more)
-
-
-def test_lost_tokens_do_not_add_up_where_windows_do_not_clamp() -> None:
-    part = broken(SUITE, find("windows_do_not_clamp_a_hit_without_spans"))
-
-    def look_up() -> None:
-        for case in cases(7, 1_000):
-            machine = part.machine({"groups": case.groups}, Sums(part.properties))
-            machine.apply("hit", **arguments_of(case))
-
-    with pytest.raises(Violation, match="explain"):
-        look_up()
 
 
 def test_the_oracle_reads_positions_not_block_counts() -> None:

@@ -58,6 +58,12 @@ KERNEL = Kernel(
     tolerance=lambda _: Tolerance(1e-3, 1e-3, "float32"),
     ceiling="read",
 )
+MISTYPED = replace(
+    KERNEL,
+    name="mistyped",
+    choices={"kind": ("even", "odd")},
+    cells={"cpu": lambda: [{**cases()[0], "kind": "evn"}]},
+)
 BROKEN = replace(KERNEL, reference=lambda *_: {"other": torch.zeros(1)})
 
 Body = Callable[[Arguments], None]

@@ -283,10 +283,11 @@ def test_what_is_started_is_described(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"where": "pages=2"}, "'pages' is not an axis"),
-        ({"where": "page=7"}, "no cell is left"),
+        ({"where": "page=7"}, "page = '7' is the value of no cell"),
         ({"cells": ("cpus",)}, "'cpus' is no set of cells"),
         ({"cells": ("random:x",)}, "'random:x' is no set of cells"),
-        ({"kernels": ("no_such",)}, "there is no kernel 'no_such'"),
+        ({"kernels": ("no_such",)}, "kernel 'no_such' cannot be used"),
+        ({"kernels": (f"{TOYS}:MISTYPED",)}, "kind = 'evn', legal: even, odd"),
         ({"device": "cuda", "devices": (99,)}, "no worker starts"),
         ({"kernels": (KERNEL, f"{TOYS}:BROKEN")}, "two kernels are called 'toy'"),
         ({"providers": (f"{TOYS}:good", f"{TOYS}:good_too")}, "two providers are called 'good'"),

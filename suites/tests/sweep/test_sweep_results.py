@@ -230,8 +230,14 @@ def test_a_condition_that_cannot_be_read_is_named(text: str) -> None:
 
 def test_an_axis_that_no_cell_has_is_named_with_the_closest() -> None:
     with pytest.raises(UsageError, match="'pge' is not an axis") as raised:
-        check_axes({"pge": ["16"]}, ["page", "head_dim"])
+        check_axes({"pge": ["16"]}, {"page": [16], "head_dim": [64]})
     assert raised.value.hint == "did you mean 'page'?"
+
+
+def test_a_value_that_no_cell_has_is_named_with_the_legal_ones() -> None:
+    with pytest.raises(UsageError, match="kv_dtype = 'bf17' is the value of no cell") as raised:
+        check_axes({"kv_dtype": ["bf16", "bf17"]}, {"kv_dtype": ["bf16", "fp8"]})
+    assert raised.value.hint == "legal: bf16, fp8"
 
 
 class OutOfResources(Exception):
