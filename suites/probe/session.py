@@ -217,8 +217,10 @@ class Session:
             Check(about.CANCELS, cancelled, few, (
                 "request cancelled while running", "found after a cancelled request",
             )),
-            Check(about.DUPLICATES, duplicates, few, (FOUND, "equal prompts at once")),
-            Check(about.NEIGHBOURS, neighbours, few, ("found while others run",)),
+            Check(
+                about.DUPLICATES, duplicates, few, (FOUND, "equal prompts at once"), at_once=True
+            ),
+            Check(about.NEIGHBOURS, neighbours, few, ("found while others run",), at_once=True),
         ]  # fmt: skip
 
     def _lacking(self, of: Property, context: TrialContext) -> tuple[Outcome, str] | None:
