@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from kvproof.harness.served.situations import SITUATIONS, unseen
 from kvproof.harness.statistics import binomial_tail
 from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.asker import Question
@@ -39,7 +40,7 @@ _FAILED = 24
 """Failures on the way, after which the decision is given up."""
 _AT_A_TIME = 4
 """Prompts that take turns while more hits are collected."""
-SITUATIONS = ("answer after a hit compared", "answer computed again compared")
+COMPARED = ("answer after a hit compared", "answer computed again compared")
 
 
 _PROVEN = "proven"
@@ -86,9 +87,8 @@ class Pool:
             return self._judged("inconclusive", "all answers are empty")
         if not self._changed:
             most = 1 - 0.05 ** (1 / len(self._pairs))
-            return self._judged(
-                "pass", f"{self._seen}: at most {most:.1%} of hits are wrong (95 %)"
-            )
+            bound = f"at most {most:.1%} of hits are wrong (95 %)"
+            return self._judged("pass", f"{self._seen}: {bound}; {self._not_seen}")
         return self._decide()
 
     @property
@@ -102,6 +102,12 @@ class Pool:
             f"{len(self._changed)} of {len(self._pairs)} answers after hits differ from the "
             f"computed ones, {bad} of {len(self._controls)} computed again"
         )
+
+    @property
+    def _not_seen(self) -> str:
+        """Name the situations in which nothing was judged."""
+        never = unseen(SITUATIONS, self._context.asker.situations)
+        return f"not seen: {', '.join(never)}"
 
     def _new(self, length: int) -> Question:
         return Question((Turn(fresh(length)),), self._context.salt(), unshared=length)
@@ -248,5 +254,7 @@ class Pool:
     def _judged(self, outcome: Outcome, reason: str) -> Verdict:
         hits = len(self._pairs) + self._evidence.hits
         again = len(self._controls) + self._evidence.recomputes
-        situations = Counter(dict(zip(SITUATIONS, (hits, again), strict=True)))
+        situations = Counter(dict(zip(COMPARED, (hits, again), strict=True)))
+        for name, count in self._context.asker.situations.items():
+            situations[SITUATIONS[name].phrase] = count
         return Verdict(POOLED, outcome, reason, checks=hits, situations=situations)

@@ -210,7 +210,7 @@ class Session:
         lengths = self._lengths()
         few = lengths[-3:]
         return [
-            Check(about.AGAIN, again, lengths, (FOUND,)),
+            Check(about.AGAIN, again, tuple(dict.fromkeys(lengths[:3] + few)), (FOUND,)),
             Check(about.PARTLY, partly, lengths, (INSIDE,)),
             Check(about.CONVERSATION, conversation, few, ("earlier turn found",)),
             Check(about.IMAGES, images, few[:2], ("image found again",)),

@@ -100,15 +100,19 @@ FOUND, INSIDE = "prompt found again", "hit ended inside a prompt"
 
 
 def again(context: TrialContext, length: int) -> Trial:
-    """Send two prompts in turns, each three times: a fault may repeat what the hit before had."""
+    """Send two prompts in turns, each three times: a fault may repeat what the hit before had.
+
+    The second one is a block longer.
+    """
     trial, asker = Trial(), context.asker
-    firsts = [_new_question(context, length) for _ in "AB"]
+    lengths = (length, length + context.sizes.unit)
+    firsts = [_new_question(context, each) for each in lengths]
     computed = [asker.ask(each) for each in firsts]
     found = _in_any_order(context, [each._replace(unshared=None, again=True) for each in firsts])
-    for name, plain, (hits, anew) in zip("AB", computed, found, strict=True):
+    for words, plain, (hits, anew) in zip(lengths, computed, found, strict=True):
         for number, answer in enumerate(hits, 2):
             trial.saw(FOUND, happened=asker.found(answer))
-            label = f"{name} time {number}, {length} words"
+            label = f"time {number}, {words} words"
             trial.pairs.append(Pair(label, plain, answer, anew=anew))
     return trial
 

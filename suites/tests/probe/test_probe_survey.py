@@ -127,6 +127,20 @@ def test_models_that_nest_too_deep_are_no_list() -> None:
         survey(line_to(lambda *_: (200, DEEP)), url="u")
 
 
+@pytest.mark.parametrize("listed", [(404, b""), (500, b"oops"), (200, b'{"data": []}')])
+def test_a_given_name_needs_no_list_of_models(listed: tuple[int, bytes]) -> None:
+    """As of `transformers serve` with a local folder."""
+
+    def reply(path: str, body: dict[str, Any]) -> tuple[int, bytes]:
+        if path.endswith("/models"):
+            return listed
+        return (200, completion(prompt=HEAD)) if body else (404, b"")
+
+    assert survey(line_to(reply), url="u", model="folder").model == "folder"
+    with pytest.raises(UsageError):
+        survey(line_to(reply), url="u")
+
+
 @pytest.mark.parametrize(
     "logprobs",
     [
