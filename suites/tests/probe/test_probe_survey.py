@@ -9,6 +9,7 @@ import pytest
 
 from kvproof.harness.errors import UsageError
 from kvproof.suites.probe.answers import NoAnswer, read_answer
+from kvproof.suites.probe.content import HEAD
 from kvproof.suites.probe.facts import Facts
 from kvproof.suites.probe.survey import survey
 from kvproof.suites.tests.probe.probe_wire import MODELS, SCHEMA, completion, line_to
