@@ -5,12 +5,14 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from kvproof.harness.served.request_log import Identity, RequestLog, Sent
 from kvproof.suites.probe.answers import Answer
-from kvproof.suites.probe.content import HEAD, Form, Turn, prompt_of
+from kvproof.suites.probe.content import HEAD, Form, Turn, content_of, prompt_of
 from kvproof.suites.probe.facts import Facts
 from kvproof.suites.probe.metrics import grown, lost, read_figures
 from kvproof.suites.probe.server_connection import ServerConnection
@@ -85,22 +87,25 @@ class Asker:
         """Most tokens found for a new prompt: all chats begin with the chat template."""
         self.found_at_once = False
         """The last concurrent prompts found more than the template."""
+        self.situations: Counter[str] = Counter()
+        """Situations of the cache in which an answer was given (`harness.served`)."""
+        self._requests = RequestLog(longest=facts.longest)
         self._sleep = sleep
         self._lock = threading.Lock()
 
     def ask(self, question: Question) -> Answer:
         """Send one question alone."""
         before = read_figures(self.line) if self.metered else {}
-        number, answer = self.line.send(*self._request(question))
+        number, answer, sent = self._sent(question)
         if self.metered:
             answer = answer._replace(cached=self._metered(before, answer.prompt))
-        return self._keep(question, number, answer)
+        return self._keep(question, number, answer, sent)
 
     def together(self, questions: Sequence[Question]) -> list[Answer]:
         """Send all concurrently. Raises the first NoAnswer, after all have ended."""
         before = read_figures(self.line) if self.metered else {}
         with ThreadPoolExecutor(len(questions)) as pool:
-            asked = [pool.submit(self.line.send, *self._request(each)) for each in questions]
+            asked = [pool.submit(self._sent, each) for each in questions]
         reported = [each.result() for each in asked]
         answers = [self._keep(each, *one) for each, one in zip(questions, reported, strict=True)]
         found = sum(each.cached or 0 for each in answers)
@@ -108,6 +113,15 @@ class Asker:
             found = self._metered(before, sum(each.prompt for each in answers)) or 0
         self.found_at_once = found > self.floor * len(answers)
         return answers
+
+    def _sent(self, question: Question) -> tuple[int, Answer, Sent]:
+        path, body = self._request(question)
+        sent = self._requests.begin(content_of(body), Identity(question.salt))
+        try:
+            return *self.line.send(path, body), sent
+        except BaseException:
+            self._requests.end(sent, cached=0, prompt_tokens=None)
+            raise
 
     def found(self, answer: Answer) -> bool:
         """Return whether the hit is longer than the chat template."""
@@ -118,8 +132,13 @@ class Asker:
         path, body = self._request(question)
         return self.line.leave(path, body | self.facts.long_fields, after=after)
 
-    def _keep(self, question: Question, number: int, answer: Answer) -> Answer:
+    def _keep(self, question: Question, number: int, answer: Answer, sent: Sent) -> Answer:
+        generated = answer.text if isinstance(sent.prompt, str) else answer.ids
+        sighting = self._requests.end(
+            sent, generated, cached=answer.cached, prompt_tokens=answer.prompt or None
+        )
         with self._lock:
+            self.situations.update(sighting.situations)
             self.reports_cached |= answer.cached is not None
             if self.reports_cached and answer.cached is None and not self.metered:
                 answer = answer._replace(cached=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from kvproof.suites.probe.answers import Answer, Token
 
@@ -14,6 +14,10 @@ NEAR_TIES = 0.2
 """Share of answers that may flip at a near tie, without log-probabilities."""
 
 
+Kind: TypeAlias = Literal["repeated", "shared", "conversation", "image", "cancelled"]
+"""What of a prompt is known: all, its beginning, earlier turns, an image, a cancelled request."""
+
+
 class Pair(NamedTuple):
     """The same prompt answered without and with the cache."""
 
@@ -21,6 +25,9 @@ class Pair(NamedTuple):
     """Name of the case. Two answers to one prompt never share it, since they flip together."""
     plain: Answer
     reused: Answer
+    kind: Kind = "repeated"
+    anew: tuple[Answer, ...] = ()
+    """The same prompt computed again, in an order that was drawn together with the hit's."""
 
 
 def difference(pair: Pair, *, allowed: float) -> str:

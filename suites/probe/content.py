@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import secrets
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from kvproof.suites.probe.answers import Answer
@@ -53,6 +54,25 @@ def prompt_of(form: Form, turns: Sequence[Turn]) -> dict[str, Any]:
     if form == "text":
         return {"prompt": " ".join(_text(turn) for turn in turns)}
     return {"messages": [message for turn in turns for message in _messages(turn)]}
+
+
+def content_of(body: dict[str, Any]) -> str | tuple[int | str, ...]:
+    """Return what a cache may reuse of a body's prompt: ids, a text, or a chat in its pieces."""
+    if "messages" not in body:
+        prompt = body["prompt"]
+        return prompt if isinstance(prompt, str) else tuple(prompt)
+    return tuple(piece for message in body["messages"] for piece in _pieces(message))
+
+
+def _pieces(message: dict[str, Any]) -> Iterator[str]:
+    content = message["content"]
+    parts = [{"text": content}] if isinstance(content, str) else content
+    yield message["role"][:1]
+    for part in parts:
+        if "text" in part:
+            yield from part["text"]
+        else:
+            yield hashlib.sha256(part["image_url"]["url"].encode()).hexdigest()
 
 
 def _ids(turn: Turn) -> list[int]:

@@ -73,5 +73,6 @@ def deep(context: TrialContext, depth: int) -> Trial:
         question = first._replace(turns=(Turn(half + other(base[length // 2])),), unshared=4)
         reused = asker.ask(question)
         trial.saw(INSIDE, happened=asker.found(reused))
-        trial.pairs.append(Pair(f"half of {depth:,} tokens", context.plain(question), reused))
+        plain = context.plain(question)
+        trial.pairs.append(Pair(f"half of {depth:,} tokens", plain, reused, "shared"))
     return trial

@@ -15,11 +15,19 @@ from kvproof.suites.probe.compare import ALPHA, NEAR_TIES, Pair, difference, spr
 from kvproof.suites.probe.content import HEAD
 from kvproof.suites.probe.counts import why_uncounted
 from kvproof.suites.probe.server_connection import Sent
-from kvproof.suites.probe.trials import Run, Trial, TrialContext, TrialInvalid, controls
+from kvproof.suites.probe.trials import (
+    Run,
+    Trial,
+    TrialContext,
+    TrialInvalid,
+    controls,
+    controls_at_once,
+)
 
 CONTROLS = 16
 """Prompts that are computed twice at the start."""
-_MOST_CONTROLS = 96
+_MOST_CONTROLS, _MOST_AT_ONCE = 96, 24
+"""Prompts that are computed twice at most, alone; and beside others."""
 _NEUTRAL = 4
 """Prompts that are sent under two salts."""
 _CONFIRMED = 8
@@ -36,9 +44,11 @@ class Check(NamedTuple):
     cases: tuple[int, ...]
     required: tuple[str, ...]
     """Required situations."""
+    at_once: bool = False
+    """Its prompts run beside others, and so do those that are computed twice."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Done:
     pairs: list[Pair] = field(default_factory=list)
     situations: Counter[str] = field(default_factory=Counter)
@@ -59,7 +69,7 @@ class ParityChecker:
     ) -> None:
         self.context, self._progress = context, progress
         self._tolerance = tolerance
-        self._controls = _Done()
+        self._controls, self._beside = _Done(), _Done()
         self.hits: list[Pair] = []
         """Answers after hits, of all checks that have not failed by themselves."""
 
@@ -73,17 +83,17 @@ class ParityChecker:
         """Allowed difference in log-probability: three times the measured noise."""
         return max(self._tolerance, min(1.0, 3 * spread(self._controls.pairs)))
 
-    @property
-    def _controls_bad(self) -> int:
-        return sum(bool(difference(each, allowed=self._tolerance)) for each in self._controls.pairs)
+    def _bad(self, noise: _Done) -> int:
+        return sum(bool(difference(each, allowed=self._tolerance)) for each in noise.pairs)
 
     # --- the engine's own noise ---
 
     def steady(self) -> Verdict:
         """Measure the noise. Raises BudgetExhausted, ServerUnreachable."""
         self._progress("the engine's own noise")
-        self._more_controls(CONTROLS)
         done = self._controls
+        for number in range(CONTROLS):
+            self._one(controls, self._length(number), done)
         why = self._unsteady(done)
         outcome: Outcome = "inconclusive" if why else "pass"
         if not why and done.pairs[0].plain.tokens:
@@ -106,10 +116,6 @@ class ParityChecker:
     @property
     def _shown(self) -> bool:
         return self.context.asker.reports_cached or self.context.asker.metered
-
-    def _more_controls(self, count: int) -> None:
-        for number in range(count):
-            self._one(controls, self._length(number), self._controls)
 
     def _length(self, number: int) -> int:
         sizes = self.context.sizes
@@ -161,7 +167,7 @@ class ParityChecker:
             done.void.append(str(why))
             return None
         done.pairs += trial.pairs
-        if done is not self._controls:
+        if done not in (self._controls, self._beside):
             self.hits += [each for each in trial.pairs if self.context.asker.found(each.reused)]
         done.made += trial.made + len(trial.pairs)
         done.situations.update(trial.situations)
@@ -193,34 +199,40 @@ class ParityChecker:
         changed = [each for each in pairs if difference(each, allowed=self.allowed)]
         reported = f"an answer changed ({first.label}): {difference(first, allowed=self.allowed)}"
         rate = f"{len(changed)} of {len(pairs)} answers with fresh prompts"
-        if not self._beyond_noise(len(changed), len(pairs), first):
-            why = f"{reported}; but only {rate}, {self._noise()}, changed like that"
+        beyond = self._beyond_noise(check, len(changed), len(pairs), first)
+        noise = self._noise(self._beside if check.at_once else self._controls)
+        if not beyond:
+            why = f"{reported}; but only {rate}, {noise}, changed like that"
             return self._verdict(check, done, "inconclusive", why)
-        verdict = self._verdict(check, done, "fail", f"{reported}; so did {rate}, {self._noise()}")
+        verdict = self._verdict(check, done, "fail", f"{reported}; so did {rate}, {noise}")
         verdict.history, verdict.shows = history, first.reused
         verdict.detail = f"computed: {first.plain.summary}\nreused:   {first.reused.summary}"
         return verdict
 
-    def _noise(self) -> str:
-        return f"and {self._controls_bad} of {len(self._controls.pairs)} without the cache"
+    def _noise(self, noise: _Done) -> str:
+        return f"and {self._bad(noise)} of {len(noise.pairs)} without the cache"
 
-    def _beyond_noise(self, changed: int, count: int, first: Pair) -> bool:
-        """Return whether answers flip more often than without the cache; may send more prompts."""
-        if not changed:
+    def _beyond_noise(self, check: Check, changed: int, count: int, first: Pair) -> bool:
+        """Return whether answers flip more often than without the cache; may send more prompts.
+
+        The controls run as the prompts of the check did: alone, or beside others.
+        """
+        noise = self._beside if check.at_once else self._controls
+        most = _MOST_AT_ONCE if check.at_once else _MOST_CONTROLS
+        if not changed or fisher(changed, count, 0, most) > ALPHA:
             return False
         if not first.plain.tokens and binomial_tail(changed, count, NEAR_TIES) > ALPHA:
             return False
-        while self._chance(changed, count) > ALPHA:
-            if self._controls_bad or len(self._controls.pairs) >= _MOST_CONTROLS:
+        while fisher(changed, count, self._bad(noise), len(noise.pairs)) > ALPHA:
+            before = len(noise.pairs)
+            if self._bad(noise) or before >= most:
                 return False
-            before = len(self._controls.pairs)
-            self._more_controls(CONTROLS)
-            if len(self._controls.pairs) == before:
+            for number in range(CONTROLS if noise is self._controls else most // 3):
+                run = controls_at_once if check.at_once else controls
+                self._one(run, self._length(number), noise)
+            if len(noise.pairs) == before:
                 return False
         return True
-
-    def _chance(self, changed: int, count: int) -> float:
-        return fisher(changed, count, self._controls_bad, len(self._controls.pairs))
 
     def _verdict(self, check: Check, done: _Done, outcome: Outcome, reason: str) -> Verdict:
         return Verdict(

@@ -210,15 +210,17 @@ class Session:
         lengths = self._lengths()
         few = lengths[-3:]
         return [
-            Check(about.AGAIN, again, lengths, (FOUND,)),
+            Check(about.AGAIN, again, tuple(dict.fromkeys(lengths[:3] + few)), (FOUND,)),
             Check(about.PARTLY, partly, lengths, (INSIDE,)),
             Check(about.CONVERSATION, conversation, few, ("earlier turn found",)),
             Check(about.IMAGES, images, few[:2], ("image found again",)),
             Check(about.CANCELS, cancelled, few, (
                 "request cancelled while running", "found after a cancelled request",
             )),
-            Check(about.DUPLICATES, duplicates, few, (FOUND, "equal prompts at once")),
-            Check(about.NEIGHBOURS, neighbours, few, ("found while others run",)),
+            Check(
+                about.DUPLICATES, duplicates, few, (FOUND, "equal prompts at once"), at_once=True
+            ),
+            Check(about.NEIGHBOURS, neighbours, few, ("found while others run",), at_once=True),
         ]  # fmt: skip
 
     def _lacking(self, of: Property, context: TrialContext) -> tuple[Outcome, str] | None:

@@ -142,8 +142,8 @@ def _models(line: ServerConnection, url: str, model: str) -> dict[str, Any]:
     try:
         data = line.get("/models")
     except (NoAnswer, ServerUnreachable) as trouble:
-        if getattr(trouble, "status", 0) in (404, 405) and model:
-            return {}
+        if getattr(trouble, "status", 0) not in (0, 401, 403) and model:
+            return {}  # `transformers serve` fails with 500 where no hub's cache exists
         raise _usage(trouble, url) from None
     try:
         listed = [each for each in decoded(data)["data"] if each["id"]]
@@ -153,6 +153,8 @@ def _models(line: ServerConnection, url: str, model: str) -> dict[str, Any]:
             "give the address that its clients have, for example http://127.0.0.1:8000/v1",
         ) from None
     chosen = [each for each in listed if not model or each["id"] == model]
+    if model and not listed:
+        return {}  # `transformers serve` lists no local folders, and serves them
     if not chosen:
         names = ", ".join(str(each["id"]) for each in listed) or "none"
         raise UsageError(f"{url} serves no model {model!r}", f"it serves: {names}")

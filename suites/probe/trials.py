@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from random import Random, SystemRandom
 from typing import TypeAlias
 
 from kvproof.suites.probe.answers import Answer, NoAnswer
@@ -14,8 +15,10 @@ from kvproof.suites.probe.content import HEAD, Turn, Words, fresh, image, other
 from kvproof.suites.probe.server_connection import ServerUnreachable
 from kvproof.suites.probe.sizes import Sizes
 
-TOGETHER = 6
+TOGETHER = 8
 """Concurrent requests."""
+RANDOM: Random = SystemRandom()
+"""Draws the order of requests."""
 
 
 class TrialInvalid(Exception):
@@ -97,16 +100,40 @@ FOUND, INSIDE = "prompt found again", "hit ended inside a prompt"
 
 
 def again(context: TrialContext, length: int) -> Trial:
-    """Send one prompt three times."""
+    """Send two prompts in turns, each three times: a fault may repeat what the hit before had.
+
+    The second one is a block longer.
+    """
     trial, asker = Trial(), context.asker
-    first = Question((Turn(fresh(length)),), context.salt(), unshared=length)
-    computed = asker.ask(first)
-    repeated = first._replace(unshared=None, again=True)
-    for time in ("second", "third"):
-        answer = asker.ask(repeated)
-        trial.saw(FOUND, happened=asker.found(answer))
-        trial.pairs.append(Pair(f"the {time} time, {length} words", computed, answer))
+    lengths = (length, length + context.sizes.unit)
+    firsts = [_new_question(context, each) for each in lengths]
+    computed = [asker.ask(each) for each in firsts]
+    found = _in_any_order(context, [each._replace(unshared=None, again=True) for each in firsts])
+    for words, plain, (hits, anew) in zip(lengths, computed, found, strict=True):
+        for number, answer in enumerate(hits, 2):
+            trial.saw(FOUND, happened=asker.found(answer))
+            label = f"time {number}, {words} words"
+            trial.pairs.append(Pair(label, plain, answer, anew=anew))
     return trial
+
+
+def _new_question(context: TrialContext, length: int) -> Question:
+    return Question((Turn(fresh(length)),), context.salt(), unshared=length)
+
+
+def _in_any_order(
+    context: TrialContext, questions: Sequence[Question]
+) -> list[tuple[list[Answer], tuple[Answer, ...]]]:
+    """Send each prompt twice, and once computed anew where that is possible; in turns."""
+    orders = [[True, True, *[False] * context.anew] for _ in questions]
+    for order in orders:
+        RANDOM.shuffle(order)
+    found: list[dict[bool, list[Answer]]] = [{True: [], False: []} for _ in questions]
+    for turn in zip(*orders, strict=True):
+        for hit, question, answers in zip(turn, questions, found, strict=True):
+            ask = context.asker.ask if hit else context.plain
+            answers[hit].append(ask(question))
+    return [(answers[True], tuple(answers[False])) for answers in found]
 
 
 def partly(context: TrialContext, length: int) -> Trial:
@@ -115,9 +142,13 @@ def partly(context: TrialContext, length: int) -> Trial:
     base = fresh(length + context.sizes.unit + 1)
     asker.ask(Question((Turn(base),), salt, unshared=len(base)))
     question = Question((Turn(base[:length] + other(base[length])),), salt, unshared=4)
-    reused = asker.ask(question)
+    order = [True, False, False]
+    RANDOM.shuffle(order)
+    answers = [(hit, (asker.ask if hit else context.plain)(question)) for hit in order]
+    (reused,) = (answer for hit, answer in answers if hit)
+    anew = tuple(answer for hit, answer in answers if not hit)
     trial.saw(INSIDE, happened=asker.found(reused))
-    trial.pairs.append(Pair(f"{length} shared words", context.plain(question), reused))
+    trial.pairs.append(Pair(f"{length} shared words", anew[0], reused, "shared", anew))
     return trial
 
 
@@ -155,10 +186,11 @@ def conversation(context: TrialContext, length: int) -> Trial:
     known = 0
     for number, words in enumerate((length, 1, context.sizes.unit)):
         turns = (*turns, Turn(fresh(words)))
-        question = Question(turns, salt, _new(turns, asker), most=_most(context))
+        question = Question(turns, salt, _new(turns, asker), most=long_turn(context))
         answer = asker.ask(question)
         if number:
-            trial.pairs.append(Pair(f"turn {number + 1}", context.plain(question), answer))
+            plain = context.plain(question)
+            trial.pairs.append(Pair(f"turn {number + 1}", plain, answer, "conversation"))
             trial.saw("earlier turn found", happened=asker.found(answer))
             trial.saw("generated tokens found", happened=(answer.cached or 0) > known)
         known = answer.prompt
@@ -176,8 +208,8 @@ def _new(turns: Sequence[Turn], asker: Asker) -> int | None:
     return len(turns[-1].words) if unlike else None
 
 
-def _most(context: TrialContext) -> int:
-    """Tokens of an answer that fills a block of its own, if blocks are small."""
+def long_turn(context: TrialContext) -> int:
+    """Return the tokens of an answer that fills a block of its own, if blocks are small."""
     return min(40, context.sizes.unit + 8)
 
 
@@ -188,20 +220,22 @@ def cancelled(context: TrialContext, length: int) -> Trial:
     question = Question((Turn(words),), salt)
     plain = context.plain(question) if context.anew else asker.ask(question)
     for after in (1, 3):
-        left = asker.leave(question._replace(most=_long(asker)), after=after)
+        left = asker.leave(question._replace(most=long_answer(asker)), after=after)
         trial.saw("request cancelled while running", happened=left)
     reused = asker.ask(question._replace(again=True))
     trial.saw("found after a cancelled request", happened=asker.found(reused))
-    trial.pairs.append(Pair("after it was cancelled", plain, reused))
+    trial.pairs.append(Pair("after it was cancelled", plain, reused, "cancelled"))
     if context.anew:
         more = fresh(context.sizes.unit)
         longer = Question((Turn(words + more),), salt)  # answers may go on like that
         answer = asker.ask(longer)
-        trial.pairs.append(Pair("going on from a cancelled one", context.plain(longer), answer))
+        label = "going on from a cancelled one"
+        trial.pairs.append(Pair(label, context.plain(longer), answer, "cancelled"))
     return trial
 
 
-def _long(asker: Asker) -> int:
+def long_answer(asker: Asker) -> int:
+    """Return the tokens of an answer whose request is cancelled."""
     longest = asker.facts.longest
     return min(LONG, longest // 4) if longest else LONG
 
@@ -236,7 +270,8 @@ def neighbours(context: TrialContext, length: int) -> Trial:
         reused = asker.together(questions)
     trial.saw("found while others run", happened=asker.found_at_once)
     for one, two in zip(plain, reused, strict=True):
-        trial.pairs.append(Pair(f"{length} common words, {TOGETHER} at once", one, two))
+        label = f"{length} common words, {TOGETHER} at once"
+        trial.pairs.append(Pair(label, one, two, "shared"))
     return trial
 
 
@@ -269,10 +304,10 @@ def images(context: TrialContext, length: int) -> Trial:
             f"{two.cached} of {two.prompt} tokens were found of a chat with a new image, "
             f"at most {bound} come before it"
         )
-    trial.pairs.append(Pair("the same image again", one, back))
+    trial.pairs.append(Pair("the same image again", one, back, "image"))
     if context.anew:
         plain = context.plain(second._replace(bound=None))
-        trial.pairs.append(Pair("another image in its place", plain, two))
+        trial.pairs.append(Pair("another image in its place", plain, two, "image"))
     return trial
 
 
@@ -286,3 +321,15 @@ def controls(context: TrialContext, length: int) -> Trial:
     trial = Trial([Pair("computed twice", one, two)])
     trial.saw("prompt computed twice", happened=True)
     return trial
+
+
+def controls_at_once(context: TrialContext, length: int) -> Trial:
+    """Compute one prompt alone, and again beside others that are computed."""
+    questions = [_new_question(context, length) for _ in range(TOGETHER)]
+    one = context.asker.ask(questions[0])
+    if context.salts:
+        questions[0] = questions[0]._replace(salt=new_salt())
+    two, *_ = context.asker.together(questions)
+    if context.asker.found_at_once:
+        raise TrialInvalid("prompts that were to be computed at once were found")
+    return Trial([Pair("computed alone and at once", one, two)])

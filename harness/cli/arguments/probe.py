@@ -27,7 +27,7 @@ class ProbeArguments:
     """File with the token in its first line."""
     depths: str = ""
     """Lengths of long prompts in tokens, for example 1k,8k,32k,128k; 1k and 4k by default."""
-    max_requests: int = 1500
+    max_requests: int = 3000
     """Most requests that it completes or cancels."""
     max_time: str = "10m"
     """Time limit of the whole probe, for example 90s or 10m."""

@@ -11,7 +11,7 @@ from unittest import mock
 
 from kvproof.harness.records.events import Failure, PropertyVerdict
 from kvproof.harness.records.run_directory import Run, read_run
-from kvproof.suites.probe import check, pooled
+from kvproof.suites.probe import check, rounds, trials
 from kvproof.suites.probe import metrics_idle as at_rest
 from kvproof.suites.tests.cli.cli_kit import Done, here
 from kvproof.suites.tests.lab.stress.http import process
@@ -47,8 +47,8 @@ def probed(url: str, cwd: Path, *options: str) -> Probed:
     with noise may fail.
     """
     cwd.mkdir(exist_ok=True)
-    order = mock.patch.object(pooled, "RANDOM", Random(1))
-    with order, mock.patch.object(at_rest, "_SETTLE", 3.0):
+    orders = [mock.patch.object(each, "RANDOM", Random(1)) for each in (rounds, trials)]
+    with orders[0], orders[1], mock.patch.object(at_rest, "_SETTLE", 3.0):
         done = here("probe", url, "--output", "out", *options, cwd=cwd)
     assert "Traceback" not in done.out + done.err, done
     assert done.code in (0, 1, 3), done

@@ -38,6 +38,10 @@ class Script:
     """After a hit, another answer."""
     stale_every: int = 1
     """Which hits of a stale server are wrong: one in so many."""
+    crossed: bool = False
+    """A wrong hit is answered as the prompt of the hit before it, which may be the same one."""
+    kept: bool = False
+    """A prompt that was once hit wrong is answered wrong by every later hit."""
     stale_from: int = 0
     """Only hits of at least so many tokens are wrong."""
     longest: int = 4096
@@ -77,6 +81,9 @@ class Server(server.Server):
         self.computed = 0
         """Tokens that were not taken from the cache."""
         self.count = self.hit_tokens = self.query_tokens = self.hits = 0
+        self.last: list[Any] = []
+        """The prompt of the hit before."""
+        self.spoilt: set[object] = set()
 
     def find(self, tokens: list[Any], salt: str) -> int:
         """Tokens of the longest cached prefix; the whole prompt is cached from now on."""
@@ -160,8 +167,11 @@ class Handler(server.Handler):
         cached = server.find(tokens, salt)
         with server.lock:
             server.computed += len(tokens) - (0 if script.recomputes else cached)
-        wrong = self.stale(cached) or (script.noisy and number % script.noisy == 0)
-        seed = digest((tokens, number if wrong else 0))
+        stale, noisy = self.stale(cached, tokens), script.noisy and number % script.noisy == 0
+        answered = self.before(tokens) if cached else tokens
+        seed = digest((answered if stale and script.crossed else tokens, 0))
+        if noisy or (stale and not script.crossed):
+            seed = digest((tokens, number))
         said = [self.token(seed, place, cached) for place in range(body["max_tokens"])]
         said = [] if script.mute else said
         if body.get("stream"):
@@ -174,11 +184,22 @@ class Handler(server.Handler):
         choice = self.choice(body, said)
         self.send_json(200, {"choices": [choice], **({"usage": counts} if script.usage else {})})
 
-    def stale(self, cached: int) -> bool:
+    def stale(self, cached: int, tokens: list[Any]) -> bool:
         """Whether this hit is one of the wrong ones, which are as if drawn by lot."""
         script, number = self.server.script, self.server.hits
-        lot = int(digest(("lot", number))[:8], 16) % script.stale_every
-        return script.stale and cached >= max(1, script.stale_from) and lot == 0
+        if not script.stale or cached < max(1, script.stale_from):
+            return False
+        prompt = tuple(tokens)
+        if int(digest(("lot", number))[:8], 16) % script.stale_every == 0:
+            self.server.spoilt |= {prompt} if script.kept else set()
+            return True
+        return prompt in self.server.spoilt
+
+    def before(self, tokens: list[Any]) -> list[Any]:
+        """Return the prompt of the hit before this one."""
+        with self.server.lock:
+            last, self.server.last = self.server.last or tokens, tokens
+        return last
 
     def token(self, seed: str, place: int, cached: int) -> list[tuple[str, float]]:
         """The two likeliest tokens in a place."""

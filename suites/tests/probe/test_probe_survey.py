@@ -9,6 +9,7 @@ import pytest
 
 from kvproof.harness.errors import UsageError
 from kvproof.suites.probe.answers import NoAnswer, read_answer
+from kvproof.suites.probe.content import HEAD
 from kvproof.suites.probe.facts import Facts
 from kvproof.suites.probe.survey import survey
 from kvproof.suites.tests.probe.probe_wire import MODELS, SCHEMA, completion, line_to
@@ -125,6 +126,20 @@ def test_a_length_that_is_no_number_is_not_told(length: Any) -> None:
 def test_models_that_nest_too_deep_are_no_list() -> None:
     with pytest.raises(UsageError, match="lists no models"):
         survey(line_to(lambda *_: (200, DEEP)), url="u")
+
+
+@pytest.mark.parametrize("listed", [(404, b""), (500, b"oops"), (200, b'{"data": []}')])
+def test_a_given_name_needs_no_list_of_models(listed: tuple[int, bytes]) -> None:
+    """As of `transformers serve` with a local folder."""
+
+    def reply(path: str, body: dict[str, Any]) -> tuple[int, bytes]:
+        if path.endswith("/models"):
+            return listed
+        return (200, completion(prompt=HEAD)) if body else (404, b"")
+
+    assert survey(line_to(reply), url="u", model="folder").model == "folder"
+    with pytest.raises(UsageError):
+        survey(line_to(reply), url="u")
 
 
 @pytest.mark.parametrize(
