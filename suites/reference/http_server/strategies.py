@@ -80,7 +80,7 @@ def _config(draw: Draw, *, blocks: tuple[int, int], **more: Any) -> Config:
 
 PROFILES: tuple[Callable[[Draw], Config], ...] = (
     partial(_config, blocks=(9, 16), block_size=2, vocabulary=9),
-    partial(_config, blocks=(9, 12), block_size=2, vocabulary=9, max_requests=4),
+    partial(_config, blocks=(9, 11), block_size=2, vocabulary=9, max_requests=4, max_waiting=3),
     partial(_config, blocks=(600, 600)),
     partial(_config, blocks=(600, 600), max_waiting=12, max_batch_tokens=400),
 )
