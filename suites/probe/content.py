@@ -66,7 +66,7 @@ def content_of(body: dict[str, Any]) -> str | tuple[int | str, ...]:
 
 def _pieces(message: dict[str, Any]) -> Iterator[str]:
     content = message["content"]
-    parts = [{"text": content}] if isinstance(content, str) else content
+    parts: list[dict[str, Any]] = [{"text": content}] if isinstance(content, str) else content
     yield message["role"][:1]
     for part in parts:
         if "text" in part:
