@@ -69,9 +69,10 @@ def check_family(config: Any) -> None:
     reason = REFUSED.get(family, "")
     if not reason and config.is_encoder_decoder:
         reason = "has an encoder for text; only decoders run"
-    architectures = config.architectures or ()
+    found = config.architectures or ()
+    architectures = list(map(str, found if isinstance(found, list | tuple) else [found]))
     if not reason and not any(name.endswith(_GENERATES) for name in architectures):
-        reason = f"generates no text: its architectures are {list(architectures)}"
+        reason = f"generates no text: its architectures are {architectures}"
     if reason:
         raise UnsupportedModel(f"family {family} {reason}; tested are {', '.join(TESTED)}")
 
