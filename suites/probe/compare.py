@@ -15,7 +15,7 @@ NEAR_TIES = 0.2
 
 
 Kind: TypeAlias = Literal["repeated", "shared", "conversation", "image", "cancelled"]
-"""What of a prompt is known: all, its beginning, earlier turns, an image, a cancelled request."""
+"""The known part of a prompt: all, its beginning, earlier turns, an image, a cancelled request."""
 
 
 class Pair(NamedTuple):

@@ -68,7 +68,7 @@ def most_usual(answers: Sequence[Answer], *, allowed: float) -> Answer:
 
 
 class Evidence(NamedTuple):
-    """What the prompts so far have shown."""
+    """Changed answers of the prompts so far, and the evidence of them."""
 
     products: tuple[float, ...] = (1.0,) * len(_ODDS)
     hits: int = 0

@@ -1,6 +1,6 @@
 """Rounds of prompts whose answers decide: hits and recomputes in random order, prompts in turns.
 
-A fault may give a hit what the hit before it had, so that no prompt is sent twice in a row: the
+A fault may answer a hit like the hit before it, so that no prompt is sent twice in a row: the
 prompts of a round take turns. Every other turn goes out at once. Which answers of a prompt are hits
 is drawn, so that order, load and drift favour neither.
 """

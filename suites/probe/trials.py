@@ -100,7 +100,7 @@ FOUND, INSIDE = "prompt found again", "hit ended inside a prompt"
 
 
 def again(context: TrialContext, length: int) -> Trial:
-    """Send two prompts in turns, each three times: a fault may repeat what the hit before had.
+    """Send two prompts in turns, each three times: a fault may repeat the answer of the hit before.
 
     The second one is a block longer.
     """
@@ -124,8 +124,9 @@ def _new_question(context: TrialContext, length: int) -> Question:
 def _in_any_order(
     context: TrialContext, questions: Sequence[Question]
 ) -> list[tuple[list[Answer], tuple[Answer, ...]]]:
-    """Send each prompt twice, and once computed anew where that is possible; in turns."""
-    orders = [[True, True, *[False] * context.anew] for _ in questions]
+    """Send each prompt twice, and once computed anew where the server itself can; in turns."""
+    anew = context.anew and context.reference is None
+    orders = [[True, True, *[False] * anew] for _ in questions]
     for order in orders:
         RANDOM.shuffle(order)
     found: list[dict[bool, list[Answer]]] = [{True: [], False: []} for _ in questions]
