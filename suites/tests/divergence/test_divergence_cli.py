@@ -82,17 +82,17 @@ def test_situations_are_drawn_until_they_occur(tmp_path: Path) -> None:
     assert (code, row["reasons"]) == (Exit.PASS, [])
     seen = {each["situation"]: each for each in row["seen"]}
     assert set(DRAWN) <= set(seen)
-    assert min(seen[name]["documents"] for name in DRAWN) >= 8
+    assert min(seen[name]["documents"] for name in DRAWN) >= 1, seen
     text = (tmp_path / "run" / "report.md").read_text()
     assert "not seen: 8k, 32k, longest, generated, both," in text
 
 
 def test_a_required_situation_that_time_does_not_allow_is_inconclusive(tmp_path: Path) -> None:
     with servers(Script(noise=1e-3)) as (url,):
-        code, found = run(tmp_path, "--url", url, "--require", "old", "--max-time", "1s")
+        code, found = run(tmp_path, "--url", url, "--require", "1000th", "--max-time", "1s")
     assert code == Exit.INCONCLUSIVE
     (row,) = found["judgement"]["rows"]
-    assert "required and not seen: old" in " ".join(row["reasons"])
+    assert "required and not seen: 1000th" in " ".join(row["reasons"])
 
 
 @pytest.mark.parametrize("every", [1, 8])
