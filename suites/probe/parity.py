@@ -27,7 +27,7 @@ from kvproof.suites.probe.trials import (
 CONTROLS = 16
 """Prompts that are computed twice at the start."""
 _MOST_CONTROLS, _MOST_AT_ONCE = 96, 24
-"""Prompts that are computed twice at most, alone; and beside others."""
+"""Prompts that are computed twice at most, alone; and together with others."""
 _NEUTRAL = 4
 """Prompts that are sent under two salts."""
 _CONFIRMED = 8
@@ -45,7 +45,7 @@ class Check(NamedTuple):
     required: tuple[str, ...]
     """Required situations."""
     at_once: bool = False
-    """Its prompts run beside others, and so do those that are computed twice."""
+    """Its prompts run together with others, as do those that are computed twice."""
 
 
 @dataclass(eq=False)
@@ -215,7 +215,7 @@ class ParityChecker:
     def _beyond_noise(self, check: Check, changed: int, count: int, first: Pair) -> bool:
         """Return whether answers flip more often than without the cache; may send more prompts.
 
-        The controls run as the prompts of the check did: alone, or beside others.
+        The controls run as the prompts of the check did: alone, or together with others.
         """
         noise = self._beside if check.at_once else self._controls
         most = _MOST_AT_ONCE if check.at_once else _MOST_CONTROLS

@@ -85,7 +85,7 @@ def _one_turn(
 
 
 def _can_be_at_once(context: TrialContext) -> bool:
-    """Return whether hits among concurrent answers can be told apart."""
+    """Return whether the hits among concurrent answers are known."""
     return context.anew and context.reference is None and not context.asker.metered
 
 

@@ -325,7 +325,7 @@ def controls(context: TrialContext, length: int) -> Trial:
 
 
 def controls_at_once(context: TrialContext, length: int) -> Trial:
-    """Compute one prompt alone, and again beside others that are computed."""
+    """Compute one prompt alone, and again together with others that are computed."""
     questions = [_new_question(context, length) for _ in range(TOGETHER)]
     one = context.asker.ask(questions[0])
     if context.salts:

@@ -28,7 +28,6 @@ from kvproof.harness.isolation.registry import (
     open_handle,
 )
 from kvproof.harness.isolation.worker_handle import WorkerHandle
-from kvproof.harness.scratch import scratch
 
 
 def chosen_targets(given: Sequence[str] | None, default: Sequence[str]) -> list[str]:
@@ -50,6 +49,8 @@ def open_all(specs: Sequence[str], stack: ExitStack, own: OwnTargets = USUAL) ->
 
     Worker logs last as long as the run; its records keep the needed parts.
     """
+    from kvproof.harness.scratch import scratch  # a start counts its modules
+
     logs = stack.enter_context(scratch("kvproof-"))
     if own.python and not any(map(is_engine, specs)):
         raise UsageError(
@@ -95,6 +96,8 @@ def check(spec: str, *, python: str, as_json: bool) -> int:
 
     Raises UsageError for a target that is no engine, or is not installed.
     """
+    from kvproof.harness.scratch import scratch  # a start counts its modules
+
     with scratch("kvproof-") as logs:
         handle = engine_handle(spec, python=python, log_directory=logs)
         WorkerHandle.waiting = staticmethod(_wait)
