@@ -233,7 +233,8 @@ class Prompts:
         if self._may_overlapping_clamps() and self._often(self._weights.overlapping_clamps):
             return self._overlapping_clamps()
         if self.seen and self._draw(integers(0, 5)) == 5:
-            return replace(self.variant(), id=self.name(), resumed=False)
+            read = not (profile.no_read and self._draw(integers(0, 3)) == 3)
+            return replace(self.variant(), id=self.name(), resumed=False, read=read)
         tokens = self._tokens_of()
         special = self._draw(integers(0, 11))
         return Request(
@@ -242,7 +243,7 @@ class Prompts:
             namespace=self._namespace(),
             spans=self._spans(tokens),
             read=not (profile.no_read and special == 11),
-            store=not (profile.no_store and special == 10),
+            store=not (profile.no_store and special in (9, 10)),
         )
 
     def variant(self) -> Request:

@@ -78,7 +78,7 @@ def sizes_of(profile: Profile, level: str) -> list[int]:
 
 
 def _switch(name: str, *, able: object) -> dict[str, list[str]]:
-    return {name: [ON, OFF] if able else [OFF]}
+    return {name: [ON, ON, ON, OFF] if able else [OFF]}
 
 
 def _layout(profile: Profile) -> dict[str, Sequence[str]]:

@@ -34,7 +34,7 @@ def test_its_cache_holds_under_random_histories():
         known = known_failures(handle)
         seen = suite.knowing(known).explore(BUDGETS["debug"])
     assert (seen.violation, seen.died) == (None, None)
-    assert seen.tolerated.keys() == {each.name for each in known}
+    assert seen.tolerated.keys() <= {each.name for each in known}
     assert not seen.ended
 
 

@@ -27,10 +27,14 @@ from kvproof.suites.tests.cli.cli_kit import kvproof
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
 
+ALONE = ("faults", "--alone", "--only", "refusal_leaks")
+"""By the property that the catalogue names."""
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faults")
-    return folder, kvproof("faults", "--only", "refusal_leaks", "--output", "run", cwd=folder)
+    return folder, kvproof(*ALONE, "--output", "run", cwd=folder)
 
 
 @pytest.mark.slow(reason="finds planted faults by exploration")
@@ -86,7 +90,7 @@ def test_nothing_is_planted_for_a_typing_error(arguments, reported):
 
 def test_a_complete_run_is_not_begun_again(ran):
     folder, _ = ran
-    again = kvproof("faults", "--only", "refusal_leaks", "--output", "run", cwd=folder)
+    again = kvproof(*ALONE, "--output", "run", cwd=folder)
     assert again.code == 2
     assert "it is complete" in again.err
 
