@@ -26,7 +26,6 @@ from kvproof.suites.runner.levels import suites
 from kvproof.suites.tests.cli.cli_kit import kvproof
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
-
 ALONE = ("faults", "--alone", "--only", "refusal_leaks")
 """By the property that the catalogue names."""
 
