@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+pytest.importorskip("torch", reason="the extra hf is not installed")
 from kvproof.reference.model_runner.families import UnsupportedModel, check_family
 
 
