@@ -166,7 +166,7 @@ a_block_leaves_the_index_for_another_one | B3 | LEAVES
 events_lead_back_to_a_requests_tokens | W8 V4 | STORED_KEYS | by replayed events
     parents and tokens of a stored block lead back to the first token of a request, with its
     adapter
-    why: a router that keeps prefixes by tokens files blocks under prompts that nobody sent
+    why: a router that keeps prefixes by tokens files blocks under prompts that no request had
 events_replay_to_the_index | W8 V4 | REMOVED | by replayed events
     the events, counted per key and group, give what a new request can find, after each step
     why: a router that follows the events sends requests to workers without their prefix

@@ -82,7 +82,7 @@ def _settings(config: LoopConfig) -> Any:
     from vllm.engine.arg_utils import EngineArgs
     from vllm.usage.usage_lib import UsageContext
 
-    from kvproof.harness.adapters.vllm_engine.engine import model_folder
+    from kvproof.harness.adapters.vllm_engine.engine_settings import model_folder
 
     arguments = EngineArgs(
         model=model_folder("ShadowForCausalLM", 2, longest=config.longest),

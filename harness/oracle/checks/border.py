@@ -58,8 +58,11 @@ class Border:
         """Judge the reports of an inspection."""
         self._grouped("inspect", "moves", answer.moves)
         for event in answer.events:
-            if wrong := next((token for token in event.tokens if token not in _NUMBERS), None):
-                _refuse("inspect", f"token {wrong} in an event, beyond 64 bits")
+            if not event.tokens:
+                continue
+            for token in (min(event.tokens), max(event.tokens)):
+                if token not in _NUMBERS:
+                    _refuse("inspect", f"token {token} in an event, beyond 64 bits")
 
     def _grouped(self, verb: str, field: str, copies: Copies) -> None:
         for copy in copies:
