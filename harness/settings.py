@@ -66,6 +66,8 @@ class RunSettings(_Table, frozen=True, kw_only=True):
 
     targets: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1)] = ("reference",)
     budget: BudgetName = "pr"
+    known_failures: str = ""
+    """File of `kvproof xfail`, relative to the settings file; empty: none."""
 
 
 class Limit(_Table, frozen=True, kw_only=True):
@@ -237,11 +239,15 @@ def _check_limits(path: Path, gate: GateSettings) -> None:
 
 
 def _beside(path: Path, settings: Settings) -> Settings:
-    """Baselines lie relative to the file that names them."""
+    """Baselines and known failures lie relative to the file that names them."""
+    known = settings.run.known_failures
     baseline = str(path.parent / settings.gate.baseline)
     baselines = str(path.parent / settings.compare.baselines)
     return msgspec.structs.replace(
         settings,
+        run=msgspec.structs.replace(
+            settings.run, known_failures=str(path.parent / known) if known else ""
+        ),
         gate=msgspec.structs.replace(settings.gate, baseline=baseline),
         compare=msgspec.structs.replace(settings.compare, baselines=baselines),
     )

@@ -26,6 +26,7 @@ VERBS = {
     "run": "run:run",
     "fuzz": "fuzz:fuzz",
     "replay": "replay:replay",
+    "xfail": "replay:xfail",
     "gate": "gate:gate",
     "faults": "faults:faults",
     "bench": "bench:bench",

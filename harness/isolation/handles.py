@@ -31,6 +31,9 @@ Isolation = Literal["in_process", "worker"]
 class Handle(Protocol):
     """Makes targets of one engine; also a context manager that closes itself."""
 
+    known_failures: str
+    """File with the known failures of the subject; empty: none."""
+
     @property
     def name(self) -> str:
         """The spec that it was opened with."""
@@ -114,6 +117,7 @@ class InProcessHandle:
     """A target inside this process: fastest, but a crash of native code ends kvproof with it."""
 
     isolation: Isolation = "in_process"
+    known_failures = ""
 
     def __init__(
         self,

@@ -108,6 +108,8 @@ class OwnTargets(NamedTuple):
     """Interpreter that engines are imported by, in place of kvproof's environments of them."""
     start: float = OWN_START
     """Seconds for its import, and for its first `__init__` and `close`."""
+    known_failures: str = ""
+    """File with the known failures of targets, as `kvproof xfail` writes it; empty: none."""
 
     def recorded(self) -> dict[str, Any]:
         """Return the unusual choices for a run's configuration."""
@@ -131,6 +133,7 @@ def open_handle(
     profile is not legal.
     """
     handle = _opened(spec, log_directory, options)
+    handle.known_failures = options.known_failures
     try:
         with suppress(TargetDied):  # its verdict comes when it is started
             _ = handle.profile

@@ -97,6 +97,7 @@ class WorkerHandle:
     """
 
     isolation: Isolation = "worker"
+    known_failures = ""
     waiting: Callable[[str], object] = staticmethod(lambda _: None)
     """Receives a line about each call that takes more than two seconds."""
 

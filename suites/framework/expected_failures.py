@@ -19,7 +19,7 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.environments import EngineVersion
 from kvproof.suites.framework import rooms
 from kvproof.suites.framework.bugs import Bug, Shown, link
-from kvproof.suites.framework.failed import Failed
+from kvproof.suites.framework.failed import Failed, Predicate
 from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.rooms import Room
 from kvproof.suites.framework.versions import within
@@ -46,6 +46,10 @@ class Expected(msgspec.Struct, frozen=True):
     """Histories that show it, of 1,000 operations of its suite at level full; None: too rare."""
     strict: bool = True
     """A history that does not show it any more is a failure; False: the bug is mended then."""
+    recognises: Predicate | None = None
+    """Its predicate, where it is none of the room's."""
+    verbs: tuple[str, ...] = ()
+    """Operations of its minimal history; with any, a failure is known by an equal minimal one."""
 
     def far(self, histories: int, operations: int) -> str:
         """Return how far the rate of a run is from the stored one, in words; empty: near."""
@@ -133,18 +137,17 @@ def _place(room: Room, bug: Bug) -> str:
 def known(target: str, entries: Iterable[Expected]) -> tuple[Known, ...]:
     """Return entries as histories recognise them."""
     room = rooms.room(target)
-    if room is None:
-        return ()
-    predicates, adopt = room.predicates(), room.adoptions()
+    predicates, adopt = (room.predicates(), room.adoptions()) if room else ({}, {})
     return tuple(
         Known(
             each.mechanism,
             each.property,
-            predicates[each.mechanism],
+            each.recognises or predicates[each.mechanism],
             each.goes_on,
             adopt.get(each.mechanism, _nothing),
         )
         for each in entries
+        if not each.verbs
     )
 
 

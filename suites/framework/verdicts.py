@@ -25,6 +25,8 @@ class Tally(Counts):
     """Counts of one suite's explorations; tallies of workers can be merged."""
 
     failures: dict[str, Failure] = field(default_factory=dict)
+    excused: set[str] = field(default_factory=set)
+    """Properties whose minimal history is that of a known failure."""
     died: TargetFailed | None = None
     interrupted: bool = False
     """Whether Ctrl-C ended it: missing situations and failures might have come."""
@@ -42,6 +44,7 @@ class Tally(Counts):
         """Add the tally of another worker."""
         self.add(other)
         self.failures = other.failures | self.failures
+        self.excused |= other.excused
         self.died = self.died or other.died
         self.interrupted = self.interrupted or other.interrupted
         self.seconds += other.seconds

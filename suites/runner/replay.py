@@ -18,7 +18,7 @@ from kvproof.harness.records.events import Replayed, Step, TargetFailed
 from kvproof.harness.reproduce import oplog
 from kvproof.harness.reproduce.session_play import IMPOSSIBLE
 from kvproof.harness.session import Session
-from kvproof.suites.framework import expected_failures
+from kvproof.suites.framework import expected_failures, subject_failures
 from kvproof.suites.framework.component_suite import ComponentSuite, History, carry_out
 from kvproof.suites.framework.evidence import steps
 from kvproof.suites.framework.expected_failures import Expected
@@ -51,14 +51,21 @@ def replay(
 
 def known_failures(handle: Handle) -> tuple[Known, ...]:
     """Return the known failures of a target. Raises UsageError, TargetDied."""
-    profile = handle.profile
-    entries = expected_failures.load(
-        profile.engine,
-        profile.version,
-        names=property_names(),
-        unsupported=profile.unsupported,
+    return expected_failures.known(handle.profile.engine, expected_of(handle))
+
+
+def expected_of(handle: Handle) -> list[Expected]:
+    """Return the known failures of a target's release, and those that live with the subject.
+
+    Raises UsageError, TargetDied.
+    """
+    profile, names = handle.profile, property_names()
+    found = expected_failures.load(
+        profile.engine, profile.version, names=names, unsupported=profile.unsupported
     )
-    return expected_failures.known(profile.engine, entries)
+    if path := handle.known_failures:
+        found += subject_failures.load(Path(path), handle.name, names=names)
+    return found
 
 
 def shows(handle: Handle, entry: Expected, entries: Iterable[Expected]) -> bool:
@@ -70,6 +77,9 @@ def shows(handle: Handle, entry: Expected, entries: Iterable[Expected]) -> bool:
     if path is None:
         return False
     log = oplog.load(path)
+    if entry.verbs:
+        event = _replayed(handle, path, log, on(log.suite, handle), lambda _: None)
+        return event.outcome == "FAILED" and property_of(event) == entry.property
     same = [each for each in entries if each.mechanism == entry.mechanism]
     suite = on(log.suite, handle)._replace(known=expected_failures.known(profile.engine, same))
     history = History(suite, log.config)

@@ -42,7 +42,14 @@ from kvproof.suites.framework.shrink import shortest_death
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.framework.verdicts import Tally, exercised, verdicts
 from kvproof.suites.runner import levels
-from kvproof.suites.runner.replay import replay, shows, target_failed, unseen
+from kvproof.suites.runner.replay import (
+    expected_of,
+    property_of,
+    replay,
+    shows,
+    target_failed,
+    unseen,
+)
 from kvproof.suites.runner.shares import Budget, Order, Sharing, others, shared_out
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -145,10 +152,7 @@ class SuiteRun:
     def start(self) -> None:
         """Start the target, report it, and read the expected failures."""
         handle, profile = self._handle, self._handle.profile
-        names = levels.property_names()
-        self._expected = expected_failures.load(
-            profile.engine, profile.version, names=names, unsupported=profile.unsupported
-        )
+        self._expected = expected_of(handle)
         known = expected_failures.known(profile.engine, self._expected)
         self.suites = tuple(suite.knowing(known) for suite in self.suites)
         self._write(
@@ -193,7 +197,7 @@ class SuiteRun:
 
     def _excused(self, event: Replayed) -> Skipped | None:
         """A log proves nothing where its bug cannot be seen, or something else fails."""
-        known = next((each for each in self._expected if each.mechanism == event.known), None)
+        known = next((each for each in self._expected if self._is(each, event)), None)
         if event.outcome == "FAILED" and known:
             reason = f"{known.property} is expected to fail: {known.reason}"
         elif event.message == IMPOSSIBLE:
@@ -204,6 +208,12 @@ class SuiteRun:
             reason = ""
         where = f"{Path(event.path).name} on {event.target}"
         return Skipped(part=where, reason=reason) if reason else None
+
+    @staticmethod
+    def _is(entry: Expected, event: Replayed) -> bool:
+        if entry.verbs:
+            return entry.property == property_of(event)
+        return entry.mechanism == event.known
 
     def _why_not(self, name: str) -> str:
         found = [
@@ -235,10 +245,11 @@ class SuiteRun:
         target. `draw`: None takes seeds, where a suite has histories by seed.
         """
         start, asked = time.monotonic(), self._handle.engine_seconds
+        by_history = {each.property for each in self._expected if each.verbs}
 
         def unclaimed(name: str) -> bool:
-            new = len(tally.failures) < most and name not in tally.failures
-            return new and claim(name)
+            new = len(tally.failures) < most and name not in {*tally.failures, *tally.excused}
+            return new and (name in by_history or claim(name))
 
         shared = partial(self._shared, suite, budget, tally, seed=seed)
         explore = partial(
@@ -282,7 +293,7 @@ class SuiteRun:
             part=0,
             budget=Budget(*size),
             seed=seed,
-            known=tuple(tally.failures),
+            known=(*tally.failures, *tally.excused),
         )
         return shared_out(processes, parts, lambda part: dataclasses.replace(order, part=part))
 
@@ -310,16 +321,28 @@ class SuiteRun:
 
     def _add(self, suite: Suite, tally: Tally, seen: Exploration, seed: int | None) -> bool:
         """Add an exploration to the tally; returns whether another one may find more."""
+        found = seen.counterexample or seen.death
+        if found and (known := self._same_history(found)):
+            tally.excused.add(known.property)
+            seen.tolerated[known.mechanism] += 1
+            seen.unshrunk.clear()  # of histories that shrinking made: the budget is drawn once more
+        elif found:
+            tally.failures[found.violation.property] = self.failure(suite, found, seed)
+        for name in tally.excused:
+            del seen.unshrunk[name]
         tally.add(seen)
         tally.interrupted = seen.interrupted
         if seen.died and not seen.violation:
             tally.died = target_failed(self._handle.name, seen.died)
-        if found := seen.counterexample or seen.death:
-            failure = self.failure(suite, found, seed)
-            tally.failures[failure.property] = failure
         if tally.died and seen.death:  # the failure has the history
             tally.died = replace(tally.died, history=[])
         return bool(seen.counterexample) and not tally.interrupted
+
+    def _same_history(self, found: Counterexample) -> Expected | None:
+        """Return the known failure whose minimal history has the same operations."""
+        verbs = tuple(each.verb for each in found.history.operations)
+        same = (each for each in self._expected if each.verbs == verbs)
+        return next((each for each in same if each.property == found.violation.property), None)
 
     def conclude(self, tallies: Mapping[str, Tally]) -> None:
         """Write effort, failures, and a verdict for every property, by suite."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,11 +27,20 @@ class IsolationArguments:
     """Interpreter or virtual environment of your own whose engine is judged, for example that of
     your branch: kvproof installs nothing there. Its default is KVPROOF_PYTHON."""
 
-    def own_targets(self) -> OwnTargets:
-        """Return the options as `open_handle` takes them. Raises UsageError."""
+    known_failures: Path | None = None
+    """File with the known failures of your engine, kept in its repository: kvproof xfail writes
+    it. A failure in it is no failure of the run, and one that is gone is. By default
+    run.known_failures of the settings file."""
+
+    def own_targets(self, known_failures: str = "") -> OwnTargets:
+        """Return the options as `open_handle` takes them. Raises UsageError.
+
+        `known_failures` is the file that the settings name.
+        """
         from kvproof.harness.cli.duration import seconds
         from kvproof.harness.cli.sizes import size_of
         from kvproof.harness.isolation.registry import OwnTargets
 
         start = seconds(self.worker_start)
-        return OwnTargets(self.in_process, size_of(self.worker_memory), self.python, start)
+        known = str(self.known_failures or known_failures)
+        return OwnTargets(self.in_process, size_of(self.worker_memory), self.python, start, known)

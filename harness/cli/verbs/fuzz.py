@@ -91,5 +91,5 @@ def fuzz(
         output=output,
         ray=ray,
         units=units,
-        own=isolation.own_targets(),
+        own=isolation.own_targets(settings.run.known_failures),
     )

@@ -1,4 +1,4 @@
-"""`kvproof replay`."""
+"""`kvproof replay` and `kvproof xfail`."""
 
 from __future__ import annotations
 
@@ -40,3 +40,21 @@ def replay(
     from kvproof.harness.cli.actions.replay import replay_paths  # dear: not for a mistyped target
 
     return replay_paths(paths, targets=specs, output=output, own=isolation.own_targets())
+
+
+def xfail(run: Path, /, *, output: Path = Path("kvproof-known-failures.toml")) -> None:
+    """Write the failures of a run as known failures, into your engine's own repository.
+
+    kvproof run --known-failures FILE then expects them: an entry that no longer fails is red.
+
+    Parameters
+    ----------
+    run
+        Directory of a run with failures.
+    output
+        File of known failures; entries are added to it. Their histories go to a folder next to it.
+
+    """
+    from kvproof.harness.cli.actions import xfail as action
+
+    action.xfail(run, output)

@@ -63,5 +63,5 @@ def run(
         level=level,
         seed=seed,
         output=output,
-        own=isolation.own_targets(),
+        own=isolation.own_targets(settings.run.known_failures),
     )
