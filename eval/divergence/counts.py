@@ -7,19 +7,23 @@ its answers share one computation. Two null hypotheses must both be rejected:
 - Hits are off no oftener than a share NEAR_TIES of answers. A hit computes its prompt in other
   chunks than any recomputed answer, so near ties and choices of experts may fall otherwise there
   although recomputed answers repeat; no control bounds that share, so it is granted.
-- Hits are off no oftener than recomputed answers of the same documents (exact rank test on counts,
-  Fisher's). Where no recomputed answer of the whole run is off, those of all documents count, as
-  long as those of the same ones agree at the level AGREED, or do not differ in a single bit.
+- Hits are off no oftener than recomputed answers of the same document, whatever share of those is
+  off in each document. Where no recomputed answer is off, the likeliest share is taken that leaves
+  all of them right: those of all documents count, as long as those of the same ones agree at the
+  level AGREED, or do not differ in a single bit. Where some are off, documents in which either only
+  hits or only recomputed answers are off decide (exact, as McNemar's test).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from kvproof.harness.statistics import fisher
+Values: TypeAlias = npt.NDArray[np.float64]
 
 THRESHOLDS = (1.0, 4.0)
 """Nats, of one log-probability. A smaller difference drowns in the rounding of 16 bits."""
@@ -52,12 +56,10 @@ class Answer(Protocol):
 
 
 class Counts(NamedTuple):
-    """Documents, and groups of recomputed answers, of which each had as many chances."""
+    """Documents with an answer that is far off."""
 
     off: int
     documents: int
-    control_off: int
-    controls: int
     p: float
     """Probability of so many by chance, at most."""
 
@@ -67,11 +69,12 @@ def counts(hits: Sequence[Answer], controls: Sequence[Answer], least: float) -> 
     mine, theirs = _by_document(hits, least), _by_document(controls, least)
     off = sum(map(any, mine.values()))
     ties = _at_least(off, [1 - (1 - NEAR_TIES) ** len(each) for each in mine.values()])
-    found = _matched(mine, theirs)
+    both = {number: _Both(mine[number], theirs[number]) for number in mine if number in theirs}
+    p = _matched(list(both.values()))
     silent = not any(each.worst for each in controls)
-    if silent or (found.p <= AGREED and not any(each.worst > least for each in controls)):
-        found = _pooled(mine, theirs)
-    return Counts(off, len(mine), found.control_off, found.controls, max(ties, found.p))
+    if silent or (p <= AGREED and not any(map(any, theirs.values()))):
+        p = _none_off(list(both.values()), [len(theirs[n]) for n in theirs.keys() - both.keys()])
+    return Counts(off, len(mine), max(ties, p))
 
 
 def times(hits: Sequence[Answer], controls: Sequence[Answer], least: float, alpha: float) -> int:
@@ -101,37 +104,58 @@ def _by_document(found: Iterable[Answer], least: float) -> dict[int, list[bool]]
     return by
 
 
-def _matched(mine: dict[int, list[bool]], theirs: dict[int, list[bool]]) -> Counts:
-    """Compare with the same documents; each gives equally many groups, as long as its hits."""
-    both = [number for number in mine if theirs.get(number)]
-    size = {number: min(len(mine[number]), len(theirs[number])) for number in both}
-    groups = min((len(theirs[number]) // size[number] for number in both), default=0)
-    off = sum(any(mine[number][: size[number]]) for number in both)
-    units = [group for n in both for group in _groups(theirs[n], size[n])[:groups]]
-    return _tested(off, len(both), units)
+class _Both:
+    """One document: its hits, of which no more count than recomputed answers, and those."""
+
+    def __init__(self, hits: Sequence[bool], controls: Sequence[bool]) -> None:
+        self.off, self.control_off = any(hits[: len(controls)]), any(controls)
+        self.hits, self.controls = min(len(hits), len(controls)), len(controls)
 
 
-def _pooled(mine: dict[int, list[bool]], theirs: dict[int, list[bool]]) -> Counts:
-    mean = -(-sum(map(len, mine.values())) // max(1, len(mine)))
-    units = [group for each in theirs.values() for group in _groups(each, min(mean, len(each)))]
-    return _tested(sum(map(any, mine.values())), len(mine), units)
+def _matched(both: Sequence[_Both]) -> float:
+    """Probability that so many documents have only hits that are off; any share in any document."""
+    if not any(each.control_off for each in both):
+        return _none_off(both, ())
+    one = [each for each in both if each.off != each.control_off]
+    chances = [each.hits / (each.hits + each.controls) for each in one]
+    return _at_least(sum(each.off for each in one), chances)
 
 
-def _groups(found: list[bool], size: int) -> list[bool]:
-    return [any(found[at : at + size]) for at in range(0, len(found) - size + 1, size)]
+def _none_off(both: Sequence[_Both], others: Iterable[int]) -> float:
+    """Probability of so many documents with hits that are off, and no recomputed answer at all.
+
+    It is that of the worst share of answers that are off. Shares that differ by document make it
+    smaller, as long as hits are no more than recomputed answers (Jensen). `others`: numbers of
+    recomputed answers of other documents.
+    """
+    if not both:
+        return 1.0
+    most = max(each.controls for each in both)
+    silent = len(both) + sum(min(1.0, count / most) for count in others)
+    right = _SHARES ** max(each.hits / each.controls for each in both)
+    found = _binomial(sum(each.off for each in both), len(both), 1 - right)
+    return float(np.max(found * _SHARES**silent))
 
 
-def _tested(off: int, documents: int, units: list[bool]) -> Counts:
-    wrong, count = sum(units), len(units)
-    p = fisher(off, documents, wrong, count) if documents and count else 1.0
-    return Counts(off, documents, wrong, count, p)
+_SHARES = np.linspace(0.001, 0.999, 200)
+"""Probabilities that all recomputed answers of a document are right."""
 
 
 def _at_least(successes: int, chances: Sequence[float]) -> float:
-    """Probability of so many successes among events of unequal chances."""
-    below = np.zeros(max(1, successes))
-    below[0] = 1.0
+    """Probability of so many successes or more among events of unequal chances."""
+    found = np.zeros(successes + 1)
+    found[0] = 1.0
     for chance in chances:
-        below[1:] = below[1:] * (1 - chance) + below[:-1] * chance
-        below[0] *= 1 - chance
-    return float(1 - below.sum()) if successes else 1.0
+        passed = chance * found[:-1]
+        found[:-1] -= passed
+        found[1:] += passed
+    return float(found[-1])
+
+
+def _binomial(successes: int, total: int, share: Values) -> Values:
+    """Probability of so many successes or more, for each share."""
+    found = np.zeros_like(share)
+    for k in range(successes, total + 1):
+        ways = math.lgamma(total + 1) - math.lgamma(k + 1) - math.lgamma(total - k + 1)
+        found += np.exp(ways + k * np.log(share) + (total - k) * np.log1p(-share))
+    return found

@@ -1,14 +1,15 @@
 """A completion server with a small random language model, a prefix cache, and faults on command.
 
 The model hashes the last tokens and an entry from far back, so that wrong content of the cache
-changes what follows. Noise is drawn anew for every request.
+changes what follows. Noise is drawn anew for every request. What a request gets depends on its
+prompt and on how often that came, never on the order in which requests arrive.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +31,7 @@ class Script:
     noise: float = 0.0
     """Spread of what is added to every logit."""
     wrong_every: int = 0
-    """Every so many hits read another content."""
+    """One in so many hits reads another content, by its prompt."""
     salted: bool = False
     """Answers depend on the salt."""
     shift: float = 3.0
@@ -46,7 +47,8 @@ class Script:
     fails_at: int = 0
     """Number of a request that fails, from 1."""
     seen: list[dict[str, Any]] = field(default_factory=list)
-    hits: int = 0
+    times: Counter[tuple[int, ...]] = field(default_factory=Counter)
+    """Prompt -> how often it came."""
 
 
 class Server(server.Server):
@@ -94,15 +96,15 @@ class Handler(server.Handler):
     def _answer(self, body: dict[str, Any], ids: tuple[int, ...], cached: int) -> dict[str, Any]:
         script, content = self.server.script, 0
         if cached > len(ids) // 2:
-            with self.server.lock:
-                script.hits += 1
-                wrong = script.wrong_every and script.hits % script.wrong_every == 0
-            content = 1 if wrong else 0
+            content = int(bool(script.wrong_every) and _drawn(ids) % script.wrong_every == 0)
         if script.salted:
             content += zlib.crc32(body.get("cache_salt", "").encode())
+        with self.server.lock:
+            script.times[ids] += 1
+            noise = np.random.default_rng([_drawn(ids), script.times[ids]])
         rows, answer = [], list(ids)
         for _ in range(body["max_tokens"]):
-            rows.append(logprobs(answer, content, script))
+            rows.append(logprobs(answer, content, script, noise))
             answer.append(int(rows[-1].argmax()))
         new = answer[len(ids) :]
         choice: dict[str, Any] = {"text": "".join(map(word, new)), "finish_reason": "length"}
@@ -128,13 +130,19 @@ def tokens_of(text: str) -> tuple[int, ...]:
     )
 
 
-def logprobs(tokens: Sequence[int], content: int, script: Script) -> npt.NDArray[np.float64]:
+def _drawn(ids: tuple[int, ...]) -> int:
+    return zlib.crc32(repr(ids).encode())
+
+
+def logprobs(
+    tokens: Sequence[int], content: int, script: Script, noise: np.random.Generator
+) -> npt.NDArray[np.float64]:
     rng = np.random.default_rng(zlib.crc32(bytes([each % 256 for each in tokens[-4:]])))
     logits = rng.normal(0, 2, WORDS)
     if content:
         logits += np.random.default_rng(6 + content).normal(0, script.shift, WORDS)
     if script.noise:
-        logits += np.random.default_rng(random.getrandbits(32)).normal(0, script.noise, WORDS)
+        logits += noise.normal(0, script.noise, WORDS)
     found: npt.NDArray[np.float64] = logits - np.log(np.exp(logits).sum())
     return found
 

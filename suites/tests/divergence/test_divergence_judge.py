@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from kvproof.eval.divergence.counts import counts
 from kvproof.eval.divergence.judge import ALLOWED, Judgement, judge, reach
 from kvproof.eval.divergence.records import Evidence, Options, Pair, Served
 from kvproof.eval.run.records import Abilities, Lost
@@ -112,6 +113,30 @@ def test_wrong_hits_in_some_documents_fail_and_before_that_a_number_would_decide
     few = struck(5)
     assert few.verdict == "inconclusive"
     assert "requests like these would decide (--documents" in few.reasons[0]
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.2])
+def test_counts_err_as_stated_whatever_share_of_answers_is_off(share: float) -> None:
+    """14 documents of 5 hits and 8 recomputed answers, 200 correct runs; three deviations."""
+    rng, level, rejected = np.random.default_rng(3), 0.05, 0
+    for _ in range(200):
+        hits, again = (
+            [measured("", n % 14, 9.0 * (rng.random(1) < share)) for n in range(14 * size)]
+            for size in (5, 8)
+        )
+        rejected += counts(hits, again, 1.0).p <= level
+    assert rejected <= 200 * level + 3 * (200 * level) ** 0.5
+
+
+def test_a_few_wrong_hits_over_a_small_floor_fail() -> None:
+    """6 of 14 documents have one wrong hit of 5, and none of 112 recomputed answers is off."""
+    hits = [
+        measured("on", n, np.array([3.8 if n < 6 and k == 2 else 0.004]))
+        for n in range(14)
+        for k in range(5)
+    ]
+    again = [measured("off", n, np.array([0.004])) for n in range(14) for _ in range(8)]
+    assert counts(hits, again, least=1.0).p < 0.001
 
 
 def test_a_situation_is_judged_by_itself() -> None:
