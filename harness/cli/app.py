@@ -27,6 +27,7 @@ VERBS = {
     "fuzz": "fuzz:fuzz",
     "replay": "replay:replay",
     "xfail": "replay:xfail",
+    "bisect": "replay:bisect",
     "gate": "gate:gate",
     "faults": "faults:faults",
     "bench": "bench:bench",

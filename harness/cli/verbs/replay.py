@@ -1,4 +1,4 @@
-"""`kvproof replay` and `kvproof xfail`."""
+"""Verbs on recorded failures: `kvproof replay`, `xfail` and `bisect`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from cyclopts import Parameter
 
 from kvproof.harness.cli.arguments.isolation import IsolationArguments
 from kvproof.harness.cli.options import Output, Targets
+from kvproof.harness.errors import UsageError
+
+Many = Parameter(consume_multiple=True)
 
 
 def replay(
@@ -58,3 +61,55 @@ def xfail(run: Path, /, *, output: Path = Path("kvproof-known-failures.toml")) -
     from kvproof.harness.cli.actions import xfail as action
 
     action.xfail(run, output)
+
+
+def bisect(
+    history: Path,
+    /,
+    *,
+    target: str,
+    first: str = "",
+    last: str = "",
+    release: Annotated[list[str] | None, Many] = None,
+    wheel: Annotated[list[Path] | None, Many] = None,
+    checkout: Path | None = None,
+    build: str = "",
+    python: str = "",
+) -> int:
+    """Find the release, wheel or commit since which a history fails, or is fixed.
+
+    Replays the history on about log2 of the versions. Missing environments of releases are built,
+    which needs minutes for large engines. Ends with 3 if both ends have the same outcome.
+
+    Parameters
+    ----------
+    history
+        Op log of a failure.
+    target
+        Engine without its version, for example vllm; with --checkout also package.module:function.
+    first
+        Oldest release, or commit.
+    last
+        Newest release, or commit.
+    release
+        Releases to choose from; by default those of kvproof targets list.
+    wheel
+        Builds of the engine, oldest first, in place of releases.
+    checkout
+        Git checkout whose commits from --first to --last are searched, in a copy of its own.
+    build
+        Command line that builds a commit in that copy; none by default.
+    python
+        Interpreter of a build, relative to that copy, for a target that is an engine.
+
+    """
+    from kvproof.harness.cli.actions import bisect as action
+
+    if checkout is not None:
+        if not (first and last):
+            raise UsageError("--checkout needs --first and --last", "name two commits")
+        ends = {"first": first, "last": last}
+        return action.commits(history, target, checkout, **ends, build=build, python=python)
+    if wheel:
+        return action.wheels(history, target, wheel)
+    return action.releases(history, target, given=release or (), first=first, last=last)

@@ -27,6 +27,7 @@ SIMPLEST: dict[str, tuple[str, int | tuple[int, int], str]] = {
     "fuzz": ("--max-time 2s --workers 1", JUDGED, "repeat with: kvproof fuzz"),
     "replay": ("log.json", 0, "PASS"),
     "xfail": ("run", 2, "has no failures"),
+    "bisect": ("log.json --target vllm --first 0.0.1", 2, "none of the releases of vllm"),
     "gate": ("--config small.toml", 3, "INCONCLUSIVE"),
     "faults": ("--only last_block_off_by_one", 0, "PASS"),
     "bench": ("--workload shared-prefix:requests=2,length=64 --no-growth", 0, "PASS"),
