@@ -28,6 +28,8 @@ VERBS = {
     "replay": "replay:replay",
     "xfail": "replay:xfail",
     "bisect": "replay:bisect",
+    "certify": "run:certify",
+    "certificate": "run:certificate_app",
     "gate": "gate:gate",
     "faults": "faults:faults",
     "bench": "bench:bench",

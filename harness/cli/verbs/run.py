@@ -1,16 +1,21 @@
-"""`kvproof run`."""
+"""`kvproof run`, and certificates of whole runs: `kvproof certify`, `kvproof certificate`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from kvproof.harness.cli.arguments.isolation import IsolationArguments
 from kvproof.harness.cli.options import Output, Targets
 from kvproof.harness.errors import Exit
 from kvproof.harness.settings import BudgetName, LevelName, load_settings
+
+ClassName: TypeAlias = Literal["blocks", "hybrid", "engine", "disaggregated", "tier", "events"]
+"""A conformance class of the specification."""
+
+certificate_app = App(name="certificate", help="Verify a certificate of kvproof certify.")
 
 
 def run(
@@ -65,3 +70,59 @@ def run(
         output=output,
         own=isolation.own_targets(settings.run.known_failures),
     )
+
+
+def certify(
+    target: str,
+    /,
+    *,
+    conformance_class: Annotated[ClassName, Parameter("--class")],
+    certificate: Path = Path("kvproof-certificate.json"),
+    output: Output = None,
+    isolation: Annotated[IsolationArguments, Parameter(name="*")] = IsolationArguments(),
+) -> int:
+    """Run what a conformance class demands, and write a certificate.
+
+    Core rules have to pass; a known failure does not pass one, and nothing may be inconclusive.
+    Extended rules are listed as the target keeps them. Ends as run does.
+
+    Parameters
+    ----------
+    target
+        As for run, one target.
+    conformance_class
+        Kind of target whose rules are judged; docs/reference/specification.md has them.
+    certificate
+        File to write.
+    output
+        Directory of the run's records and reports, which the certificate names by their hashes.
+    isolation
+        Where your own target runs.
+
+    """
+    from kvproof.harness.cli.actions import certify as action
+
+    return action.certify(
+        target, conformance_class, file=certificate, output=output, own=isolation.own_targets()
+    )
+
+
+@certificate_app.command
+def verify(file: Path, /, *, run: Path | None = None, repeat: bool = False) -> int:
+    """Check a certificate against the specification, its records, and a run of your own.
+
+    Ends with 1 for a certificate that contradicts any of them.
+
+    Parameters
+    ----------
+    file
+        The certificate.
+    run
+        Directory with the records that it names; no engine is needed.
+    repeat
+        Judge its target again on this machine, by the same seeds, and compare every property.
+
+    """
+    from kvproof.harness.cli.actions import certify as action
+
+    return action.verify(file, run=run, repeat=repeat)

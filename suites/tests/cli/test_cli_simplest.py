@@ -28,6 +28,8 @@ SIMPLEST: dict[str, tuple[str, int | tuple[int, int], str]] = {
     "replay": ("log.json", 0, "PASS"),
     "xfail": ("run", 2, "has no failures"),
     "bisect": ("log.json --target vllm --first 0.0.1", 2, "none of the releases of vllm"),
+    "certify": ("nothing --class blocks", 2, "unknown target 'nothing'"),
+    "certificate": ("verify log.json", 2, "is no certificate"),
     "gate": ("--config small.toml", 3, "INCONCLUSIVE"),
     "faults": ("--only last_block_off_by_one", 0, "PASS"),
     "bench": ("--workload shared-prefix:requests=2,length=64 --no-growth", 0, "PASS"),

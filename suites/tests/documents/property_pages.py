@@ -9,10 +9,10 @@ from typing import TypeAlias
 from kvproof.suites.faults.catalogue import PlantedFault, everything, in_engine
 from kvproof.suites.framework.property import Property
 from kvproof.suites.runner.levels import catalogue
+from kvproof.suites.specification.rules import RULES
 from kvproof.suites.tests.documents import recorded
 from kvproof.suites.tests.documents.examples import Example, Operation, load_examples
 from kvproof.suites.tests.documents.recorded import Verdict
-from kvproof.suites.tests.documents.rules import RULES
 
 FOLDER = "reference/properties"
 _INDEX = """\

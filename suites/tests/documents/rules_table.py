@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from kvproof.suites.faults.catalogue import engines, load
 from kvproof.suites.runner.levels import catalogue
-from kvproof.suites.tests.documents.rules import RULES, SECTIONS
+from kvproof.suites.specification.rules import RULES, SECTIONS
 
 _HEAD = """\
 | rule | what it asks | properties | planted faults |

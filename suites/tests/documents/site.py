@@ -20,6 +20,7 @@ from kvproof.suites.tests.documents import (
     findings,
     historical,
     property_pages,
+    specification,
 )
 from kvproof.suites.tests.documents.command_line import command_line
 from kvproof.suites.tests.documents.life_cycles import life_cycles
@@ -40,6 +41,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "life cycles": life_cycles,
     "planted faults": faults.table,
     "rules": rules_table,
+    "specification": specification.tables,
     **{f"engine {room.package}": partial(engines.table, room) for room in rooms()},
 }
 """Word of a mark -> Markdown in its place."""

@@ -131,23 +131,3 @@ RULES = {
     "D6": "after a change of weights nothing earlier is served from any tier",
     "Q6": "a sleeping engine computes nothing, and keeps or drops content as its level states",
 }
-
-_JUDGE = "the symbolic model, which judges the cache and is not part of it"
-_READER = "reads configurations of models; what it returns is planned by rule"
-
-CITES_NOTHING = {
-    "model.symbolic_layers": _JUDGE,
-    "model.symbolic_memory": _JUDGE,
-    "model.interface": _JUDGE,
-    "planner.hf_attention": _READER,
-    "planner.hf_fields": _READER,
-    "planner.hf_recurrent": _READER,
-    "planner.notes": "the words beside a plan",
-    "core.validation": "the form of an error about a setting",
-    "core.cache_config": "checks the options, which have no rule of their own",
-    "core.lifecycle": "any life cycle: the tables that use it cite theirs",
-    "engine.engine": "the loop around the scheduler, which cites the rules",
-    "model_runner": "computes models on pages that the control plane hands out by rule",
-    "server": "speaks HTTP; the engine behind it obeys the rules",
-}
-"""Module of the reference -> why its public code may cite no rule."""

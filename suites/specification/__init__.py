@@ -1,0 +1,1 @@
+"""The KV Cache Conformance Specification: rules, conformance classes, certificates."""

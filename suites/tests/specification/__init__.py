@@ -1,0 +1,1 @@
+"""The specification, and certificates of its classes."""
