@@ -217,7 +217,7 @@ def test_a_run_that_is_killed_leaves_no_server(tmp_path: Path) -> None:
 
 def test_a_server_that_dies_fails_the_run_until_it_is_made_good(tmp_path: Path) -> None:
     """This one serves twenty requests; with those it has lost it takes three of them."""
-    text = CONFIG.replace("base_url", "").replace(
+    text = CONFIG.replace("[protocol]", "[protocol]\nconcurrency = 1").replace(
         'name = "on"',
         f"""name = "on"
 [configuration.server]
