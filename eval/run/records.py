@@ -284,7 +284,8 @@ def most_at_once(samples: Iterable[SampleRecord]) -> int:
     for each in samples:
         of = edges.setdefault((each.configuration, each.repeat), [])
         of += [(each.started, 1), (each.started + each.seconds, -1)]
-    return max((max(accumulate(step for _, step in sorted(of))) for of in edges.values()), default=0)
+    counts = (accumulate(step for _, step in sorted(of)) for of in edges.values())
+    return max(map(max, counts), default=0)
 
 
 def finished(records: Iterable[Record]) -> set[tuple[str, int]]:

@@ -115,16 +115,16 @@ def _power(summary: Summary) -> list[str]:
 
 
 def _loads(summary: Summary) -> Table:
-    head = ("configuration", "load", "pairs", "hits", "contexts", "cached", "texts", "noise", "lost", "won",
-            "p scores", "p texts", "at most", "verdict")  # fmt: skip
+    head = ("configuration", "load", "pairs", "hits", "contexts", "cached", "texts", "noise",
+            "lost", "won", "p scores", "p texts", "at most", "verdict")  # fmt: skip
     note = (
         "Pairs: the same messages answered by the configuration and recomputed. Hits: later turns "
         "and requests of which most was cached; contexts: with hits, each of "
         "which counts once; cached: share of their tokens. Texts: pairs that "
         "differ; noise: recomputed one and eight at a time. Lost, won: scores that fell and "
         "rose. p: exact McNemar test, and more texts than noise; Holm over the table. At most: "
-        "95 % bound of the contexts whose hits are wrong. Eviction: the next turn of a session comes after those of "
-        "all others."
+        "95 % bound of the contexts whose hits are wrong. Eviction: the next turn of a session "
+        "comes after those of all others."
     )
     rows = tuple(_load(row) for row in summary.rows)
     return Table("Loads", head, rows, 2, note, narrow=(0, 1, 2, 3, 4, 6, 7, 8, 9, 12, 13))
@@ -133,7 +133,8 @@ def _loads(summary: Summary) -> Table:
 def _load(row: Row) -> tuple[str, ...]:
     return (
         row.configuration, row.label, str(row.pairs), f"{row.hits}/{row.later}",
-        str(row.contexts), percent(row.cached), str(row.texts), str(row.noise), str(row.lost), str(row.won),
+        str(row.contexts), percent(row.cached), str(row.texts), str(row.noise), str(row.lost),
+        str(row.won),
         f"{row.p_score:.2g}", f"{row.p_texts:.2g}", percent(row.bound), MARKS[row.verdict].word,
     )  # fmt: skip
 

@@ -3,10 +3,11 @@
 The first configuration runs twice; the difference of its two runs is the engine's own noise. Every
 other configuration is compared with the first, pass by pass, on pairs of the same sample: does
 accuracy fall (exact McNemar test, one-sided), and do more answers, or texts, flip than in the
-control pair and than near ties explain? Every bound counts hits only. The warm and the shared pass are judged together too, by
+control pair and than near ties explain? The warm and the shared pass are judged together too, by
 sample. Holm's method keeps the probability of one false alarm in the whole table below alpha.
 
-A row without a finding passes only if it excludes a loss beyond the margin with 95 % confidence.
+A row without a finding passes only if its hits exclude a loss beyond the margin with 95 %
+confidence.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -151,7 +151,7 @@ def _hit(sample: SampleRecord, judge: Judge) -> bool:
     return (sample.cached_share or 0.0) >= judge.min_cached
 
 
-def _bounds(sides: Sides, keys: Sequence[str]) -> dict[str, float]:
+def _bounds(sides: Sides, keys: Sequence[str]) -> dict[str, Any]:
     """Upper bounds over these samples: answers lost, texts changed, and beyond the control."""
     pairs = [(sides.before[key], sides.after[key]) for key in keys]
     lost = sum(a.correct and not b.correct for a, b in pairs)

@@ -165,16 +165,16 @@ def _group(each: Score, name: str) -> str:
 def _comparison(summary: Summary) -> Table:
     found = summary.comparison
     before = found.rows[0].before
-    head = (f"{before} and", "pass", "pairs", "hits", "texts", "answers", "lost", "won", "p accuracy",
-            "p flips", "lost at most", "log-prob.", "verdict")  # fmt: skip
+    head = (f"{before} and", "pass", "pairs", "hits", "texts", "answers", "lost", "won",
+            "p accuracy", "p flips", "lost at most", "log-prob.", "verdict")  # fmt: skip
     note = (
-        "Pairs of the same sample, and hits among them: texts and answers that differ; right ones lost and won. Both: "
-        "the warm and the shared pass together, by sample. p of "
-        "the accuracy: exact McNemar test, one-sided; p of the flips: more flips than in the "
+        "Pairs of the same sample, and hits among them: texts and answers that differ; right ones "
+        "lost and won. Both: the warm and the shared pass together, by sample. p of the accuracy: "
+        "exact McNemar test, one-sided; p of the flips: more flips than in the "
         f"control pair; Holm over {plural(found.tests, 'test')}, one false alarm below "
         f"{found.alpha:g}. Lost at most: 95 % bound of the share of right answers to "
-        "hits, less those won. Log-prob.: largest difference of a token where texts agree. A loss is noticed from "
-        f"{found.smallest_loss} answers on."
+        "hits, less those won. Log-prob.: largest difference of a token where texts agree. A loss "
+        f"is noticed from {found.smallest_loss} answers on."
     )
     rows = tuple(_row(row) for row in found.rows)
     return Table("Comparison", head, rows, 2, note, narrow=(0, 1, 3, 4, 5, 6, 7, 8, 9, 12))
