@@ -310,7 +310,7 @@ READY = Path(__file__).parents[3] / "eval" / "configs" / "longbench_v2.toml"
 
 
 def test_the_file_for_the_published_set_runs_on_its_format_and_two_servers(tmp_path: Path) -> None:
-    """Samples, truncation, two addresses, and what was reached, on data.json and a 0-shot prompt."""
+    """Samples, truncation, two addresses, and the power, on data.json and a 0-shot prompt."""
     text = READY.read_text().replace("samples = 96", "samples = 6").replace("= 120000", "= 3000")
     prepared(tmp_path, text.replace('"tokenizer.json"', '"bytes"'))
     prompts = tmp_path / "LongBench" / "prompts"
