@@ -105,8 +105,13 @@ def test_answers_of_a_trace_are_held_against_those_alone(
 def test_bad_options_of_a_replay_are_refused(tmp_path: Path) -> None:
     trace = written(tmp_path)
     refused(here("probe", "127.0.0.1:9", "--trace", trace, "--pace", "0", cwd=tmp_path), "--pace 0")
-    refused(here("probe", "127.0.0.1:9", "--chunk", "16", cwd=tmp_path), "--chunk 16 do not fit a replay")
-    refused(here("probe", "127.0.0.1:9", "--trace", "none.jsonl", cwd=tmp_path), "cannot read the trace")
+    refused(
+        here("probe", "127.0.0.1:9", "--chunk", "16", cwd=tmp_path),
+        "--chunk 16 do not fit a replay",
+    )
+    refused(
+        here("probe", "127.0.0.1:9", "--trace", "none.jsonl", cwd=tmp_path), "cannot read the trace"
+    )
 
 
 @pytest.mark.slow(reason="probes servers with planted faults: 12 s of CPU each")
