@@ -123,6 +123,8 @@ class DataSet:
         self.path, self._own, self._skip = path, own, skip_bad_rows
         self.left_out: dict[int, str] = {}
         """Rows that are skipped, with the reason."""
+        self.kept = ""
+        """Note of the samples that are asked, if not all are."""
         self._file = _opened(path)
         try:
             self.marked = self._file.peek(3).startswith(codecs.BOM_UTF8)
@@ -138,7 +140,15 @@ class DataSet:
         """Facts for the record, with a note of every row that is left out."""
         found = _facts(self._own or self.path.name, self.cards, self._digest, own=bool(self._own))
         skipped = (f"row {row} is left out: {why}" for row, why in sorted(self.left_out.items()))
-        return msgspec.structs.replace(found, notes=(*found.notes, *skipped))
+        kept = (self.kept,) if self.kept else ()
+        return msgspec.structs.replace(found, notes=(*kept, *found.notes, *skipped))
+
+    def keep(self, count: int) -> None:
+        """Keep so many samples, spread evenly over the file; 0: all."""
+        whole = len(self.cards)
+        if 0 < count < whole:
+            self.cards = tuple(self.cards[at * whole // count] for at in range(count))
+            self.kept = f"{count} of {whole} samples, spread evenly over the file"
 
     def leave_out(self, rows: Mapping[int, str]) -> None:
         """Skip these rows too, so that they fit another file."""

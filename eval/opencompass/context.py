@@ -116,6 +116,7 @@ context_of = cache(OpenCompassContext)
 def _opened(path: str, job: Job) -> DataSet:
     found = DataSet(Path(path), skip_bad_rows=bool(job.left_out))
     found.leave_out(job.left_out)
+    found.keep(job.config.samples)
     return found
 
 

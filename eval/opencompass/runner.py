@@ -178,7 +178,7 @@ def _passes(at: _At, turn: ConfigurationRun) -> Iterator[Path]:
 
 
 def _clean(data: DataSet, copy: Path) -> Path:
-    if data.left_out or data.marked:
+    if data.left_out or data.marked or data.kept:
         return write_data(copy, _samples(data))
     return data.path.absolute()
 

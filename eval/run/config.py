@@ -28,7 +28,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     order: Literal["passes", "samples"] = "passes"
     """A whole pass before the next one, or all passes of a sample before the next sample. If the
     documents together exceed the cache, only the latter ever hits."""
-    concurrency: Positive = 1
+    concurrency: Positive = 8
     control_concurrency: Positive = 4
     """Concurrency of the control, so that its batches are composed in another way."""
     repeats: Positive = 1
@@ -58,8 +58,8 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     rule: Literal["texts", "answers", "accuracy"] = "answers"
     """`texts`, `answers`: also if more of them change than in the control pair; texts are for
-    engines that promise equal ones. `accuracy`: only if accuracy falls; for engines whose
-    arithmetic depends on the end of a hit."""
+    engines that promise equal ones, and `answers` allows a share `margin` of texts that change.
+    `accuracy`: only if accuracy falls; for engines whose arithmetic depends on the end of a hit."""
     exact: bool = False
     """The engine promises equal bits with and without a hit: one changed text fails, without any
     allowance for near ties, if the control changes none."""
@@ -129,6 +129,8 @@ class EvalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Name in requests; by default the server's model."""
     data_sha256: str = ""
     """Hash of the only data that the file allows."""
+    samples: Annotated[int, Meta(ge=0)] = 0
+    """Samples that are asked, spread evenly over the file; 0: all."""
     protocol: Protocol = field(default_factory=Protocol)
     judge: Judge = field(default_factory=Judge)
     synthetic: Synthetic = field(default_factory=Synthetic)
@@ -223,6 +225,7 @@ def with_urls(config: EvalConfig, urls: dict[str, str]) -> EvalConfig:
         raise UsageError(
             f"there is no configuration {unknown!r}", f"one of {', '.join(sorted(known))}"
         )
+    _check_partners(config, urls)
     changed = tuple(
         replace(c, server=replace(config.server_of(c), base_url=urls[c.name], launch=()))
         if c.name in urls
@@ -230,6 +233,18 @@ def with_urls(config: EvalConfig, urls: dict[str, str]) -> EvalConfig:
         for c in config.configuration
     )
     return replace(config, configuration=changed)
+
+
+def _check_partners(config: EvalConfig, urls: dict[str, str]) -> None:
+    """Refuse a running server beside one that the common command would start."""
+    missing = [e.name for e in config.configuration if e.name not in urls and not e.server]
+    if urls and missing:
+        raise UsageError(
+            f"--url names {', '.join(map(repr, urls))}; {', '.join(map(repr, missing))} "
+            f"{'is' if len(missing) == 1 else 'are'} missing",
+            "name a server of the same engine and model for each, without prefix cache where the "
+            f'file says so: --url "{missing[0]}=http://127.0.0.1:8001/v1"',
+        )
 
 
 def check_servers(config: EvalConfig) -> None:

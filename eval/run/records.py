@@ -7,6 +7,7 @@ same command with the same directory resumes it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -275,6 +276,16 @@ Done = tuple[str, int, Phase, int]
 def samples_of(records: Iterable[Record]) -> list[SampleRecord]:
     """Return the samples among records, in the order of completion."""
     return [each for each in records if isinstance(each, SampleRecord)]
+
+
+def most_at_once(samples: Iterable[SampleRecord]) -> int:
+    """Count the requests of a part that ran at the same time, at most; by configuration."""
+    edges: dict[tuple[str, int], list[tuple[float, int]]] = {}
+    for each in samples:
+        of = edges.setdefault((each.configuration, each.repeat), [])
+        of += [(each.started, 1), (each.started + each.seconds, -1)]
+    counts = (accumulate(step for _, step in sorted(of)) for of in edges.values())
+    return max(map(max, counts), default=0)
 
 
 def finished(records: Iterable[Record]) -> set[tuple[str, int]]:

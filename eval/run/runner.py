@@ -93,14 +93,15 @@ def material(config: EvalConfig, sources: Sources, own: Path) -> Iterator[Questi
     skip = sources.skip_bad_rows
     with DataSet(data, sha256=config.data_sha256, own=name, skip_bad_rows=skip) as first:
         if shared is None:
+            first.keep(config.samples)
             yield Questions(first, prompts, truncation)
             return
         with DataSet(shared, own=name, skip_bad_rows=skip) as second:
-            _check_shared(first, second)
+            _check_shared(first, second, config.samples)
             yield Questions(first, prompts, truncation, second)
 
 
-def _check_shared(first: DataSet, second: DataSet) -> None:
+def _check_shared(first: DataSet, second: DataSet, most: int) -> None:
     bad = {**first.left_out, **{row: f"--shared: {why}" for row, why in second.left_out.items()}}
     first.leave_out(bad)
     second.leave_out(bad)
@@ -108,6 +109,8 @@ def _check_shared(first: DataSet, second: DataSet) -> None:
         raise UsageError(
             f"{len(second.cards)} further questions for {len(first.cards)} samples", _ALIKE
         )
+    first.keep(most)
+    second.keep(most)
     for number in range(len(first.cards)):
         if first.sample(number).context != second.sample(number).context:
             raise UsageError(f"row {number} of both files is about two documents", _ALIKE)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import gt
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from kvproof.eval.run.config import Configuration, Judge
-from kvproof.eval.run.records import SampleRecord, ServerDied
+from kvproof.eval.run.records import SampleRecord, ServerDied, most_at_once
 from kvproof.eval.scbench.protocol import LEVELS
 from kvproof.eval.scbench.records import Options
 from kvproof.eval.verdict.compare import PROMISED
 from kvproof.eval.verdict.evaluated import Verdict
-from kvproof.harness.statistics import at_least, clopper_pearson, holm, mcnemar
+from kvproof.harness.statistics import at_least, clopper_pearson, holm, mcnemar, net_loss_bound
 from kvproof.reports.values.text import percent, plural
 
 
@@ -23,11 +24,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     configuration: str
     level: str
+    reached: int
+    """Requests that ran at the same time, at most."""
     pairs: int
     missing: int
     """Answers without a recomputed one, or without an answer on one side."""
     hits: int
     """Later turns and requests of which the cache held at least the share `min_cached`."""
+    contexts: int
+    """Contexts with a hit: the prompts of one share its blocks, so that each counts once."""
     later: int
     cached: float
     """Share of all their tokens."""
@@ -43,9 +48,18 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     p_score: float
     p_texts: float
     bound: float
-    """Upper bound (95 % confidence) of the lost share: right answers, or texts by that rule."""
+    """Upper bound (95 % confidence) of the lost share of contexts: right answers to hits, or texts
+    of hits by that rule."""
+    beyond: float
+    """The same bound of changed texts, less those that the control changes."""
     reasons: tuple[str, ...] = ()
     verdict: Verdict = "pass"
+
+    @property
+    def label(self) -> str:
+        """The load, and how much of it was reached."""
+        asked = next(each.concurrency for each in LEVELS if each.name == self.level)
+        return self.level if self.reached == asked else f"{self.level} ({self.reached} reached)"
 
 
 class TaskScore(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,14 +131,14 @@ def _row(
     fell, rose = (sum(map(gt, *sides)) for sides in ((before, after), (after, before)))
     later = [each for each in found if each.turn]
     tokens = sum(each.usage.prompt_tokens or 0 for each in later)
-    texts = options.config.judge.rule == "texts"
-    lost, whole = (sum(flips), len(pairs)) if texts else (fell, sum(map(bool, before)))
+    judged = options.config.judge
     return Row(
         configuration=one.name,
         level=level,
+        reached=most_at_once(found),
         pairs=len(pairs),
         missing=len(found) - len(pairs),
-        hits=_hits(later, options.config.judge),
+        hits=_hits(later, judged),
         later=len(later),
         cached=sum(each.usage.cached_tokens or 0 for each in later) / tokens if tokens else 0.0,
         texts=sum(flips),
@@ -134,10 +148,36 @@ def _row(
         lost=fell,
         won=rose,
         p_score=mcnemar(fell, rose),
-        p_texts=at_least(here, here + there) if options.config.judge.rule != "accuracy" else 1.0,
-        bound=clopper_pearson(lost, whole) if whole else 1.0,
-        reasons=tuple(_doubts(options.config.judge, one, level, later, base, found)),
+        p_texts=at_least(here, here + there) if judged.rule != "accuracy" else 1.0,
+        **_bounds(judged, pairs, control),
+        reasons=tuple(_doubts(judged, one, level, later, base, found)),
     )
+
+
+def _bounds(
+    limits: Judge, pairs: Sequence[tuple[SampleRecord, SampleRecord]], control: Recomputed
+) -> dict[str, Any]:
+    """Bound the contexts whose hits are wrong; each counts once."""
+    whole, lost, changed, noisy = set(), set(), set(), set()
+    right = set()
+    for a, b in pairs:
+        if (b.cached_share or 0.0) < limits.min_cached:
+            continue
+        context = (b.domain, b.sub_domain, b.id)
+        whole.add(context)
+        again = control.get(a.prompt_sha256, a)
+        right |= {context} if score_of(a) else set()
+        lost |= {context} if score_of(b) < score_of(a) else set()
+        changed |= {context} if a.text != b.text else set()
+        noisy |= {context} if a.text != again.text else set()
+    count = len(whole)
+    here, there = len(changed - noisy), len(noisy - changed)
+    wrong, of = (len(changed), count) if limits.rule == "texts" else (len(lost), len(right))
+    return {
+        "contexts": count,
+        "bound": clopper_pearson(wrong, of) if of else 1.0,
+        "beyond": net_loss_bound(here, there, right=count, total=2 * count),
+    }
 
 
 def _hits(later: Sequence[SampleRecord], limits: Judge) -> int:
@@ -188,6 +228,11 @@ def _verdict(row: Row, options: Options) -> Row:
     if row.bound > options.margin:
         reasons.append(
             f"up to {percent(row.bound)} may be lost, and the margin is {percent(options.margin)}"
+        )
+    elif options.config.judge.rule == "answers" and row.beyond > options.margin:
+        reasons.append(
+            f"texts of up to {percent(row.beyond)} of contexts change beyond those of the control, "
+            f"and the margin is {percent(options.margin)}"
         )
     verdict: Verdict = "fail" if failed else "inconclusive" if reasons else "pass"
     return replace(row, reasons=(*failed, *reasons), verdict=verdict)

@@ -10,7 +10,9 @@ from kvproof.eval.scbench.judge import Row, TaskScore, judge, task_scores
 from kvproof.eval.scbench.records import KEY, Options
 from kvproof.eval.verdict.evaluated import Evaluated, Judged, Table, Verdict, worst_verdict
 from kvproof.eval.verdict.measured import Measured, measured
+from kvproof.eval.verdict.power import POWER
 from kvproof.eval.verdict.tables import servers
+from kvproof.harness.statistics import clopper_pearson, detectable, smallest_loss
 from kvproof.reports.values.text import MARKS, percent, plural
 
 
@@ -44,7 +46,7 @@ def evaluated(run: EvalRun) -> Evaluated:
     return Evaluated(
         benchmark=KEY,
         title=title(options),
-        lines=(sentence(found),),
+        lines=(sentence(found), *_power(found)),
         servers=found.measured,
         deaths=tuple(lost),
         rows=tuple(map(_judged, found.rows)),
@@ -59,7 +61,7 @@ def _judged(row: Row) -> Judged:
     return Judged(
         target=row.configuration,
         part=row.level,
-        sentence="answers to later turns and requests are those that are recomputed",
+        sentence=f"answers to later turns and requests are those that are recomputed, {row.label}",
         verdict=row.verdict,
         reasons=row.reasons,
         pairs=row.pairs,
@@ -95,25 +97,44 @@ def sentence(summary: Summary) -> str:
     )
 
 
+def _power(summary: Summary) -> list[str]:
+    """Describe the smallest effects that the load with the fewest hits can show."""
+    rows = [row for row in summary.rows if row.contexts]
+    if not rows:
+        return ["no hit, so that nothing can show"]
+    least = min(rows, key=lambda row: row.contexts)
+    config = summary.options.config
+    needed = 1 if config.judge.exact else smallest_loss(2 * len(summary.rows), config.judge.alpha)
+    share = detectable(least.contexts, needed, POWER)
+    return [
+        f"{plural(least.contexts, 'context')} with hits at {least.label}: "
+        f"{plural(needed, 'wrong one')} fail, and a share of {percent(share)} does in 8 of 10 runs",
+        f"without any, one over {percent(clopper_pearson(0, least.contexts))} is excluded; a pass "
+        f"needs {percent(summary.options.margin)} (margin)",
+    ]
+
+
 def _loads(summary: Summary) -> Table:
-    head = ("configuration", "load", "pairs", "hits", "cached", "texts", "noise", "lost", "won",
-            "p scores", "p texts", "at most", "verdict")  # fmt: skip
+    head = ("configuration", "load", "pairs", "hits", "contexts", "cached", "texts", "noise",
+            "lost", "won", "p scores", "p texts", "at most", "verdict")  # fmt: skip
     note = (
         "Pairs: the same messages answered by the configuration and recomputed. Hits: later turns "
-        "and requests of which most was cached; cached: share of their tokens. Texts: pairs that "
+        "and requests of which most was cached; contexts: with hits, each of "
+        "which counts once; cached: share of their tokens. Texts: pairs that "
         "differ; noise: recomputed one and eight at a time. Lost, won: scores that fell and "
         "rose. p: exact McNemar test, and more texts than noise; Holm over the table. At most: "
-        "95 % bound of what is lost. Eviction: the next turn of a session comes after those of "
-        "all others."
+        "95 % bound of the contexts whose hits are wrong. Eviction: the next turn of a session "
+        "comes after those of all others."
     )
     rows = tuple(_load(row) for row in summary.rows)
-    return Table("Loads", head, rows, 2, note, narrow=(0, 1, 2, 3, 5, 6, 7, 8, 11, 12))
+    return Table("Loads", head, rows, 2, note, narrow=(0, 1, 2, 3, 4, 6, 7, 8, 9, 12, 13))
 
 
 def _load(row: Row) -> tuple[str, ...]:
     return (
-        row.configuration, row.level, str(row.pairs), f"{row.hits}/{row.later}",
-        percent(row.cached), str(row.texts), str(row.noise), str(row.lost), str(row.won),
+        row.configuration, row.label, str(row.pairs), f"{row.hits}/{row.later}",
+        str(row.contexts), percent(row.cached), str(row.texts), str(row.noise), str(row.lost),
+        str(row.won),
         f"{row.p_score:.2g}", f"{row.p_texts:.2g}", percent(row.bound), MARKS[row.verdict].word,
     )  # fmt: skip
 

@@ -6,13 +6,14 @@ accuracy fall (exact McNemar test, one-sided), and do more answers, or texts, fl
 control pair and than near ties explain? The warm and the shared pass are judged together too, by
 sample. Holm's method keeps the probability of one false alarm in the whole table below alpha.
 
-A row without a finding passes only if it excludes a loss beyond the margin with 95 % confidence.
+A row without a finding passes only if its hits exclude a loss beyond the margin with 95 %
+confidence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -90,11 +91,25 @@ def _rows(config: EvalConfig, by: By, expected: int) -> Iterator[Row]:
 
 
 def _row(config: EvalConfig, one: Configuration, phase: RowPhase, sides: Sides) -> Row:
-    judge, row = config.judge, make_row(sides, one, phase, config.baseline.name)
-    texts = judge.rule == "texts"
-    noise = 1 - (1 - judge.noise) ** 2 if phase == "hits" else judge.noise  # of two passes
-    p = 1.0 if one.control else more_flips(sides, texts=texts, noise=noise)
-    return replace(row, p_flips=p)
+    judge = config.judge
+    row = make_row(sides, one, phase, config.baseline.name, judge)
+    if one.control:
+        return row
+    passes = 2 if phase == "hits" else 1
+    noise, margin = (1 - (1 - share) ** passes for share in (judge.noise, judge.margin))
+    answers = more_flips(sides, texts=False, noise=noise)
+    if judge.rule == "accuracy":
+        return replace(row, p_flips=answers)
+    if judge.rule == "texts":
+        texts = more_flips(sides, texts=True, noise=noise)
+        return replace(row, p_flips=texts, flipping="texts")
+    texts = more_flips(sides, texts=True, noise=margin)
+    least = min((answers, _ANSWERS), (texts, _TEXTS))
+    return replace(row, p_flips=min(1.0, 2 * least[0]), flipping=least[1])
+
+
+_ANSWERS: Literal["answers"] = "answers"
+_TEXTS: Literal["texts"] = "texts"
 
 
 def _adjusted(rows: Sequence[Row], config: EvalConfig) -> list[Row]:
@@ -128,9 +143,9 @@ def _failures(row: Row, judge: Judge) -> Iterator[str]:
             f"p = {row.adjusted_accuracy:.2g} over the table"
         )
     if judge.rule != "accuracy" and row.adjusted_flips <= judge.alpha:
-        count = row.texts if judge.rule == "texts" else row.answers
+        count = row.texts if row.flipping == "texts" else row.answers
         yield (
-            f"{count} {judge.rule} flipped, more than in the control pair and by near ties, "
+            f"{count} {row.flipping} flipped, more than in the control pair and by near ties, "
             f"p = {row.adjusted_flips:.2g} over the table"
         )
 
@@ -155,6 +170,10 @@ def _open(row: Row, judge: Judge, loss: int) -> Iterator[str]:
     """Why no finding is no evidence for a correct cache."""
     if row.constant_text if judge.rule == "texts" else row.constant:
         yield f"{row.before} always answers the same, so that nothing depends on the cache"
+    if not row.hits:
+        if row.phase == "hits":
+            yield "no sample hit the cache"
+        return
     if judge.rule == "texts":
         if row.flipped > judge.margin:
             yield (
@@ -169,6 +188,11 @@ def _open(row: Row, judge: Judge, loss: int) -> Iterator[str]:
         yield (
             f"up to {row.bound:.1%} of right answers may be lost, and the margin is "
             f"{judge.margin:.1%}"
+        )
+    elif judge.rule == "answers" and row.phase != "hits" and row.beyond > judge.margin:
+        yield (
+            f"up to {row.beyond:.1%} of texts change beyond those of the control, and the margin "
+            f"is {judge.margin:.1%}"
         )
 
 
@@ -190,7 +214,7 @@ def side_doubts(
             yield f"{one.name}: {hits} of {len(samples)} samples hit in the cold pass"
     elif not shares:
         yield f"{one.name}: the server does not tell how many tokens were cached"
-    elif hits < judge.min_hits * len(samples):
+    elif hits < max(1, judge.min_hits * len(samples)):
         yield f"{one.name}: only {hits} of {len(samples)} samples hit the cache"
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from kvproof.eval.run.config import Configuration
+from kvproof.eval.run.config import Configuration, Judge
 from kvproof.eval.run.records import Phase, SampleRecord
 from kvproof.eval.verdict.evaluated import Verdict
 from kvproof.harness.statistics import (
@@ -46,6 +46,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     pairs: int
     missing: int = 0
     """Samples, over all repeats, that one side lacks."""
+    hits: int = 0
+    """Pairs that the bounds count: hits, or all where no hit is expected."""
     right_before: int
     right_after: int
     texts: int
@@ -57,12 +59,16 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     p_accuracy: float
     p_flips: float
     """One-sided: more answers, or texts, flip than in the control pair; 1 for the control."""
+    flipping: Literal["answers", "texts"] = "answers"
+    """What p_flips is about."""
     adjusted_accuracy: float = 1.0
     adjusted_flips: float = 1.0
     bound: float = 1.0
     """Upper bound, with 95 % confidence, of the share of right answers lost, less those won."""
     flipped: float = 1.0
     """Upper bound, with 95 % confidence, of the share of texts that flip."""
+    beyond: float = 1.0
+    """Upper bound, with 95 % confidence, of the same share, less that of the control pair."""
     constant: bool = False
     """The first configuration gives one letter to questions with several right ones."""
     constant_text: bool = False
@@ -103,23 +109,24 @@ def _most_frequent(records: Sequence[SampleRecord]) -> SampleRecord:
     return next(each for each in records if each.given == answer)
 
 
-def make_row(sides: Sides, one: Configuration, phase: RowPhase, base: str) -> Row:
-    """Count the flips of one pass.
+def make_row(sides: Sides, one: Configuration, phase: RowPhase, base: str, judge: Judge) -> Row:
+    """Count the flips of one pass, and bound them over the hits among its pairs.
 
     p is one-sided where a loss is looked for, and two-sided for the control.
     """
     both = [key for key in sides.before if key in sides.after]
     pairs = [(sides.before[key], sides.after[key]) for key in both]
+    counted = [key for key in both if not may_hit(one, phase) or _hit(sides.after[key], judge)]
     lost = sum(a.correct and not b.correct for a, b in pairs)
     won = sum(b.correct and not a.correct for a, b in pairs)
-    right = sum(a.correct for a, _ in pairs)
     return Row(
         before=base,
         after=one.name,
         phase=phase,
         control=one.control,
         pairs=len(pairs),
-        right_before=right,
+        hits=len(counted),
+        right_before=sum(a.correct for a, _ in pairs),
         right_after=sum(b.correct for _, b in pairs),
         texts=sum(_texts_differ(a, b) for a, b in pairs),
         answers=sum(_answers_differ(a, b) for a, b in pairs),
@@ -127,13 +134,35 @@ def make_row(sides: Sides, one: Configuration, phase: RowPhase, base: str) -> Ro
         won=won,
         p_accuracy=mcnemar(lost, won) if one.control else at_least(lost, lost + won),
         p_flips=1.0,
-        bound=net_loss_bound(lost, won, right=right, total=len(pairs)),
-        flipped=clopper_pearson(sum(_texts_differ(a, b) for a, b in pairs), len(pairs)),
+        **_bounds(sides, counted),
         constant=_constant({a.given for a, _ in pairs}, {a.expected for a, _ in pairs}),
         constant_text=_constant({a.text for a, _ in pairs}, {a.prompt_sha256 for a, _ in pairs}),
         logprob=_logprob(pairs),
         flips=tuple(flip for a, b in pairs if (flip := _flip(a, b))),
     )
+
+
+def may_hit(one: Configuration, phase: RowPhase) -> bool:
+    """Whether the pass is about hits."""
+    return one.prefix_cache and not one.control and phase != "cold"
+
+
+def _hit(sample: SampleRecord, judge: Judge) -> bool:
+    return (sample.cached_share or 0.0) >= judge.min_cached
+
+
+def _bounds(sides: Sides, keys: Sequence[str]) -> dict[str, Any]:
+    """Upper bounds over these samples: answers lost, texts changed, and beyond the control."""
+    pairs = [(sides.before[key], sides.after[key]) for key in keys]
+    lost = sum(a.correct and not b.correct for a, b in pairs)
+    won = sum(b.correct and not a.correct for a, b in pairs)
+    right = sum(a.correct for a, _ in pairs)
+    here, there, _ = _apart(sides, keys, _texts_differ)
+    return {
+        "bound": net_loss_bound(lost, won, right=right, total=len(pairs)),
+        "flipped": clopper_pearson(sum(_texts_differ(a, b) for a, b in pairs), len(pairs)),
+        "beyond": net_loss_bound(here, there, right=len(pairs), total=2 * len(pairs)),
+    }
 
 
 def _logprob(pairs: Sequence[tuple[SampleRecord, SampleRecord]]) -> float | None:
@@ -198,18 +227,25 @@ def more_flips(sides: Sides, *, texts: bool, noise: float) -> float:
     Noise is the flips in the control pair (exact sign test), and a share `noise` of samples that
     may flip although the control repeats itself.
     """
-    differ = _texts_differ if texts else _answers_differ
-    here = there = both = total = 0
-    for key, before in sides.before.items():
-        if key in sides.after and key in sides.control:
-            total += 1
-            flipped = differ(before, sides.after[key])
-            again = differ(before, sides.control[key])
-            here += flipped and not again
-            there += again and not flipped
-            both += flipped and again
-    beyond = binomial_tail(here, total, noise)
+    keys = [key for key in sides.before if key in sides.after and key in sides.control]
+    here, there, both = _apart(sides, keys, _texts_differ if texts else _answers_differ)
+    beyond = binomial_tail(here, len(keys), noise)
     return max(beyond, at_least(here, here + there)) if there or both else beyond
+
+
+def _apart(
+    sides: Sides, keys: Iterable[str], differ: Callable[[SampleRecord, SampleRecord], bool]
+) -> tuple[int, int, int]:
+    """Count the samples that flip here alone, in the control alone, and in both."""
+    here = there = both = 0
+    for key in keys:
+        before, again = sides.before[key], sides.control.get(key)
+        flipped = differ(before, sides.after[key])
+        noisy = again is not None and differ(before, again)
+        here += flipped and not noisy
+        there += noisy and not flipped
+        both += flipped and noisy
+    return here, there, both
 
 
 def _flip(a: SampleRecord, b: SampleRecord) -> Flip | None:

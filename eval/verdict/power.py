@@ -6,7 +6,8 @@ from kvproof.eval.run.config import EvalConfig
 from kvproof.harness.statistics import clopper_pearson, detectable, smallest_loss
 from kvproof.reports.values.text import percent, plural
 
-_POWER = 0.8
+POWER = 0.8
+"""Share of runs in which a described effect fails."""
 
 
 def count_tests(config: EvalConfig) -> int:
@@ -17,23 +18,27 @@ def count_tests(config: EvalConfig) -> int:
     return max(1, rows * len(config.others) * each)
 
 
-def power(config: EvalConfig, samples: int) -> list[str]:
+def power(config: EvalConfig, samples: int, unit: str = "sample") -> list[str]:
     """Describe the smallest effects, as if every answer of the first configuration were right."""
     judge, tests = config.judge, count_tests(config)
     loss = smallest_loss(tests, judge.alpha)
-    share = detectable(samples, loss, _POWER)
+    share = detectable(samples, loss, POWER)
     least = clopper_pearson(0, samples)
     found = [
-        f"{plural(samples, 'sample')}: a loss fails from {plural(loss, 'answer')} on "
+        f"{plural(samples, unit)}: a loss fails from {plural(loss, 'answer')} on "
         f"({plural(tests, 'test')}); one of {percent(share)} of right answers does in 8 of 10 runs"
         if share < 1
-        else f"{plural(samples, 'sample')} cannot show a loss: it fails from "
+        else f"{plural(samples, unit)} cannot show a loss: it fails from "
         f"{plural(loss, 'answer')} on ({plural(tests, 'test')})",
         f"without any loss, one over {percent(least)} is excluded; a pass needs "
         f"{percent(judge.margin)} (margin)",
     ]
+    if judge.exact:
+        share = detectable(samples, 1, POWER)
+        found.append(f"one changed text fails: wrong ones among {percent(share)} of hits do in 8 "
+                     "of 10 runs")  # fmt: skip
     if least > judge.margin:
-        found.append(f"no row can pass: give {least_samples(judge.margin)} samples or more")
+        found.append(f"no row can pass: give {least_samples(judge.margin)} {unit}s or more")
     return found
 
 

@@ -24,7 +24,7 @@ def of_summary(summary: Summary) -> Evaluated:
     return Evaluated(
         benchmark=summary.benchmark,
         title=title[0].upper() + title[1:],
-        lines=(sentence(summary), *summary.conditions.data.notes),
+        lines=(sentence(summary), *summary.power, *summary.conditions.data.notes),
         servers=summary.measured,
         deaths=summary.deaths,
         revived=summary.revived,
@@ -67,7 +67,8 @@ def sentence(summary: Summary) -> str:
     data = f"{plural(asked.data.samples, 'sample')} of {asked.data.name}"
     prompt = f"prompt {asked.prompt} ({asked.prompt_sha256[:12]})"
     sampling = f"temperature {asked.temperature:g}, at most {asked.max_tokens} tokens"
-    order = f"order {asked.order}, {asked.concurrency} at once, {plural(asked.repeats, 'repeat')}"
+    reached = max((each.at_once for each in summary.scores), default=0)
+    order = f"order {asked.order}, {reached} at once, {plural(asked.repeats, 'repeat')}"
     cut_by = "" if asked.truncation == "none" else f"; {asked.truncation}"
     by = "" if asked.runner == "kvproof" else f"; asked by {asked.runner}"
     subject = f"{_subject(summary)}; " if summary.measured else ""

@@ -9,7 +9,7 @@ from statistics import median
 import msgspec
 
 from kvproof.eval.benchmark.data import DIFFICULTIES, DOMAINS, LENGTHS
-from kvproof.eval.run.records import Phase, SampleRecord
+from kvproof.eval.run.records import Phase, SampleRecord, most_at_once
 from kvproof.eval.verdict.pairs import one_each
 from kvproof.harness.statistics import Interval, wilson
 
@@ -50,6 +50,8 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     cut: int
     cached: float | None
     """Mean share of prompt tokens that came from the cache; None if never reported."""
+    at_once: int
+    """Requests that ran at the same time, at most."""
     hits: int
     reported: int
     """Samples whose cached tokens are known."""
@@ -81,6 +83,7 @@ def score(samples: Sequence[SampleRecord], *, min_cached: float, concurrency: in
         retried=sum(each.tries > 1 for each in samples),
         cut=sum(each.cut for each in samples),
         cached=sum(shares) / len(shares) if shares else None,
+        at_once=most_at_once(samples),
         hits=sum(share >= min_cached for share in shares),
         reported=len(shares),
         first_token=median(first) if first else None,

@@ -19,6 +19,7 @@ from kvproof.eval.run.records import (
 from kvproof.eval.verdict.compare import Comparison, check_comparable, compare
 from kvproof.eval.verdict.evaluated import EXITS, Verdict, worst_verdict
 from kvproof.eval.verdict.measured import Measured, measured, renamed
+from kvproof.eval.verdict.power import power
 from kvproof.eval.verdict.score import Score, score
 from kvproof.harness.errors import Exit, UsageError
 
@@ -36,6 +37,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Configurations whose server ended, and that have all samples now."""
     scored: tuple[Scored, ...] = ()
     """Scores of OpenCompass, if it was the client."""
+    power: tuple[str, ...] = ()
+    """Smallest losses that the hits of the run show."""
     measured: tuple[Measured, ...] = ()
     """Servers of the configurations, in their order."""
 
@@ -64,16 +67,25 @@ def summarise(run: EvalRun) -> Summary:
     config, found = restored(run)
     samples = run.samples
     deaths, revived = _deaths(run, config, found, samples)
+    compared = compare(config, samples, found.data.samples)
     return Summary(
         benchmark=str(run.manifest.config.get("benchmark", "longbench_v2")),
         conditions=found,
         scores=_scores(config, samples),
-        comparison=compare(config, samples, found.data.samples),
+        comparison=compared,
+        power=_power(config, compared),
         deaths=deaths,
         revived=revived,
         scored=_last([each for each in run.records if isinstance(each, Scored)]),
         measured=measured(config, run.records),
     )
+
+
+def _power(config: EvalConfig, compared: Comparison) -> tuple[str, ...]:
+    """Describe what the row with the fewest hits can show."""
+    rows = [e for e in compared.rows if not e.control and e.phase != "cold"]
+    hits = min((row.hits for row in rows), default=0)
+    return tuple(power(config, hits, "hit")) if hits else ("no hit, so that nothing can show",)
 
 
 def _last(found: list[Scored]) -> tuple[Scored, ...]:
@@ -134,12 +146,14 @@ def across(before: EvalRun, after: EvalRun) -> Summary:
         if each.configuration in names
     ]
     servers = [e for e in measured(config, before.records) if e.configuration in kept]
+    compared = compare(joined, samples, found.data.samples)
     servers += renamed(measured(other, after.records), names)
     return Summary(
         benchmark=str(after.manifest.config.get("benchmark", "longbench_v2")),
         conditions=found,
         scores=_scores(joined, samples),
-        comparison=compare(joined, samples, found.data.samples),
+        comparison=compared,
+        power=_power(joined, compared),
         deaths=(),
         measured=tuple(servers),
     )

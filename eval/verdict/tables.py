@@ -100,11 +100,12 @@ def _metric(each: Scored, name: str) -> str:
 
 def _scores(summary: Summary) -> Table:
     head = ("configuration", "pass", "right", "accuracy", "95 % interval", "invalid", "errors",
-            "hits", "cached", "first token", "answer", "prompt tokens/s")  # fmt: skip
+            "hits", "cached", "at once", "first token", "answer", "prompt tokens/s")  # fmt: skip
     rows = tuple(_score(each) for each in summary.scores)
     note = (
         f"Invalid: answered, but {_invalid(summary)}. Errors: no answer after the last try. "
-        "Both are wrong and stay in the denominator. Times are medians."
+        "Both are wrong and stay in the denominator. At once: requests that ran at the same time, "
+        "at most. Times are medians."
     )
     return Table("Accuracy", head, rows, 2, note, narrow=(0, 1, 2, 3, 5, 6, 7, 8))
 
@@ -125,6 +126,7 @@ def _score(each: Score) -> tuple[str, ...]:
         ", ".join(f"{count} {kind}" for kind, count in each.errors.items()) or "0",
         hits,
         _or_dash(each.cached, percent),
+        str(each.at_once),
         _or_dash(each.first_token, duration),
         _or_dash(each.seconds, duration),
         _or_dash(each.prompt_rate, significant),
@@ -163,19 +165,19 @@ def _group(each: Score, name: str) -> str:
 def _comparison(summary: Summary) -> Table:
     found = summary.comparison
     before = found.rows[0].before
-    head = (f"{before} and", "pass", "pairs", "texts", "answers", "lost", "won", "p accuracy",
-            "p flips", "lost at most", "log-prob.", "verdict")  # fmt: skip
+    head = (f"{before} and", "pass", "pairs", "hits", "texts", "answers", "lost", "won",
+            "p accuracy", "p flips", "lost at most", "log-prob.", "verdict")  # fmt: skip
     note = (
-        "Pairs of the same sample: texts and answers that differ; right ones lost and won. Both: "
-        "the warm and the shared pass together, by sample. p of "
-        "the accuracy: exact McNemar test, one-sided; p of the flips: more flips than in the "
+        "Pairs of the same sample, and hits among them: texts and answers that differ; right ones "
+        "lost and won. Both: the warm and the shared pass together, by sample. p of the accuracy: "
+        "exact McNemar test, one-sided; p of the flips: more flips than in the "
         f"control pair; Holm over {plural(found.tests, 'test')}, one false alarm below "
-        f"{found.alpha:g}. Lost at most: 95 % bound of the share of right answers, less those "
-        "won. Log-prob.: largest difference of a token where texts agree. A loss is noticed from "
-        f"{found.smallest_loss} answers on."
+        f"{found.alpha:g}. Lost at most: 95 % bound of the share of right answers to "
+        "hits, less those won. Log-prob.: largest difference of a token where texts agree. A loss "
+        f"is noticed from {found.smallest_loss} answers on."
     )
     rows = tuple(_row(row) for row in found.rows)
-    return Table("Comparison", head, rows, 2, note, narrow=(0, 1, 3, 4, 5, 6, 7, 8, 11))
+    return Table("Comparison", head, rows, 2, note, narrow=(0, 1, 3, 4, 5, 6, 7, 8, 9, 12))
 
 
 def _row(row: Row) -> tuple[str, ...]:
@@ -184,6 +186,7 @@ def _row(row: Row) -> tuple[str, ...]:
         row.after,
         row.title,
         str(row.pairs),
+        str(row.hits),
         str(row.texts),
         str(row.answers),
         str(row.lost),

@@ -42,6 +42,10 @@ class Trace(NamedTuple):
     ids: array[int]
     lengths: array[int]
     """Prompt tokens per row."""
+    outputs: array[int]
+    """Generated tokens per row."""
+    times: array[float]
+    """Milliseconds from the start of the trace per row."""
     notes: tuple[str, ...]
     """The skipped lines."""
 
@@ -49,6 +53,7 @@ class Trace(NamedTuple):
 class _Row(NamedTuple):
     timestamp: float
     length: int
+    output: int
     ids: list[int]
 
 
@@ -80,7 +85,7 @@ class _Reader:
         self.block = block
         self.bounds = array("q", [0])
         self.ids = array("q")
-        self.lengths = array("q")
+        self.lengths, self.outputs, self.times = array("q"), array("q"), array("d")
         self.numbers = array("q")
         self.before: dict[int, int] = {}
         self.clock = 0.0
@@ -97,6 +102,8 @@ class _Reader:
         self.ids.extend(row.ids)
         self.bounds.append(len(self.ids))
         self.lengths.append(row.length)
+        self.outputs.append(row.output)
+        self.times.append(row.timestamp)
         self.numbers.append(number)
 
     def _check_count(self, row: _Row) -> None:
@@ -150,7 +157,8 @@ class _Reader:
             notes = (
                 f"{len(self.skipped):,} of {total:,} lines skipped, first line {number}: {why}",
             )
-        return Trace(self.block, self.bounds, self.ids, self.lengths, notes)
+        columns = (self.bounds, self.ids, self.lengths, self.outputs, self.times)
+        return Trace(self.block, *columns, notes)
 
 
 def _place(depth: int, before: int) -> str:
@@ -164,8 +172,8 @@ def _parse(line: bytes) -> _Row:
         raise _Bad(str(error)) from None
     if not isinstance(row, dict):
         raise _Bad(f"{_shown(row)} instead of an object")
-    _integer(row, "output_length", 0)
-    return _Row(_timestamp(row), _integer(row, "input_length", 1), _ids(row))
+    output = _integer(row, "output_length", 0)
+    return _Row(_timestamp(row), _integer(row, "input_length", 1), output, _ids(row))
 
 
 def _field(row: dict[str, object], name: str) -> object:

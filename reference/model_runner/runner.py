@@ -22,8 +22,8 @@ from kvproof.reference.model_runner.page_map import group_configs, layer_groups,
 from kvproof.reference.model_runner.specs import probe
 from kvproof.reference.states.batch_copies import StateBatch
 
-Mode: TypeAlias = Literal["exact", "batched"]
-MODES: tuple[Mode, ...] = ("exact", "batched")
+Mode: TypeAlias = Literal["exact", "batched", "invariant"]
+MODES: tuple[Mode, ...] = ("exact", "batched", "invariant")
 OnLogits: TypeAlias = Callable[[str, int, torch.Tensor], None]
 """Called with a request, its first position and logits [tokens, vocabulary], once per forward."""
 Choose: TypeAlias = Callable[[Work, torch.Tensor], int]
@@ -60,7 +60,8 @@ class HuggingFaceModel:
 
     `exact`: one request per forward pass, so its logits equal those of a `DynamicCache` with the
     same chunks, bit for bit, independent of other requests. `batched`: segments of equal length
-    together.
+    together. `invariant`: one token of one request per forward pass, so its logits depend on its
+    tokens alone, bit for bit: on no chunk, hit or other request.
     """
 
     def __init__(
@@ -127,6 +128,8 @@ class HuggingFaceModel:
         """Read the state of a request; cut its step where states are kept."""
         recorded = len(self.replays.get(work.request_id, ()))
         cuts = {work.stop} | ({recorded} if work.start < recorded < work.stop else set())
+        if self.mode == "invariant":
+            cuts |= set(range(work.start + 1, work.stop))
         if work.state is None:
             return Row(work, sorted(cuts), work.start, None)
         kept = {tokens for tokens, _ in (*work.state.writes, *work.state.saves)}
@@ -134,7 +137,7 @@ class HuggingFaceModel:
         return Row(work, sorted(kept | cuts), work.start, state)
 
     def _batches(self, rows: Sequence[Row]) -> Iterable[list[Row]]:
-        if self.mode == "exact":
+        if self.mode != "batched":
             return [[row] for row in rows]
         alike: dict[object, list[Row]] = {}
         for row in rows:

@@ -42,6 +42,10 @@ class Question(NamedTuple):
     """Tokens of the answer."""
     form: Form | None = None
     """A form other than the usual one."""
+    model: str = ""
+    """An adapter in place of the model."""
+    unending: bool = False
+    """The answer does not end early, where the server can be asked for that."""
 
     @property
     def words(self) -> int:
@@ -116,7 +120,7 @@ class Asker:
 
     def _sent(self, question: Question) -> tuple[int, Answer, Sent]:
         path, body = self._request(question)
-        sent = self._requests.begin(content_of(body), Identity(question.salt))
+        sent = self._requests.begin(content_of(body), Identity(question.salt, question.model))
         try:
             return *self.line.send(path, body), sent
         except BaseException:
@@ -152,7 +156,12 @@ class Asker:
         facts = self.facts
         form = question.form or facts.form
         fields = facts.fields if form == facts.form else _for_chat(facts.fields)
-        body = {"model": facts.model, "temperature": 0, "max_tokens": question.most}
+        fields = fields | facts.long_fields if question.unending else fields
+        body = {
+            "model": question.model or facts.model,
+            "temperature": 0,
+            "max_tokens": question.most,
+        }
         body |= prompt_of(form, question.turns) | fields
         if question.salt:
             body["cache_salt"] = question.salt

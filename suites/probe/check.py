@@ -31,7 +31,7 @@ class Verdict:
     """The wrong answer among them; the last by default."""
 
 
-ALL = table(
+CHECKS = table(
     vars(),
     """
 every_request_is_answered | C1
@@ -101,8 +101,28 @@ nothing_is_held_afterwards | B2 B7
 """,
 )
 """Properties in the order of the reports."""
+TRACED = table(
+    vars(),
+    """
+a_trace_changes_no_answer | B6 C7
+    Requests of a replayed trace are answered as when each is sent alone.
+    why: Under real traffic some answers differ from those of a quiet server.
+a_neighbour_that_leaves_changes_no_answer | B6 C6
+    A running request is answered as if a neighbour that is cancelled had never been there.
+    why: After somebody else presses stop, a running answer goes on with wrong text.
+neighbours_of_other_names_share_nothing | H1 H2
+    Equal tokens under another salt or adapter, at the same time, are not found and change nothing.
+    why: An adapter's answer is continued from the base model's cache while both run.
+a_long_neighbour_costs_no_more_than_its_work | C1
+    A short request beside a long prompt waits no longer than the work of both takes.
+    why: One user's long document stops the chats of all others.
+""",
+)
+"""Properties of a replayed trace."""
+ALL = (*CHECKS, *TRACED)
 (
     ANSWERED, POSSIBLE, LAST, WITHIN, BLOCKS, MONOTONE, FOUND, STEADY, AGAIN,
     PARTLY, DEEP, POOLED, CLAIMED, SALTS, IMAGES, CONVERSATION, CANCELS, DUPLICATES, NEIGHBOURS,
     METRICS, REST,
-) = ALL  # fmt: skip
+) = CHECKS  # fmt: skip
+REPLAYED, LEAVING, NAMES, DELAYED = TRACED

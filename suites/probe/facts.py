@@ -92,6 +92,8 @@ class Facts:
     salts: bool = False
     """`cache_salt` is documented."""
     metrics: bool = False
+    adapters: tuple[str, ...] = ()
+    """Other models of the list that name this one as their parent."""
     missing: dict[str, str] = field(default_factory=dict)
     """Missing feature -> reason."""
 

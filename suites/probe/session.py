@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from kvproof.suites.framework.property import Property
 from kvproof.suites.probe import check as about
@@ -75,6 +76,9 @@ class Session:
     unmeasured: str = ""
     """Why the sizes could not be estimated."""
 
+    checks: ClassVar[Sequence[Property]] = about.CHECKS
+    """Checks that get a verdict in any case."""
+
     def __post_init__(self) -> None:
         self.asker = Asker(self.line, self.facts)
         self.sizes = Sizes()
@@ -115,12 +119,15 @@ class Session:
         except (BudgetExhausted, ServerUnreachable) as stop:
             self._stop(stop)
             why = str(stop)
-        for verdict in (*judge_counts(self.asker, self.sizes), self._answered()):
+        for verdict in (*self._counts(), self._answered()):
             self._judged.add(verdict.about.name)
             yield verdict
-        for each in about.ALL:
+        for each in self.checks:
             if each.name not in self._judged:
                 yield Verdict(each, "inconclusive", why)
+
+    def _counts(self) -> Sequence[Verdict]:
+        return judge_counts(self.asker, self.sizes)
 
     def _stop(self, why: Exception) -> None:
         self.gone = str(why) if isinstance(why, ServerUnreachable) else self.gone
@@ -131,17 +138,8 @@ class Session:
         if self.unmeasured:
             self.progress(f"sizes unknown: {self.unmeasured}")
         yield judge_counters(self.asker, self._before, self._begun)
-        judge = ParityChecker(
-            TrialContext(self.asker, self.sizes, reference=self.reference),
-            tolerance=self.tolerance,
-            progress=self.progress,
-        )
-        salts = self._salts(judge)
-        yield salts
-        if salts.outcome == "pass":
-            neutral = judge.neutral(under_salts, self._lengths()[0])
-            judge.context = replace(judge.context, salts=True, neutral=neutral)
-        yield judge.steady()
+        judge = self._checker()
+        yield from self._prepared(judge)
         for each in self._checks():
             lacking = self._lacking(each.about, judge.context)
             yield Verdict(each.about, *lacking) if lacking else judge.judge(each)
@@ -158,6 +156,19 @@ class Session:
         self.progress("resources after the last request")
         finish_with_one(self.asker)
         yield judge_rest(self.asker, self._before, self._begun)
+
+    def _checker(self) -> ParityChecker:
+        context = TrialContext(self.asker, self.sizes, reference=self.reference)
+        return ParityChecker(context, tolerance=self.tolerance, progress=self.progress)
+
+    def _prepared(self, judge: ParityChecker) -> Iterator[Verdict]:
+        """Judge salts and the engine's own noise, on which the other checks depend."""
+        salts = self._salts(judge)
+        yield salts
+        if salts.outcome == "pass":
+            neutral = judge.neutral(under_salts, self._lengths()[0])
+            judge.context = replace(judge.context, salts=True, neutral=neutral)
+        yield judge.steady()
 
     def _deep(self, judge: ParityChecker) -> Generator[Verdict, None, int]:
         """Judge long prompts; returns the depth at which times are measured."""

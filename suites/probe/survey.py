@@ -24,7 +24,8 @@ def survey(line: ServerConnection, *, url: str, model: str = "") -> Facts:
 
     Raises UsageError, NoAnswer, BudgetExhausted, ServerUnreachable.
     """
-    listed = _models(line, url, model)
+    models = _models(line, url, model)
+    listed = next(iter(models), {})
     name = model or str(listed.get("id"))
     form, missing = _form(line, name)
     base = {"model": name, "temperature": 0, "max_tokens": 1}
@@ -48,13 +49,14 @@ def survey(line: ServerConnection, *, url: str, model: str = "") -> Facts:
         token_ids=bool(ids),
         salts="cache_salt" in documented,
         metrics=_answers(line, "/metrics"),
+        adapters=tuple(str(e["id"]) for e in models[1:] if e.get("parent") == name),
         missing=missing,
     )
 
 
 def served(line: ServerConnection, *, url: str, model: str = "") -> str:
     """Return the name of a server's model. Raises UsageError."""
-    return model or str(_models(line, url, "").get("id"))
+    return model or str(_models(line, url, "")[0].get("id"))
 
 
 class _Asking:
@@ -138,12 +140,13 @@ def _post(
 # --- the model ---
 
 
-def _models(line: ServerConnection, url: str, model: str) -> dict[str, Any]:
+def _models(line: ServerConnection, url: str, model: str) -> list[dict[str, Any]]:
+    """Return the listed models, the chosen one first; none where a given model needs no list."""
     try:
         data = line.get("/models")
     except (NoAnswer, ServerUnreachable) as trouble:
         if getattr(trouble, "status", 0) not in (0, 401, 403) and model:
-            return {}  # `transformers serve` fails with 500 where no hub's cache exists
+            return []  # `transformers serve` fails with 500 where no hub's cache exists
         raise _usage(trouble, url) from None
     try:
         listed = [each for each in decoded(data)["data"] if each["id"]]
@@ -154,11 +157,11 @@ def _models(line: ServerConnection, url: str, model: str) -> dict[str, Any]:
         ) from None
     chosen = [each for each in listed if not model or each["id"] == model]
     if model and not listed:
-        return {}  # `transformers serve` lists no local folders, and serves them
+        return []  # `transformers serve` lists no local folders, and serves them
     if not chosen:
         names = ", ".join(str(each["id"]) for each in listed) or "none"
         raise UsageError(f"{url} serves no model {model!r}", f"it serves: {names}")
-    return dict(chosen[0])
+    return [chosen[0], *(each for each in listed if each is not chosen[0])]
 
 
 def _usage(trouble: Exception, url: str) -> UsageError:

@@ -22,6 +22,7 @@ from kvproof.suites.probe.check import ANSWERED, Verdict
 from kvproof.suites.probe.depths import read_depths
 from kvproof.suites.probe.events import exercised, failure, property_verdict, started
 from kvproof.suites.probe.facts import Facts
+from kvproof.suites.probe.replay import TraceReplay, open_trace
 from kvproof.suites.probe.server_connection import (
     Budget,
     BudgetExhausted,
@@ -30,6 +31,7 @@ from kvproof.suites.probe.server_connection import (
 )
 from kvproof.suites.probe.session import Session
 from kvproof.suites.probe.survey import served, survey
+from kvproof.suites.probe.trace_session import TraceSession
 
 
 def probe(url: str, given: ProbeArguments) -> int:
@@ -40,6 +42,12 @@ def probe(url: str, given: ProbeArguments) -> int:
         )
     if given.tolerance < 0:
         raise UsageError(f"--tolerance {given.tolerance:g} must not be negative", "for example 0.2")
+    if given.pace <= 0 or given.chunk < 0 or (given.trace is None and given.chunk):
+        raise UsageError(
+            f"--pace {given.pace:g} and --chunk {given.chunk} do not fit a replay",
+            "for example --trace trace.jsonl --pace 2 --chunk 2048",
+        )
+    replay = TraceReplay(open_trace(given.trace), given.pace, given.chunk) if given.trace else None
     key = read_secret("--api-key-file", given.api_key_file) or given.api_key
     deep, timeout = read_depths(given.depths), seconds(given.timeout)
     address, console = _address(url), standard_output()
@@ -48,14 +56,17 @@ def probe(url: str, given: ProbeArguments) -> int:
     def line_to(where: str) -> ServerConnection:
         return ServerConnection(HttpClient(where, key=key), budget, timeout=timeout)
 
-    asked = _Settings(address, line_to(address), given.model, given.tolerance, console, deep)
+    asked = _Settings(
+        address, line_to(address), given.model, given.tolerance, console, deep, replay=replay
+    )
     if given.against:
         other = _address(given.against)
         asked = asked._replace(against=other, reference=line_to(other))
     config = {
         "url": address, "model": given.model, "against": asked.against, "depths": list(deep),
         "max_requests": given.max_requests, "max_time": budget.seconds, "timeout": timeout,
-        "tolerance": given.tolerance,
+        "tolerance": given.tolerance, "trace": str(given.trace or ""), "pace": given.pace,
+        "chunk": given.chunk,
     }  # fmt: skip
     with run_directory("probe", config=config, output=given.output, console=console) as active:
         _run(active, asked)
@@ -71,6 +82,7 @@ class _Settings(NamedTuple):
     depths: tuple[int, ...] = ()
     against: str = ""
     reference: ServerConnection | None = None
+    replay: TraceReplay | None = None
 
     @property
     def target(self) -> str:
@@ -98,9 +110,8 @@ def _run(active: ActiveRun, asked: _Settings) -> None:
     show("what the server takes")
     try:
         facts = survey(line, url=asked.url, model=asked.model)
-        session = Session(
-            line, facts, asked.tolerance, show, _reference(asked, facts), asked.depths
-        )
+        common = (line, facts, asked.tolerance, show, _reference(asked, facts), asked.depths)
+        session = TraceSession(*common, replay=asked.replay) if asked.replay else Session(*common)
         session.measure()
     except (NoAnswer, BudgetExhausted, ServerUnreachable) as why:
         _write(active, _unanswered(line, why), asked)

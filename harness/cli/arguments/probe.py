@@ -27,6 +27,14 @@ class ProbeArguments:
     """File with the token in its first line."""
     depths: str = ""
     """Lengths of long prompts in tokens, for example 1k,8k,32k,128k; 1k and 4k by default."""
+    trace: Path | None = None
+    """Recorded requests in the Mooncake format (JSON Lines, also .gz): replay them at their pace,
+    and judge what neighbours change and delay, in place of the usual checks."""
+    pace: float = 1.0
+    """How much faster than recorded the trace is replayed."""
+    chunk: int = 0
+    """Most tokens of a step of the server, if it computes long prompts in chunks: with --trace a
+    short request may wait for eight of them. 0: not known."""
     max_requests: int = 3000
     """Most requests that it completes or cancels."""
     max_time: str = "10m"

@@ -23,7 +23,7 @@ class ServeOptions:
     """cpu or cuda."""
     dtype: str = "auto"
     """auto (that of the checkpoint), float32, float64, bfloat16."""
-    mode: Literal["exact", "batched"] = "exact"
+    mode: Literal["exact", "batched", "invariant"] = "exact"
     """exact: one request per forward, so that answers do not depend on other requests."""
     attention: Literal["gather", "paged"] = "gather"
     """gather: the model's own. paged: by the kernel that reads pages, where a step computes one

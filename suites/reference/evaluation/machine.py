@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kvproof.eval.benchmark.extract import extract
 from kvproof.eval.benchmark.truncate import BYTES, Truncation
-from kvproof.eval.run.config import Configuration
+from kvproof.eval.run.config import Configuration, Judge
 from kvproof.eval.run.records import SampleRecord
 from kvproof.eval.verdict.pairs import Flip, Row, Sides, make_row, one_each
 from kvproof.harness.http.completion import Usage
@@ -100,7 +100,7 @@ class EvaluationMachine:
         """For each sample: the expected letter, and the answers of each repeat before and after."""
         sides = Sides(self._once(samples, "before"), self._once(samples, "after"), {})
         row, control = (
-            make_row(sides, Configuration(name="on", control=control), "cold", "off")
+            make_row(sides, Configuration(name="on", control=control), "cold", "off", Judge())
             for control in (False, True)
         )
         self._flips(row, samples)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kvproof.eval.benchmark.data import DataSet
+from kvproof.eval.benchmark.prompts import own_prompts
 from kvproof.eval.run.generator import GeneratorOptions, generate, write_generated
 from kvproof.eval.run.records import read_eval
 from kvproof.suites.tests.cli.cli_kit import (
@@ -217,7 +218,7 @@ def test_a_run_that_is_killed_leaves_no_server(tmp_path: Path) -> None:
 
 def test_a_server_that_dies_fails_the_run_until_it_is_made_good(tmp_path: Path) -> None:
     """This one serves twenty requests; with those it has lost it takes three of them."""
-    text = CONFIG.replace("base_url", "").replace(
+    text = CONFIG.replace("[protocol]", "[protocol]\nconcurrency = 1").replace(
         'name = "on"',
         f"""name = "on"
 [configuration.server]
@@ -303,6 +304,29 @@ def test_configurations_need_a_server(tmp_path: Path) -> None:
     prepared(tmp_path)
     done = here("eval", "longbench-v2", "--config", "config.toml", cwd=tmp_path)
     refused(done, "configuration 'off' needs a base_url or a launch command", '--url "off=')
+
+
+READY = Path(__file__).parents[3] / "eval" / "configs" / "longbench_v2.toml"
+
+
+def test_the_file_for_the_published_set_runs_on_its_format_and_two_servers(tmp_path: Path) -> None:
+    """Samples, truncation, two addresses, and the power, on data.json and a 0-shot prompt."""
+    text = READY.read_text().replace("samples = 96", "samples = 6").replace("= 120000", "= 3000")
+    prepared(tmp_path, text.replace('"tokenizer.json"', '"bytes"'))
+    prompts = tmp_path / "LongBench" / "prompts"
+    prompts.mkdir(parents=True)
+    (prompts / "0shot.txt").write_text(own_prompts().template)
+    with servers() as (off, on):
+        line = [*arguments(off, on, "--prompts", "LongBench"), "--output", "run"]
+        at = line.index("--shared")
+        done = here(*line[:at], *line[at + 2 :], cwd=tmp_path)
+    assert done.code == 3, done  # six samples cannot exclude a loss
+    found = read_eval(tmp_path / "run")
+    assert {each.number for each in found.samples} == set(range(6))
+    assert any(each.cut for each in found.samples)
+    lines = done.out.splitlines()
+    assert any("6 of 12 samples, spread evenly over the file" in each for each in lines)
+    assert any("6 hits cannot show a loss" in each for each in lines)
 
 
 def test_samples_of_our_own_are_the_default_and_can_be_written(tmp_path: Path) -> None:

@@ -156,13 +156,42 @@ def test_flips_beyond_the_noise_fail_even_if_accuracy_stays() -> None:
 
 def test_an_engine_that_promises_the_same_texts_is_held_to_it() -> None:
     other = {"text": "Well. The correct answer is (B)"}
-    assert row(compared(some(range(9), other))).verdict == "pass"
+    assert row(compared(some(range(9), other))).verdict == "inconclusive"
     found = row(compared(some(range(9), other), judge=Judge(rule="texts")))
     assert found.verdict == "fail"
     assert found.reasons[0].startswith("9 texts flipped, more than in the control pair")
     noisy = compared(some(range(9), other), some(range(9), other), judge=Judge(rule="texts"))
     assert row(noisy).verdict == "inconclusive"
     assert "of texts may flip" in row(noisy).reasons[0]
+
+
+def _half_hit(number: int) -> dict[str, Any]:
+    return {"usage": Usage(prompt_tokens=100, cached_tokens=90 if number % 2 else 0)}
+
+
+def test_bounds_count_hits_only() -> None:
+    """24 hits without a loss exclude 11.7 %; the 24 misses beside them exclude nothing."""
+    half = compared(_half_hit, judge=Judge(min_hits=0.5))
+    assert (row(half).pairs, row(half).hits) == (48, 24)
+    assert row(half).bound == row(half).flipped == pytest.approx(1 - 0.05 ** (1 / 24))
+    assert row(half).verdict == row(half, phase="hits").verdict == "inconclusive"
+    assert row(half, phase="cold").hits == 48, "no hit is looked for there"
+    none = compared(lambda _: {"usage": Usage(prompt_tokens=9)}, judge=Judge(min_hits=0))
+    assert row(none, phase="hits").reasons == ("no sample hit the cache",)
+
+
+def test_texts_that_all_change_do_not_pass_while_the_letter_stays() -> None:
+    other = {"text": "Well. The correct answer is (B)"}
+    found = compared(some(range(COUNT), other))
+    assert row(found).verdict == "fail"
+    assert row(found).reasons[0].startswith("48 texts flipped, more than in the control pair")
+    some_change = row(compared(some(range(8), other)))
+    assert some_change.verdict == "inconclusive"
+    assert some_change.reasons == (
+        "up to 28.1% of texts change beyond those of the control, and the margin is 10.0%",
+    )
+    alike = compared(some(range(COUNT), other), some(range(COUNT), other))
+    assert row(alike).verdict == "pass"
 
 
 def test_texts_need_no_right_answers() -> None:
@@ -402,7 +431,7 @@ def made(folder: Path, protocol: Protocol | None = None) -> Conditions:
         ({"max_tokens": 64}, "differ in max_tokens: 128 and 64"),
         ({"truncation": "other"}, "differ in truncation: 'none' and 'other'"),
         ({"sampling": {"seed": 3}}, r"differ in sampling\.seed: None and 3"),
-        ({"concurrency": 2}, "differ in concurrency: 1 and 2"),
+        ({"concurrency": 2}, "differ in concurrency: 8 and 2"),
         ({"model": "m"}, "differ in model: '' and 'm'"),
     ],
 )
@@ -438,6 +467,9 @@ def test_a_server_that_serves_wrong_blocks_is_found(tmp_path: Path, fault: str) 
         assert found.verdict == "fail"
         assert {r.phase for r in found.rows if r.verdict == "fail"} == {"warm", "shared", "hits"}
         assert row(found, phase="warm").right_after < 18
+    elif fault == "noise":
+        assert found.verdict == "inconclusive", [r.reasons for r in found.rows]
+        assert "of texts change beyond those of the control" in row(found).reasons[0]
     else:
         assert found.verdict == "pass", [r.reasons for r in found.rows]
-        assert bool(row(found).texts) == (fault == "noise")
+        assert not row(found).texts

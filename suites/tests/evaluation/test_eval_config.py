@@ -115,15 +115,23 @@ def test_what_cannot_be_started_is_refused_before_anything_runs(
 
 def test_running_servers_take_the_place_of_commands(tmp_path: Path) -> None:
     found = read(tmp_path, f'[server]\nlaunch = ["x"]\nready_within = 5\n{WHOLE}')
-    changed = with_urls(found, {"on": "http://h:1/v1"})
+    changed = with_urls(found, {each.name: "http://h:1/v1" for each in found.configuration})
     servers = [changed.server_of(each) for each in changed.configuration]
-    assert [(s.base_url, s.launch, s.ready_within) for s in servers] == [
-        ("", ("x",), 5),
-        ("", ("x",), 5),
+    assert [(s.base_url, s.launch, s.ready_within) for s in servers] == 3 * [
         ("http://h:1/v1", (), 5),
     ]
     with pytest.raises(UsageError, match="no configuration 'onn'"):
         with_urls(found, {"onn": "http://h:1/v1"})
+
+
+def test_a_running_server_alone_says_which_ones_are_missing(tmp_path: Path) -> None:
+    found = read(tmp_path, f'[server]\nlaunch = ["x"]\n{WHOLE}')
+    with pytest.raises(UsageError, match="names 'on'; 'off', 'off again' are missing") as caught:
+        with_urls(found, {"on": "http://h:1/v1"})
+    assert '--url "off=http' in caught.value.hint
+    own = WHOLE + '[configuration.server]\nlaunch = ["y"]\n'
+    both = {"off": "http://h:1/v1", "off again": "http://h:1/v1"}
+    with_urls(read(tmp_path, own), both)  # a command of its own is meant
 
 
 def test_there_are_ready_made_files() -> None:
@@ -134,6 +142,7 @@ def test_there_are_ready_made_files() -> None:
         "divergence_vllm",
         "faults",
         "kernel_block",
+        "longbench_v2",
         "mrcr",
         "prefix_cache",
         "probe",
@@ -149,6 +158,9 @@ def test_ready_made_files_start_commands_that_exist(path: Path) -> None:
     found = read_config(path)
     app = App(result_action="return_value")
     app.default(serve)
+    if not found.server.launch:
+        check_servers(found)  # it names running ones
+        return
     for each in found.configuration:
         line = command(EvalConfig(model="m", server=found.server,
                                   configuration=found.configuration), each, port=9)  # fmt: skip

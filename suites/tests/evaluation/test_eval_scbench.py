@@ -9,12 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kvproof.eval.run.config import Protocol, read_config
 from kvproof.eval.run.protocol import Exchange, Stage
 from kvproof.eval.run.records import SampleRecord, Usage, read_eval
 from kvproof.eval.scbench.data import (
     TASKS,
+    Session,
     Task,
     Turn,
     file_of,
@@ -32,12 +34,18 @@ from kvproof.suites.tests.evaluation.eval_kit import record
 CONFIG = Path(__file__).parents[3] / "eval" / "configs" / "scbench.toml"
 
 
-def test_the_miniature_has_the_public_format(tmp_path: Path) -> None:
-    made = miniature(TASKS, 2, seed=1)
+def written(folder: Path, sessions: int, *, seed: int = 0) -> list[Session]:
+    """Write the miniature as the public files."""
+    made = miniature(TASKS, sessions, seed=seed)
     for each in made:
         row = {"id": each.id, "context": each.context, "multi_turns": each.turns}
-        with file_of(tmp_path, each.task).open("ab") as file:
+        with file_of(folder, each.task).open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")
+    return made
+
+
+def test_the_miniature_has_the_public_format(tmp_path: Path) -> None:
+    made = written(tmp_path, 2, seed=1)
     row = json.loads(file_of(tmp_path, "vt").read_text().splitlines()[0])
     assert sorted(row) == ["context", "id", "multi_turns"]
     assert read_sessions(tmp_path, TASKS, most=9) == made == miniature(TASKS, 2, seed=1)
@@ -134,7 +142,41 @@ LEVEL = "1 at once"
 def test_equal_answers_pass_within_the_margin_and_few_are_inconclusive() -> None:
     assert rows_of([*BOTH, *answers("on", LEVEL, 40)])[LEVEL].verdict == "pass"
     few = rows_of([*BOTH, *answers("on", LEVEL, 20)])[LEVEL]
+    assert (few.contexts, few.bound) == (20, pytest.approx(1 - 0.05 ** (1 / 20)))
     assert (few.verdict, "may be lost" in few.reasons[0]) == ("inconclusive", True)
+
+
+def test_bounds_count_hits_by_context() -> None:
+    """Misses, and the turns of one context, are no further evidence."""
+    missed = answers("on", LEVEL, 40, usage=cached(0))[20:]
+    half = rows_of([*BOTH, *answers("on", LEVEL, 20), *missed])[LEVEL]
+    assert (half.pairs, half.contexts, half.verdict) == (40, 20, "inconclusive")
+    turns = [replace(each, id=f"s{each.number // 4}") for each in answers("on", LEVEL, 40)]
+    found = rows_of([*BOTH, *turns])[LEVEL]
+    assert (found.pairs, found.contexts, found.verdict) == (40, 10, "inconclusive")
+
+
+def test_texts_that_all_change_do_not_pass_while_the_score_stays() -> None:
+    noisy = answers("off again", "", 40, text="third")
+    some = [*answers("on", LEVEL, 36), *answers("on", LEVEL, 40, text="other")[36:]]
+    found = rows_of([*BOTH, *some])[LEVEL]
+    assert found.verdict == "inconclusive"
+    assert found.reasons[-1].startswith("texts of up to 21.4 % of contexts change beyond")
+    assert rows_of([*BOTH[:40], *noisy, *some])[LEVEL].verdict == "pass"
+
+
+def test_a_load_shows_what_was_reached() -> None:
+    def at(level: str, apart: float) -> str:
+        made = [
+            replace(each, started=apart * (each.number // 8), seconds=1.0)
+            for each in answers("on", level, 40)
+        ]
+        label: str = rows_of([*BOTH, *made])[level].label
+        return label
+
+    assert at("64 at once", 2.0) == "64 at once (8 reached)"
+    assert at("8 at once", 2.0) == "8 at once"
+    assert at("64 at once", 0.0) == "64 at once (40 reached)"
 
 
 def test_changed_answers_fail_unless_recomputing_changes_as_many() -> None:
@@ -148,7 +190,7 @@ def test_changed_answers_fail_unless_recomputing_changes_as_many() -> None:
 
 def test_an_exact_engine_gets_no_allowance_for_near_ties() -> None:
     some = [*answers("on", LEVEL, 39), *answers("on", LEVEL, 40, text="other")[39:]]
-    assert rows_of([*BOTH, *some])[LEVEL].verdict == "pass"
+    assert rows_of([*BOTH, *some])[LEVEL].verdict == "inconclusive", "it may be a near tie"
     found = rows_of([*BOTH, *some], exact=True)[LEVEL]
     assert (found.verdict, "1 text changed, and the engine promises" in found.reasons[0]) == (
         "fail", True,
@@ -189,17 +231,22 @@ def test_an_exact_cache_passes_every_load_and_wrong_blocks_fail(tmp_path: Path) 
     text = text.replace('arguments = ["--num-blocks", "1024"]\n', "") + FAULTY
     (tmp_path / "config.toml").write_text(text)
     command = ("eval", "scbench", "--config", "config.toml", "--model", "symbolic", "--sessions")
-    done = here(*command, "2", "--output", "run", cwd=tmp_path)
+    written(tmp_path, 2)
+    done = here(*command, "2", "--data", ".", "--output", "run", cwd=tmp_path)
     assert done.code == 1, done
+    assert "SCBench files" in done.out
+    assert "contexts with hits at" in done.out
     found = json.loads((tmp_path / "run" / "comparison.json").read_text())
     verdicts = {(row["configuration"], row["level"]): row["verdict"] for row in found["rows"]}
-    assert {verdict for (name, _), verdict in verdicts.items() if name == "on"} == {"pass"}
+    assert {verdict for (name, _), verdict in verdicts.items() if name == "on"} == {"inconclusive"}
+    assert {row["reached"] for row in found["rows"] if row["level"] == "64 at once"} == {8}
     assert "fail" in {verdict for (name, _), verdict in verdicts.items() if name != "on"}
     assert {each["mode"] for each in found["scores"]} == {"turns", "requests"}
     answered = read_eval(tmp_path / "run").samples
     last = [each for each in answered if each.sub_domain == "turns" and each.turn]
     assert all(each.usage.cached_tokens for each in last if each.configuration == "on")
-    refused(here(*command, "2", "--output", "run", cwd=tmp_path), "holds a run", "another --output")
+    again = here(*command, "2", "--data", ".", "--output", "run", cwd=tmp_path)
+    refused(again, "holds a run", "another --output")
     refused(here(*command, "0", "--output", "new", cwd=tmp_path), "0 sessions", "--sessions 16")
 
 

@@ -38,6 +38,27 @@ OWN = {
         "            other, self.other = getattr(self, 'other', own), own[:]\n"
         "            own[: len(other)] = other[: len(own)]\n",
     ),
+    "namesake_beside": Edit(
+        "reference.cache.cache_manager",
+        "request.id, request.tokens, request.namespace, request.spans, self._unit",
+        "request.id, request.tokens,\n"
+        "            next((e.namespace for e in self.live.values()), request.namespace),\n"
+        "            request.spans, self._unit",
+    ),
+    "long_goes_first": Edit(
+        "reference.engine.scheduler",
+        "        order = sorted(ready, key=lambda request: request.wanted)\n",
+        "        order = sorted(ready, key=lambda request: -request.wanted)\n"
+        "        if ready and order[0].wanted >= tokens:\n"
+        "            return {each.id: tokens * (each is order[0]) for each in order}\n",
+    ),
+    "wrong_beside": Edit(
+        "reference.cache.allocator",
+        "request.table = node.table()\n",
+        "request.table = node.table()\n"
+        "        from kvproof.suites.faults.situated import strike\n\n"
+        "        strike(self, request, request.table, self._pool.num_free, 'company-2')\n",
+    ),
     "cancelled_twice_freed": Edit(
         "reference.engine.scheduler",
         "self.cache.release(request.id)\n",

@@ -3,12 +3,14 @@
 python -m kvproof.suites.tests.lab.eval_power --runs 20 --correct 200
 python -m kvproof.suites.tests.lab.eval_power --check runs/latest
 python -m kvproof.suites.tests.lab.eval_power --noise 1000
+python -m kvproof.suites.tests.lab.eval_power --faults-in "16 bits, dense" --runs 20 --sizes 48
 
 Simulated hits go through the verdicts themselves: `judge` of divergences, `compare` of letters and
 of texts. Each sample has a warm and a shared hit. Effects of four faults are those of real runs of
 eval/configs/divergence_faults.toml with the shipped probe model; --check compares such a run with
 the simulation. --noise draws correct engines of many kinds and counts false alarms of divergence,
-and then those engines with a wrong block in the hits of one situation.
+and then those engines with a wrong block in the hits of one situation. --faults-in prints the
+faults alone, in an engine of this noise.
 """
 
 from __future__ import annotations
@@ -55,6 +57,8 @@ class Noise(NamedTuple):
     flips: float = 0.0
     control_flips: bool = True
     """Without it the control repeats the first run."""
+    far: float = 0.0
+    """Share of answers that are off by nats, as where experts are chosen at a near tie."""
 
 
 NOISES = (
@@ -62,7 +66,11 @@ NOISES = (
     Noise("float32", 8e-6),
     Noise("16 bits, near ties, a silent control", 0.01, 0.008, control_flips=False),
     Noise("16 bits, near ties in all runs", 0.01, 0.03),
+    Noise("16 bits, dense", 0.02, 0.02),
+    Noise("16 bits, with experts", 0.05, 0.04, far=0.01),
 )
+_ENGINES = ("float32", "16 bits, dense", "16 bits, with experts")
+"""Engines whose faults have a table."""
 
 
 class Struck(NamedTuple):
@@ -93,6 +101,8 @@ def _struck(effect: Effect, noise: Noise, rng: np.random.Generator) -> Struck:
 
 
 def _drawn(noise: Noise, rng: np.random.Generator) -> float:
+    if noise.far and rng.random() < noise.far:
+        return float(rng.uniform(0.5, 12.0))
     return float(rng.lognormal(np.log(noise.nats), 0.4)) if noise.nats else 0.0
 
 
@@ -310,6 +320,7 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="samples of a run")
     parser.add_argument("--check", type=Path, help="a run of kvproof eval divergence")
     parser.add_argument("--noise", type=int, help="runs of each model of noise, and no other table")
+    parser.add_argument("--faults-in", choices=_ENGINES, help="an engine, and no other table")
     asked = parser.parse_args()
     if asked.noise:
         noise(asked.noise)
@@ -318,11 +329,12 @@ def main() -> int:
         check(asked.check)
         return 0
     correct = [(each.name, None, each) for each in NOISES]
-    broken = [(each.name, each, NOISES[1]) for each in FAULTS]
-    if asked.correct:
+    if asked.correct and not asked.faults_in:
         table("Correct", correct, asked.correct, asked.sizes)
-    if asked.runs:
-        table("Faults in float32", broken, asked.runs, asked.sizes)
+    names = (asked.faults_in,) if asked.faults_in else _ENGINES
+    for engine in (each for each in NOISES if asked.runs and each.name in names):
+        broken = [(each.name, each, engine) for each in FAULTS]
+        table(f"Faults in {engine.name}", broken, asked.runs, asked.sizes)
     return 0
 
 

@@ -33,6 +33,7 @@ STATE = Effect((0.1, 1.0, 3.0, 5.3, 7.2, 12.0, 16.9), 0.50, 0.50)
 POSITION = Effect((0.5, 1.5, 7.0, 12.5, 14.5, 15.5, 16.0), 0.77, 0.69)
 MAPPING = Effect((5.5, 8.4, 10.7, 13.6, 15.3, 17.4, 20.7), 0.93, 0.90)
 WEAK = Effect((0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5), 0.05, 0.02, measured=False)
+SHIFT = Effect((0.2, 0.25, 0.28, 0.3, 0.32, 0.35, 0.4), 0.2, 0.05, measured=False)
 FAINT = Effect((5e-4, 1e-3, 1.5e-3, 2e-3, 3e-3, 5e-3, 8e-3), 0.0, 0.0, measured=False)
 
 
@@ -69,4 +70,5 @@ FAULTS = (
     Fault("swapped experts", WEAK),
     Fault("swapped experts, one hit in 30", WEAK, every=30),
     Fault("scale off in the last digit", FAINT),
+    Fault("0.3 nats, one hit in 8", SHIFT, every=8),
 )
