@@ -6,6 +6,7 @@ flood has evicted anything. It ends early when the time is over.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -29,6 +30,8 @@ class Step(NamedTuple):
     """Length of the answer; 0: that of the options."""
     wait: float = 0.0
     """Seconds before it."""
+    metered: bool = False
+    """The server's counters are read before and after it."""
 
 
 class Steps(NamedTuple):
@@ -42,8 +45,17 @@ _IDLE = 5.2
 """Seconds of a pause after which a server counts as idle."""
 _FLOODS = 120
 """Most prompts that are sent to evict something."""
+_FLOOD = 8
+"""Those at once, between two looks."""
+_CROWDS = (8, 32, 96)
+"""Long new prompts at once, until one is preempted."""
+WRITTEN = 128
+"""Tokens of their answers."""
+_TIERS = ("host", "disk", "peer")
 _ROUND = 100
 """Hits between two looks at the count of requests."""
+_FEW = 2
+"""Long documents at a time, so that a small pool keeps them."""
 _LONG: tuple[Kind, ...] = ("8k", "32k", "longest")
 
 
@@ -57,11 +69,14 @@ class Course:
         *,
         log: RequestLog,
         salt: Callable[[], str],
-        flood: Callable[[], Key],
+        flood: Callable[[Key | None], Key],
         reset: Callable[[], None] | None,
         left: Callable[[], bool],
     ) -> None:
-        """`wanted`: situations; `flood` makes a long new prompt; `left`: whether time is left."""
+        """`wanted`: situations; `left`: whether time is left.
+
+        `flood` makes a long new prompt, which may begin like another one.
+        """
         self._scenes, self._wanted, self._log, self._salt = scenes, wanted, log, salt
         self._flood, self._reset, self._left = flood, reset, left
         self._salts: dict[int, str] = {}
@@ -83,6 +98,8 @@ class Course:
         yield from self._company()
         if "evicted" in self._wanted:
             yield from self._evictions()
+        if "preempted" in self._wanted:
+            yield from self._crowds()
         if self._reset and "reset" in self._wanted:
             self._reset()
             self._log.mark("reset", emptied=True)
@@ -92,9 +109,9 @@ class Course:
     def _of(self, *kinds: Kind) -> list[Scene]:
         return [each for each in self._scenes if each.kind in kinds]
 
-    def _hit(self, scene: Scene, *, wait: float = 0.0) -> Step:
+    def _hit(self, scene: Scene, *, wait: float = 0.0, metered: bool = False) -> Step:
         salt = self._salts.get(scene.number, "")
-        return Step("drawn", (scene.number, "continued"), salt, wait=wait)
+        return Step("drawn", (scene.number, "continued"), salt, wait=wait, metered=metered)
 
     def _fill(self, scene: Scene) -> Step:
         if scene.kind == "salt":
@@ -106,10 +123,12 @@ class Course:
 
     def _filled(self, found: Sequence[Scene]) -> Iterator[Steps]:
         """Fill and hit in groups, so that a hit follows one of another document."""
-        for at in range(0, len(found), EACH):
-            group = found[at : at + EACH]
-            yield Steps([self._fill(each) for each in group])
-            yield Steps([self._hit(each) for each in group])
+        for kind, scenes in itertools.groupby(found, lambda each: each.kind):
+            same, size = list(scenes), _FEW if kind in _LONG else EACH
+            for at in range(0, len(same), size):
+                group = same[at : at + size]
+                yield Steps([self._fill(each) for each in group])
+                yield Steps([self._hit(each) for each in group])
 
     def _first_hits(self) -> Iterator[Steps]:
         yield from self._filled([each for each in self._scenes if each.kind != "twin"])
@@ -138,19 +157,41 @@ class Course:
             yield Steps([self._hit(each) for pair in pairs for each in pair], 2)
 
     def _evictions(self) -> Iterator[Steps]:
-        """Long new prompts until an old one is lost; then hits while the pool stays full."""
-        probes = self._of("part")
-        before = self._log.evictions
-        for at in range(_FLOODS):
-            yield Steps([Step("fill", self._flood(), tokens=1)])
-            if at % 8 == 7 and probes:
-                yield Steps([self._hit(probes[at // 8 % len(probes)])])
-            if self._log.evictions > before:
+        """Long new prompts until old ones are lost or come from every tier; then hits."""
+        probes, before = self._of("part"), self._log.evictions
+        wanted = self._wanted.intersection(_TIERS)
+        for at in range(_FLOODS // _FLOOD):
+            yield self._flooded(_FLOOD)
+            yield Steps([self._hit(each, metered=True) for each in probes[at % 4 :: 4]])
+            if all(map(self._log.seen.get, wanted)) and (wanted or self._log.evictions > before):
                 break
-        else:
-            return
         for each in probes:
-            yield Steps([Step("fill", self._flood(), tokens=1), *[self._hit(each)] * 3])
+            yield self._flooded(1)
+            yield Steps([self._hit(each, metered=True)] * 3)
+
+    def _flooded(self, size: int) -> Steps:
+        return Steps([Step("fill", self._flood(None), tokens=1) for _ in range(size)], size)
+
+    def _crowds(self) -> Iterator[Steps]:
+        """Hits while long prompts fill the pool; the size that suffices comes twice."""
+        for size in _CROWDS:
+            yield self._crowd(size)
+            if self._log.seen["resumed"]:
+                yield self._crowd(size)
+                return
+
+    def _crowd(self, size: int) -> Steps:
+        """Long prompts that begin like a document, and hits on it: running ones keep it cached."""
+        steps: list[Step] = []
+        probes = self._of("part")
+        for each in probes:
+            begun: Key = (each.number, "begun")
+            steps += [
+                Step("fill", self._flood(begun), tokens=WRITTEN)
+                for _ in range(size // len(probes) or 1)
+            ]
+            steps += [self._hit(each, metered=True)] * 3
+        return Steps(steps, max(1, len(steps)))
 
     def _counts(self) -> Iterator[Steps]:
         """Hits until the server has seen enough requests, and some more."""

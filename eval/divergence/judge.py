@@ -29,7 +29,7 @@ from kvproof.eval.divergence.figures import Figures, by_key, figures, groups
 from kvproof.eval.divergence.records import Evidence, Options, Pair, Served
 from kvproof.eval.run.records import Lost, ServerDied, Unequal
 from kvproof.eval.verdict.evaluated import Verdict, worst_verdict
-from kvproof.harness.served.situations import SITUATIONS, required, unseen
+from kvproof.harness.served.situations import SITUATIONS, doable, required, unseen
 from kvproof.harness.statistics import at_least, clopper_pearson
 from kvproof.reports.values.text import plural
 
@@ -82,6 +82,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Situations that occurred."""
     unseen: tuple[str, ...] = ()
     """Situations that did not."""
+    unaskable: tuple[str, ...] = ()
+    """Those of them that no request brings about on this server."""
     counted: bool = True
     """Hits by the server's report; else all by construction."""
     worst: tuple[Pair, ...] = ()
@@ -176,6 +178,8 @@ def _row(case: _Case, name: str, found: Sequence[Pair], records: Sequence[Eviden
     beyond = [each for each in found if each.worst > limit]
     late, real = sum(each.hit for each in beyond), sum(each.hit for each in found)
     seen = tuple(_seen(found, case.controls))
+    never = unseen(SITUATIONS, {each.situation: each.answers for each in seen})
+    able = case.servers[name].abilities.means
     row = Row(
         configuration=name,
         whole=figures("all", found, limit),
@@ -185,7 +189,8 @@ def _row(case: _Case, name: str, found: Sequence[Pair], records: Sequence[Eviden
         at_most=clopper_pearson(late, real, _SURE) if real else 1.0,
         by=groups(found, limit),
         seen=seen,
-        unseen=unseen(SITUATIONS, {each.situation: each.answers for each in seen}),
+        unseen=never,
+        unaskable=tuple(each for each in never if each not in doable(able)),
         counted=all(each.cached_tokens is not None for each in hits),
         worst=tuple(sorted(beyond, key=lambda each: each.worst, reverse=True)[:8]),
     )

@@ -19,20 +19,27 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from kvproof.eval.divergence.course import Course, Key, Step, Steps, steps_of
+from kvproof.eval.divergence.course import WRITTEN, Course, Key, Step, Steps, steps_of
 from kvproof.eval.divergence.forced import Unanswered, answered, forced
 from kvproof.eval.divergence.prompts import TEXTS, Text, cut, documents
 from kvproof.eval.divergence.records import Options, Role, roles
 from kvproof.eval.divergence.repeats import TIMES, Gap, gap
-from kvproof.eval.divergence.scenes import ANSWER, Scene, flood, scenes
-from kvproof.eval.divergence.servers import learned, reported_limit
+from kvproof.eval.divergence.scenes import ANSWER, ROOM, Scene, flood, joined, scenes
+from kvproof.eval.divergence.servers import (
+    MOST_LONG,
+    TRIED,
+    counters_of,
+    learned,
+    longest_prompt,
+)
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol
 from kvproof.eval.run.protocol import Asked, Exchange, Material, Request, RunSink, Stage
 from kvproof.eval.run.records import Abilities, Differences, Lost, Phase, Unequal
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.completion_client import CompletionClient, Prompt, Reply
+from kvproof.harness.served.counters import means, occurred
 from kvproof.harness.served.request_log import Identity, RequestLog, Sighting
-from kvproof.harness.served.situations import Means, required
+from kvproof.harness.served.situations import ALL, Means, required, tried
 
 _FIRST = 2
 """Documents that show whether recomputed answers repeat."""
@@ -50,12 +57,6 @@ _NO_ABILITIES = Abilities(top=None, token_ids=False, ignore_eos=False, salt=Fals
 
 _TRIES = 6
 """Each halves a prompt that the server refuses."""
-
-_TRIED = (1_400, 8_900, 33_500)
-"""Lengths of prompts that show how long they may be, where the server reports no limit."""
-
-_MOST_LONG = 40_000
-"""Tokens of the longest prompt that is sent because it is the longest."""
 
 _OF_LENGTH: tuple[Means, ...] = ("1k", "8k", "32k")
 _SCENE: tuple[Text, ...] = ("begun", "continued")
@@ -122,7 +123,7 @@ class Pairs(Material):
             if self._options.exact and not self._repeats(client, one.name, sink):
                 self._prompts, self._scenes = {}, []
             self._keys = tuple(self._prompts)
-        self._able = replace(self._able, longest=self._longest, means=self._means())
+        self._able = replace(self._able, longest=self._longest, means=self._means(client))
         return self._able
 
     def planned(self, configuration: str, protocol: Protocol) -> int:
@@ -186,20 +187,24 @@ class Pairs(Material):
         return time.monotonic() - self._begun < share * self._options.max_time
 
     def _judged(self) -> Iterator[Steps]:
-        yield Steps([Step(phase, key) for phase, key in self._read_back()])
-        yield Steps(steps_of("together", self._of("whole")), self._options.at_once)
         assert self._client is not None
+        yield from self._read_back(self._log(self._client))
+        yield Steps(steps_of("together", self._of("whole")), self._options.at_once)
         course = Course(
             self._scenes, self._wanted, log=self._log(self._client), salt=self._new_salt,
             flood=self._flood, reset=self._post_reset if self._reset else None, left=self._left,
         )  # fmt: skip
         yield from course.stages()
 
-    def _read_back(self) -> Iterator[tuple[Phase, Key]]:
-        """Fill and read the cache in groups of documents."""
-        for at in range(0, self._options.documents, _GROUP):
+    def _read_back(self, log: RequestLog) -> Iterator[Steps]:
+        """Fill and read the cache in groups of documents, smaller ones where many are lost."""
+        at, size = 0, _GROUP
+        while at < self._options.documents:
+            lost = log.evictions
             for phase, text in _PASSES:
-                yield from ((phase, key) for key in self._of(text) if 0 <= key[0] - at < _GROUP)
+                keys = [key for key in self._of(text) if 0 <= key[0] - at < size]
+                yield Steps(steps_of(phase, keys))
+            at, size = at + size, max(2, size // 2) if log.evictions - lost > size else size
 
     def _of(self, text: Text) -> Iterator[Key]:
         return (key for key in self._keys if key[1] == text and key in self._expected)
@@ -218,7 +223,7 @@ class Pairs(Material):
         sent, tokens = msgspec.json.encode(prompt), step.tokens or self._options.tokens
         try:
             if step.phase == "fill":
-                return Exchange(sent, self._answer(client, prompt, tokens, salt=step.salt)[0])
+                return Exchange(sent, self._answer(client, prompt, tokens, step)[0])
             if step.phase != "recomputed":
                 return self._followed(client, step, sent)
             reply = self._recomputed(client, prompt, tokens)[0]
@@ -234,7 +239,7 @@ class Pairs(Material):
         sighted: list[Sighting] = []
 
         def ask(prompt: Prompt, tokens: int) -> Reply:
-            how = partial(self._answer, salt=step.salt) if judged else self._recomputed
+            how = partial(self._answer, step=step) if judged else self._recomputed
             reply, sighting = how(client, prompt, tokens)
             sighted.append(sighting)
             return reply
@@ -263,10 +268,10 @@ class Pairs(Material):
     # --- one request ---
 
     def _answer(
-        self, client: CompletionClient, prompt: Prompt, tokens: int, *, salt: str = ""
+        self, client: CompletionClient, prompt: Prompt, tokens: int, step: Step
     ) -> tuple[Reply, Sighting]:
-        """Complete greedily; a `salt` keeps cached blocks of other salts out of reach."""
-        able = self._able
+        """Complete greedily; a salt keeps cached blocks of other salts out of reach."""
+        able, salt = self._able, step.salt
         asked = {
             "logprobs": able.top,
             "return_token_ids": able.token_ids or None,
@@ -275,11 +280,13 @@ class Pairs(Material):
         }
         fields = {name: value for name, value in asked.items() if value is not None}
         log = self._log(client)
+        before = counters_of(client) if step.metered else {}
         sent = log.begin(prompt, Identity(salt))
         reply = client.complete(prompt, max_tokens=tokens, **fields)
         sighting = log.end(
             sent, _content(prompt, reply), cached=reply.usage.cached_tokens,
             prompt_tokens=reply.usage.prompt_tokens,
+            also=occurred(before, counters_of(client)) if step.metered else (),
         )  # fmt: skip
         return answered(reply), sighting
 
@@ -308,7 +315,7 @@ class Pairs(Material):
         if self._with_salts and not salt and self._reset:
             self._post_reset()
             self._log(client).mark("", emptied=True)
-        return self._answer(client, prompt, tokens, salt=salt)
+        return self._answer(client, prompt, tokens, Step("again", (0, "whole"), salt))
 
     def _post_reset(self) -> None:
         assert self._client is not None
@@ -318,11 +325,12 @@ class Pairs(Material):
             hint = "for example --reset /reset_prefix_cache"
             raise UsageError(f"--reset: {error}", hint) from error
 
-    def _flood(self) -> Key:
-        """Make a long new prompt."""
-        number = next(self._floods)
-        most = min(self._longest - 64, 4 * _TRIED[0])
-        self._prompts[-number, "begun"] = flood(self._pool(), most, seed=f"{self._name} {number}")
+    def _flood(self, like: Key | None) -> Key:
+        """Make a long new prompt, which may begin like another one."""
+        number, begun = next(self._floods), self._prompts[like] if like else ()
+        most = min(self._longest - WRITTEN - ROOM, 4 * TRIED[0])
+        new = flood(self._pool(), most, seed=f"{self._name} {number}")
+        self._prompts[-number, "begun"] = cut(joined(begun, new), len(new))
         return -number, "begun"
 
     # --- the base, before its passes ---
@@ -355,9 +363,10 @@ class Pairs(Material):
         options = self._options
         if not options.require:
             return
-        self._longest = self._limit(client)
-        wanted = required(options.require, self._means())
-        self._wanted = frozenset([*wanted, "evicted"] if wanted else ())
+        answers = partial(self._answers, client)
+        self._longest = longest_prompt(client, answers, least=options.most_tokens)
+        wanted = required(options.require, self._means(client))
+        self._wanted = frozenset([*wanted, *(tried() if ALL in options.require else ())])
         first = options.documents
         self._scenes = list(
             scenes(wanted, self._pool(), first=first, seed=options.seed, longest=self._longest)
@@ -372,32 +381,29 @@ class Pairs(Material):
             return tuple(token for each in found for token in each if isinstance(token, int))
         return "".join(each for each in found if isinstance(each, str))
 
-    def _means(self) -> tuple[Means, ...]:
+    def _means(self, client: CompletionClient) -> tuple[Means, ...]:
         """What situations can be brought about with."""
         able: dict[Means, bool] = {
             "salt": self._able.salt,
             "reset": bool(self._reset),
-            "longest": _TRIED[0] < self._longest <= _MOST_LONG,
+            "longest": TRIED[0] < self._longest <= MOST_LONG,
+            "pool": True,
+            **dict.fromkeys(means(counters_of(client)), True),
         }
         able |= {
-            name: self._longest >= least for name, least in zip(_OF_LENGTH, _TRIED, strict=True)
+            name: self._longest >= least for name, least in zip(_OF_LENGTH, TRIED, strict=True)
         }
         return tuple(name for name, has in able.items() if has)
 
-    def _limit(self, client: CompletionClient) -> int:
-        """Tokens of the longest prompt with its answer: as reported, or tried."""
-        if found := reported_limit(client):
-            return found
-        pool, longest = self._pool(), self._options.most_tokens
-        for length in _TRIED:
-            size = length * (4 if isinstance(pool, str) else 1)
-            prompt = (pool * (1 + size // len(pool)))[:size]
-            try:
-                self._recomputed(client, prompt, 1)
-            except Unanswered:
-                break
-            longest = length
-        return longest
+    def _answers(self, client: CompletionClient, length: int) -> bool:
+        """Return whether it takes a prompt of so many tokens."""
+        pool = self._pool()
+        size = length * (4 if isinstance(pool, str) else 1)
+        try:
+            self._recomputed(client, (pool * (1 + size // len(pool)))[:size], 1)
+        except Unanswered:
+            return False
+        return True
 
     def _tokenized(self, client: CompletionClient, text: str) -> Prompt:
         """Return the ids of a text, or the text; one that is too long loses its middle."""

@@ -141,6 +141,8 @@ def _answers(records: Sequence[Record]) -> Iterator[Evidence]:
         if isinstance(each, Lost | ServerDied | Unequal):
             yield each
         elif isinstance(each, SampleRecord) and each.outcome != "answered":
+            if int(each.id) < 0:
+                continue  # it only took room
             yield Lost(configuration=each.configuration, message=each.faults[-1])
         elif isinstance(each, SampleRecord) and each.differences:
             yield Pair(

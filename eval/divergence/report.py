@@ -120,8 +120,11 @@ def verdict_sentence(summary: Summary) -> str:
 def _not_seen(rows: Sequence[Row]) -> str:
     """Name what a pass has not judged."""
     missing = [name for name in SITUATIONS if any(name in row.unseen for row in rows)]
-    how = "" if all(row.counted for row in rows) else "; hits are counted by construction"
-    return f"not seen: {', '.join(missing) or 'nothing'}{how}"
+    never = [name for name in missing if any(name in row.unaskable for row in rows)]
+    asked = [name for name in missing if name not in never]
+    how = f"; not to be had by requests: {', '.join(never)}" if never else ""
+    how += "" if all(row.counted for row in rows) else "; hits are counted by construction"
+    return f"not seen: {', '.join(asked) or 'nothing'}{how}"
 
 
 def tables(summary: Summary) -> list[Table]:
@@ -183,13 +186,18 @@ def _situations(row: Row) -> Table:
         )
         for each in row.seen
     ]  # fmt: skip
-    cells += [(n, SITUATIONS[n].phrase, "0", "0", "0", "0", "") for n in row.unseen]
+    cells += [(n, _never(n, row), "0", "0", "0", "0", "") for n in row.unseen]
     how = "" if row.counted else " The server reports no hits: they count by construction."
     note = (
         f"What occurred, and what this verdict has not seen. P: for all situations together.{how}"
     )
     title = f"{row.configuration}, situations"
     return Table(title, head, tuple(cells), 2, note, narrow=(0, 2, 3, 5))
+
+
+def _never(name: str, row: Row) -> str:
+    phrase = SITUATIONS[name].phrase
+    return f"{phrase}: not to be had by requests" if name in row.unaskable else phrase
 
 
 def _floor(summary: Summary) -> Table:

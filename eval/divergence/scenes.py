@@ -21,6 +21,7 @@ REACHES: Mapping[Kind, tuple[str, ...]] = {
     ),
     "part": (
         "partial-block", "third-use", "old", "2-at-once", "64-at-once", "evicted", "reset",
+        "pool-full", "preempted", "resumed", "host", "disk", "peer",
         "100th", "500th", "1000th",
     ),
     "salt": ("salt", "other-namespace"),
@@ -47,7 +48,7 @@ _TAIL = 24
 _PIECE = 48
 """Tokens in a row from one document."""
 _LENGTHS: Mapping[Kind, int] = {"1k": 1_250, "8k": 8_700, "32k": 33_300}
-_ROOM = 64
+ROOM = 64
 """Tokens of the longest prompt that are left for answers."""
 
 
@@ -65,13 +66,14 @@ class Scene(NamedTuple):
         """Return the second prompt; `answer` is that to the first."""
         begun = self.begun[: self.shared]
         between = answer if self.kind == "turn" else answer[:0]
-        if isinstance(begun, str):
-            return f"{begun}{between}{self.tail}"
-        return (*begun, *_ids(between), *_ids(self.tail))
+        return joined(joined(begun, between), self.tail)
 
 
-def _ids(found: Prompt) -> tuple[int, ...]:
-    return found if isinstance(found, tuple) else ()
+def joined(one: Prompt, other: Prompt) -> Prompt:
+    """Return both in a row; nothing is of either kind."""
+    if isinstance(one, str) or isinstance(other, str):
+        return f"{one or ''}{other or ''}"
+    return (*one, *other)
 
 
 def scenes(
@@ -109,10 +111,10 @@ def _shared(rng: random.Random, kind: Kind, longest: int) -> list[int]:
     elif kind in _LENGTHS:
         found = [_LENGTHS[kind] + rng.randrange(64) for _ in range(EACH)]
     elif kind == "longest":
-        found = [longest - _ROOM - 2 * _TAIL] * EACH
+        found = [longest - ROOM - 2 * _TAIL] * EACH
     else:
         found = [rng.randrange(150, 700) // 16 * 16 + rng.randrange(1, 16) for _ in range(EACH)]
-    most = longest - _ROOM - _TAIL - (ANSWER if kind == "turn" else 0)
+    most = longest - ROOM - _TAIL - (ANSWER if kind == "turn" else 0)
     return [each for each in found if each + _TAIL <= most]
 
 

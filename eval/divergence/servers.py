@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
 
 from kvproof.eval.divergence.forced import Unanswered, answered
+from kvproof.eval.divergence.scenes import ROOM
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol, Server
 from kvproof.eval.run.records import Abilities
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.completion_client import CompletionClient, Reply
+from kvproof.harness.served.counters import Figures, figures
 
 _TOPS = (20, 5, 1, 0)
 """Likeliest tokens to ask for; servers allow at most some."""
@@ -61,7 +63,39 @@ def learned(client: CompletionClient) -> Abilities:
     )
 
 
-def reported_limit(client: CompletionClient) -> int:
+TRIED = (1_400, 8_900, 33_500)
+"""Tokens of prompts that show how long they may be."""
+
+MOST_LONG = 40_000
+"""Tokens of the longest prompt that is sent because it is the longest."""
+
+
+def longest_prompt(client: CompletionClient, answers: Callable[[int], bool], *, least: int) -> int:
+    """Return tokens of the longest prompt with its answer: tried, at most as reported.
+
+    A small pool may allow less than the model does. `answers`: whether it takes so many tokens.
+    """
+    reported, found = _reported_limit(client), least
+    for length in TRIED:
+        if reported and length + ROOM > reported:
+            break
+        if not answers(length):
+            return found
+        found = length
+    if not reported or reported > MOST_LONG:
+        return reported or found
+    return reported if answers(reported - ROOM) else found
+
+
+def counters_of(client: CompletionClient) -> Figures:
+    """Return what `/metrics` says; nothing where there is none."""
+    try:
+        return figures(client.get("/metrics").decode(errors="replace"))
+    except OSError:
+        return {}
+
+
+def _reported_limit(client: CompletionClient) -> int:
     """Return `max_model_len` of the first model; 0 where it is not reported."""
     with suppress(OSError, msgspec.MsgspecError, LookupError, TypeError):
         found = msgspec.json.decode(client.get("/v1/models"))["data"][0]["max_model_len"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -127,6 +128,8 @@ class RequestLog:
         self._life: tuple[str, ...] = ()
         self.alone = False
         """No other client has filled the cache; under an own salt or adapter that is sure."""
+        self.seen: Counter[str] = Counter()
+        """Situation -> requests in which it occurred."""
         self.block = 0
         """Largest step that fits all reported counts; 0: none was reported."""
 
@@ -155,7 +158,8 @@ class RequestLog:
                 self.block = math.gcd(self.block, cached)
             hit = cached > 0 if cached is not None else shared >= UNIT
             length = shared if cached is None else cached
-            found = [*self._situations(sent, length, shared, scale, hit=hit), *also]
+            found = [*self._situations(sent, length, shared, scale, hit=hit)]
+            found += also if hit else ()
             if cached == 0 and shared >= 2 * max(self.block, 4 * UNIT):
                 self._evicted = sent.number
                 self.evictions += 1
@@ -163,7 +167,9 @@ class RequestLog:
             most = max([shared, *_beside(sent)])
             sure = self.alone or sent.identity != DEFAULT
             wrong = _wrong(cached, most, exact=sure and len(sent.prompt) == prompt_tokens)
-            return Sighting(shared, cached, tuple(dict.fromkeys(found)), hit, wrong)
+            found = list(dict.fromkeys(found))
+            self.seen.update(found)
+            return Sighting(shared, cached, tuple(found), hit, wrong)
 
     def mark(self, life: str, *, emptied: bool) -> None:
         """Note an event in the server's life, as `reset`; `emptied`: nothing is cached after it."""

@@ -17,7 +17,7 @@ Family: TypeAlias = Literal[
 
 Means: TypeAlias = Literal[
     "", "1k", "8k", "32k", "longest", "salt", "adapter", "image", "reset", "restart", "admin",
-    "pool", "counters", "tier",
+    "pool", "counters", "host", "disk", "peer",
 ]  # fmt: skip
 """The needs of a client that brings a situation about; empty: nothing but requests."""
 
@@ -49,7 +49,7 @@ SITUATIONS: Mapping[str, Situation] = {
     "evicted": Situation("pressure", "a hit soon after an eviction", "pool"),
     "pool-full": Situation("pressure", "a hit while the pool was full", "counters"),
     "preempted": Situation("pressure", "a hit while a request was preempted", "counters"),
-    "resumed": Situation("pressure", "a request that was preempted and resumed", "counters"),
+    "resumed": Situation("pressure", "a hit while a preempted request was resumed", "counters"),
     "alone": Situation("company", "a hit of a request alone"),
     "2-at-once": Situation("company", "a hit beside one other request"),
     "8-at-once": Situation("company", "a hit among 8 requests at once"),
@@ -65,9 +65,9 @@ SITUATIONS: Mapping[str, Situation] = {
     "weights": Situation("life", "a hit after the weights changed", "admin"),
     "restart": Situation("life", "a hit after the server was restarted", "restart"),
     "sleep": Situation("life", "a hit after sleep and waking up", "admin"),
-    "host": Situation("tier", "a hit from host memory", "tier"),
-    "disk": Situation("tier", "a hit from disk", "tier"),
-    "peer": Situation("tier", "a hit from another server", "tier"),
+    "host": Situation("tier", "a hit from host memory", "host"),
+    "disk": Situation("tier", "a hit from disk", "disk"),
+    "peer": Situation("tier", "a hit from another server", "peer"),
     "100th": Situation("count", "a hit after 100 requests or more"),
     "500th": Situation("count", "a hit after 500 requests or more"),
     "1000th": Situation("count", "a hit after 1,000 requests or more"),
@@ -83,6 +83,9 @@ COMPANY: Mapping[str, int] = {"2-at-once": 2, "8-at-once": 8, "64-at-once": 64}
 COUNTS: Mapping[str, int] = {"100th": 100, "500th": 500, "1000th": 1000}
 """Situation -> least requests before."""
 
+UNSURE: frozenset[Means] = frozenset({"pool", "counters", "host", "disk", "peer"})
+"""Means that bring a situation about only where the pool is small enough; `all` is without them."""
+
 ALL, NONE = "all", "none"
 """Words of `--require` besides names: all that the server can do; nothing."""
 
@@ -93,13 +96,18 @@ def doable(means: Iterable[Means]) -> tuple[str, ...]:
     return tuple(name for name, each in SITUATIONS.items() if each.means in able)
 
 
+def tried() -> tuple[str, ...]:
+    """Return the situations that `all` brings about where it can, and does not require."""
+    return tuple(name for name, each in SITUATIONS.items() if each.means in UNSURE)
+
+
 def required(words: Iterable[str], means: Iterable[Means]) -> tuple[str, ...]:
     """Read `--require`: names, families, `all` or `none`. Raises UsageError."""
     found: dict[str, None] = {}
     for word in words:
         named = [name for name, each in SITUATIONS.items() if word in (name, each.family)]
         if word == ALL:
-            named = [*doable(means)]
+            named = [*doable(set(means) - UNSURE)]
         elif not named and word != NONE:
             families = dict.fromkeys(each.family for each in SITUATIONS.values())
             raise UsageError(

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from kvproof.harness.served.counters import Figures, grown
 from kvproof.harness.served.request_log import Identity, RequestLog, Sent
 from kvproof.suites.probe.answers import Answer
 from kvproof.suites.probe.content import HEAD, Form, Turn, content_of, prompt_of
 from kvproof.suites.probe.facts import Facts
-from kvproof.suites.probe.metrics import grown, lost, read_figures
+from kvproof.suites.probe.metrics import lost, read_figures
 from kvproof.suites.probe.server_connection import ServerConnection
 
 ANSWER = 8
@@ -167,7 +168,7 @@ class Asker:
             body["cache_salt"] = question.salt
         return "/chat/completions" if form == "chat" else "/completions", body
 
-    def _metered(self, before: dict[str, float], prompt: int) -> int | None:
+    def _metered(self, before: Figures, prompt: int) -> int | None:
         """Return the counters' growth for the only running request; None: there were others."""
         rules, deadline = self.facts.rules, time.monotonic() + _SETTLE
         while True:

@@ -6,13 +6,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from kvproof.harness.served.counters import Figures, grown, total
 from kvproof.suites.framework.property import Property
 from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.asker import Asker, Question
 from kvproof.suites.probe.check import METRICS, REST, Verdict
 from kvproof.suites.probe.content import HEAD, Turn, fresh
 from kvproof.suites.probe.counts import why_uncounted
-from kvproof.suites.probe.metrics import Figures, grown, lost, read_figures, total
+from kvproof.suites.probe.metrics import lost, read_figures
 from kvproof.suites.probe.server_connection import Sent
 
 _SETTLE = 5.0

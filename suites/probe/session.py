@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from kvproof.harness.served.counters import Figures
 from kvproof.suites.framework.property import Property
 from kvproof.suites.probe import check as about
 from kvproof.suites.probe.answers import NoAnswer
@@ -17,7 +18,6 @@ from kvproof.suites.probe.content import HEAD, Turn, fresh, image
 from kvproof.suites.probe.counts import judge_counts
 from kvproof.suites.probe.depths import USUAL, deep, fitting, reached, words
 from kvproof.suites.probe.facts import Facts
-from kvproof.suites.probe.metrics import Figures
 from kvproof.suites.probe.metrics_idle import (
     figures_of,
     finish_with_one,

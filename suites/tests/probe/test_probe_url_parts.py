@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from kvproof.harness.served.counters import grown, total
 from kvproof.suites.probe.answers import Answer, NoAnswer, Token, read_answer
 from kvproof.suites.probe.asker import CHANCE, Question, Seen
 from kvproof.suites.probe.compare import Pair, difference, spread
 from kvproof.suites.probe.content import HEAD, Turn, fresh, image, other, prompt_of
-from kvproof.suites.probe.metrics import grown, total
 
 
 def said(*tokens: tuple[str, float, dict[str, float]]) -> Answer:
