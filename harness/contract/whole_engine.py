@@ -266,9 +266,10 @@ class WholeEngine(Protocol):
     def statuses(self) -> dict[str, str]:
         """Request -> `waiting`, `running`, `preempted` or another status of the engine's."""
 
-    def holders(self) -> list[tuple[str, int, bool]]:
-        """Return the queue of those that wait and hold blocks: how many, and whether a load ended.
+    def holders(self) -> list[tuple[str, int, bool, int]]:
+        """Return the queue of those that wait and hold blocks.
 
+        Each with its blocks, whether its load has ended, and the blocks that are kept free for it.
         Empty where the engine has no such queue.
         """
 

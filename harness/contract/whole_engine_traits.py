@@ -169,6 +169,9 @@ class WholeEngineTraits:
     """Orders of requests; the first one is drawn more often."""
     settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Further settings by the engine's own names, with the values to draw from."""
+    settings_in_blocks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """The same in tokens, as multiples of the block size; those that are no integer are left out.
+    """
     sleep_levels: tuple[int, ...] = ()
     """Levels of sleep to draw from; empty: it does not sleep."""
     local: tuple[LocalKind, ...] = ()

@@ -48,7 +48,7 @@ def cause(
     why = _cause(
         found, work, memory, requests, layer=layer, block=block, launch=launch, epoch=epoch
     )
-    if block and memory.received[block] and why.property in (READS, DRAFTS):
+    if block and memory.received[block] and why.property in (READS, DRAFTS, MEDIA, NAMESPACES):
         return Cause(RECEIVED, f"the block came from another engine; {why.sentence}")
     return why
 

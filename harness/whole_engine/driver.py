@@ -358,6 +358,7 @@ class Driver:
             facts={
                 "stored_since_a_launch": list(self.device.transfers.stored.values()),
                 "holders": self.engine.holders(),
+                "failed": sorted(self.device.losses.requests),
                 "elsewhere": self._elsewhere(),
             },
         )

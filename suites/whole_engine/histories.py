@@ -81,13 +81,22 @@ def engine_of(row: Row, choices: Choices, groups: Sequence[Arguments] = ()) -> A
         "runner": row.get("runner", traits.runners[0].name),
         "embeds": row.get("embeds") == ON,
         "seed": choices.number(0, 99),
-        "settings": _settings(row, choices, traits.settings, "setting"),
+        "settings": _settings(row, choices, _settings_for(traits, block), "setting"),
         **_drafts(row, choices),
         **_tier(row, choices),
     }
     if row.get("kernel blocks") == "parts":
         engine["kernel_block_size"] = one_of(choices, divisors(traits, block))
     return engine
+
+
+def _settings_for(traits: WholeEngineTraits, block: int) -> dict[str, Sequence[Any]]:
+    """Return setting -> values for a block size."""
+    found: dict[str, Sequence[Any]] = dict(traits.settings)
+    for name, multiples in traits.settings_in_blocks.items():
+        sizes = [int(each * block) for each in multiples if each * block % 1 == 0]
+        found[name] = [*found.get(name, ()), *sizes]
+    return found
 
 
 def divisors(traits: WholeEngineTraits, block: int) -> list[int]:

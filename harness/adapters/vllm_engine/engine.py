@@ -39,6 +39,7 @@ def start(config: EngineConfig, findings: Findings) -> VllmEngine:
     from vllm import envs
 
     RUNNING.config, RUNNING.findings, RUNNING.tier = config, findings, None
+    RUNNING.given_up = {}
     if lacking := releases.lacks(config):
         raise Refused(lacking)
     if hasattr(envs, "disable_envs_cache"):
@@ -82,6 +83,10 @@ class VllmEngine:
         self._allow_media()
         self._note_preemptions()
         self._note_given()
+        if config.connector in ("offload", "multi"):
+            from kvproof.harness.adapters.vllm_engine.offload import note_given_up
+
+            note_given_up(self.scheduler)
         if config.connector == "simple_lazy":
             room = self.worker.get_simple_cpu_offload_num_cpu_blocks()
             RUNNING.findings.context["tier_blocks"] = room or 0
@@ -225,8 +230,8 @@ class VllmEngine:
             name: request.status.name.lower() for name, request in self.scheduler.requests.items()
         }
 
-    def holders(self) -> list[tuple[str, int, bool]]:
-        """Return those of `kv_holding_waiting`, with blocks and whether a load has ended."""
+    def holders(self) -> list[tuple[str, int, bool, int]]:
+        """Return those of `kv_holding_waiting`."""
         return releases.holders(self.scheduler)
 
     def reset(self, *, running: bool) -> bool:

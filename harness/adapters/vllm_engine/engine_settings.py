@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.harness.adapters.vllm_engine import releases
+from kvproof.harness.adapters.vllm_engine.exclusions import DRAFT_SETTINGS
 from kvproof.harness.adapters.vllm_engine.nixl.connector import settings as nixl_settings
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.adapters.vllm_engine.stores.files import FileStore
@@ -34,8 +35,6 @@ _MODEL = {
 _DRAFT_MODELS = {"eagle": "ShadowForCausalLM", "mtp": "MiMoForCausalLM"}
 """Method -> architecture in the draft's configuration; vLLM makes EagleShadowForCausalLM of the
 first, and of the second MiMoMTPModel, a family whose layers predict one token more each."""
-_OF_DRAFTS = ("disable_eagle_block_drop", "disable_lookahead_block_hashes")
-"""Settings of speculative decoding."""
 
 
 @cache
@@ -164,7 +163,7 @@ def _connector(name: str) -> Any:
 
 def _drafts(config: EngineConfig) -> dict[str, Any]:
     assert config.drafts is not None
-    own = {name: config.settings[name] for name in _OF_DRAFTS if name in config.settings}
+    own = {name: config.settings[name] for name in DRAFT_SETTINGS if name in config.settings}
     if config.drafts.method == "ngram":
         lookup = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
         method = "ngram_gpu" if config.runner == "v2" and config.asynchronous else "ngram"

@@ -21,9 +21,28 @@ _SEVERAL: tuple[Mapping[str, str | tuple[str, ...]], ...] = (
     {"states": "on"},
 )
 """Levels by which there are several groups."""
+DRAFT_SETTINGS = ("disable_eagle_block_drop", "disable_lookahead_block_hashes")
+"""Settings of drafts by a model."""
 _PUSHED = tuple({"connector": "push", **several} for several in _SEVERAL[:2])
 
 REFUSED = (
+    *(
+        never(
+            "it is a setting of EAGLE-like speculative methods",
+            {"drafts": ("none", "ngram"), f"setting {name}": "on"},
+        )
+        for name in DRAFT_SETTINGS
+    ),
+    never(
+        "prefix_cache_retention_interval is set but this model has no sliding-window or Mamba KV "
+        "cache group, so retention has no effect",
+        {"window": "none", "states": "off", "setting prefix_cache_retention_interval": "on"},
+    ),
+    never(
+        "Invalid prefix_match_unit: with a single KV cache group, prefix-cache hits land on the "
+        "block size",
+        {"window": "none", "chunk": "off", "states": "off", "setting prefix_match_unit": "on"},
+    ),
     never(
         "--mamba-block-size can only be set with --enable-prefix-caching",
         {"states": "on", "caching": "off"},
@@ -105,8 +124,21 @@ REFUSED = (
 
 NOT_DRIVEN = (
     never(
+        "an image that may not be cut is compared with max_num_batched_tokens alone, and waits for "
+        "ever above max_num_scheduled_tokens",
+        {
+            "media": "on",
+            "setting disable_chunked_mm_input": "on",
+            "setting max_num_scheduled_tokens": "on",
+        },
+    ),
+    never(
         "its worker hands prompts as embeddings to model runner V1 alone",
         {"runner": "v2", "embeds": "on"},
+    ),
+    never(
+        "its worker's copies of states at boundaries inside of a block have not been read",
+        {"states": "on", "setting prefix_match_unit": "on"},
     ),
     never(
         "its worker keeps recurrent states of model runner V1 alone",

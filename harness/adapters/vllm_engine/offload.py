@@ -35,6 +35,8 @@ class ShadowOffloadingWorker(OffloadingWorker):  # type: ignore[misc] # the engi
         ]
         self._jobs: dict[int, Transfer] = {}
         self._again: Collection[int] = ()
+        self._foreign: set[tuple[int, int, int]] = set()
+        """(tensor, chunk, place) of pages that were stored from blocks given up."""
 
     def _pages_of(self, device: Any, host: Any) -> list[tuple[int, int, int, int, int]]:
         """Return (tensor, block, chunk, place in the chunk, bytes) of every page of a job."""
@@ -61,6 +63,10 @@ class ShadowOffloadingWorker(OffloadingWorker):  # type: ignore[misc] # the engi
         """Put a copy to the host under way."""
         pages = self._pages_of(src_spec, dst_spec)
         blocks = sorted({block for _, block, *_ in pages})
+        given_up = RUNNING.given_up.get(job_id, set())
+        for tensor, block, chunk, place, _ in pages:
+            note = self._foreign.add if block in given_up else self._foreign.discard
+            note((tensor, chunk, place))
         run = self._mover(pages, to_host=True)
         self._jobs[job_id] = self._device.transfer(run, stream="offload store", reads=blocks)
         self._device.findings.saw("blocks are stored in another tier")
@@ -89,8 +95,13 @@ class ShadowOffloadingWorker(OffloadingWorker):  # type: ignore[misc] # the engi
         return submit(job_id, source, target)
 
     def _mover(self, pages: Sequence[Any], *, to_host: bool) -> Callable[[], None]:
+        foreign = self._device.findings.context.setdefault("loaded_from_given_up", {})
+        assert isinstance(foreign, dict)
+
         def run() -> None:
             for index, block, chunk, place, size in pages:
+                if not to_host and (index, chunk, place) in self._foreign:
+                    foreign[block] = self._device.submitted
                 tensor = self._caches.tensors[index]
                 device = tensor.tensor[block][:size]
                 begin = place * tensor.page_size_bytes
@@ -119,6 +130,44 @@ class ShadowOffloadingWorker(OffloadingWorker):  # type: ignore[misc] # the engi
         for job in job_ids:
             if job in self._jobs:
                 self._device.wait(self._jobs[job])
+
+
+def note_given_up(scheduler: Any) -> None:
+    """Note stores of blocks that their request has no more: facts for a known failure."""
+    for connector in getattr(scheduler.connector, "_connectors", [scheduler.connector]):
+        side = getattr(connector, "connector_scheduler", None)
+        if hasattr(side, "_build_store_jobs") and hasattr(side, "_req_status"):
+            side._build_store_jobs = _noting(side, side._build_store_jobs)
+
+
+def _noting(side: Any, build: Callable[[Any], dict[int, Any]]) -> Callable[[Any], dict[int, Any]]:
+    tables: dict[str, Any] = {}
+    context = RUNNING.findings.context
+    stored = context.setdefault("stored_when_given_up", [])
+    assert isinstance(stored, list)
+
+    def noting(output: Any) -> dict[int, Any]:
+        tables.update({name: RUNNING.owned(name) for name in output.num_scheduled_tokens})
+        jobs = build(output)
+        for number, job in jobs.items():
+            status = side._req_status[job.req_id]
+            believed = [each.block_ids for each in status.group_states]
+            gone = _gone(believed, tables.get(job.req_id, ()))
+            RUNNING.given_up[number] = gone.intersection(map(int, job.src_spec.block_ids))
+            stored.extend(sorted(RUNNING.given_up[number].difference(stored)))
+        return jobs
+
+    return noting
+
+
+def _gone(believed: Sequence[Sequence[int]], owned: Sequence[Sequence[int]]) -> set[int]:
+    """Return the blocks that a connector has in a request's table and the manager has not."""
+    return {
+        block
+        for theirs, own in zip(believed, owned, strict=False)
+        for block, held in zip(theirs, own, strict=False)
+        if block not in (0, held)
+    }
 
 
 class ShadowOffloadingSpec(CPUOffloadingSpec):  # type: ignore[misc] # the engine's, untyped here

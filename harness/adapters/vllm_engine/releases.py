@@ -27,14 +27,20 @@ from kvproof.harness.adapters.vllm_engine.kernels import slot_mapping
 from kvproof.harness.contract.whole_engine import EngineConfig, Refused
 
 
-def holders(scheduler: Any) -> list[tuple[str, int, bool]]:
-    """Return the waiting requests that hold blocks: such a queue is there since 0.33."""
+def holders(scheduler: Any) -> list[tuple[str, int, bool, int]]:
+    """Return the waiting requests that hold blocks: such a queue is there since 0.33.
+
+    Each with its blocks, whether a load has ended, and the blocks that are reserved for it.
+    """
+    reserved = getattr(scheduler, "_inflight_prefills", ())
     tables = scheduler.kv_cache_manager.coordinator.single_type_managers
     found = []
-    for name in (each.request_id for each in getattr(scheduler, "kv_holding_waiting", ())):
+    for request in getattr(scheduler, "kv_holding_waiting", ()):
+        name = request.request_id
         blocks = [block for table in tables for block in table.req_to_blocks.get(name, ())]
         held = sum(not block.is_null for block in blocks)
-        found.append((name, held, name in scheduler.finished_recving_kv_req_ids))
+        room = scheduler._request_remaining_blocks(request) if request in reserved else 0
+        found.append((name, held, name in scheduler.finished_recving_kv_req_ids, room))
     return found
 
 

@@ -21,6 +21,8 @@ class Running:
     """Request -> block ids by group, as the engine's manager has them."""
     tier: Any = None
     """Host memory of our own connector, shared by its two halves."""
+    given_up: dict[int, set[int]] = field(default_factory=dict)
+    """Store of the OffloadingConnector -> blocks of it that its request has no more."""
     requests: dict[str, EngineRequest] = field(default_factory=dict)
 
     def use(self, other: Running) -> None:

@@ -83,7 +83,8 @@ class States:
             away = going_on and name not in self._last
             findings.saw("a request with recurrent states is left out of a step", away)
             if count != known:
-                fact = "forgotten_drafts" if away else "drafts_of_another_row"
+                lost = away and count < known  # a larger count is of the request that was there
+                fact = "forgotten_drafts" if lost else "drafts_of_another_row"
                 wrong = findings.context.setdefault(fact, {})
                 assert isinstance(wrong, dict)
                 wrong[name] = known - count

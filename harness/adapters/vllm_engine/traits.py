@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from itertools import product
 
 from kvproof.harness.adapters.vllm_engine.exclusions import (
+    DRAFT_SETTINGS,
     NOT_DRIVEN,
     REFUSED,
     one_group_beside_tiers,
@@ -35,6 +36,24 @@ _SETTINGS = {
     "max_num_active_seqs": (1, 2),
     "prefill_schedule_interval": (2, 3),
     "disable_chunked_mm_input": (True,),
+    "long_prefill_token_threshold_adaptive": (True,),
+    "max_num_scheduled_tokens": (5, 7, 17),
+    "prefix_caching_hash_algo": ("sha256_cbor", "xxhash"),
+    "prefix_cache_retention_interval": (None,),
+    **dict.fromkeys(DRAFT_SETTINGS, (True,)),
+}
+_IN_BLOCKS = {
+    "prefix_cache_retention_interval": (1, 2, 3),
+    "prefix_match_unit": (1 / 7, 1 / 4, 1 / 3, 1 / 2, 1),
+}
+_OFFLOAD = {
+    "blocks_per_chunk": (2, 3),
+    "offload_prompt_only": (False,),
+    "eviction_policy": ("arc",),
+    "store_threshold": (2, 3),
+    "max_tracker_size": (1, 5),
+    "sync_load_budget_bytes": (1 << 8, 1 << 12),
+    "self_describing_kv_events": (True,),
 }
 _DRAFTS = (
     DraftMethod(name="eagle"),
@@ -65,6 +84,7 @@ def traits(lacking: Mapping[str, str]) -> WholeEngineTraits:
         kernel_block_sizes=(0, 1, 2, 4, 8),
         policies=("fcfs", "fcfs", "priority"),
         settings=_SETTINGS,
+        settings_in_blocks=_IN_BLOCKS,
         sleep_levels=(0, 1, 1, 2),
         local=() if why("windows") else _LOCAL,
         runners=(Runner(name="v1"), Runner(name="v2", refused=why("v2"))),
@@ -73,7 +93,7 @@ def traits(lacking: Mapping[str, str]) -> WholeEngineTraits:
             Tier(
                 name="offload",
                 repeats=True,
-                settings={"blocks_per_chunk": (2, 3), "offload_prompt_only": (False,)},
+                settings=_OFFLOAD,
                 refused=why("offload"),
             ),
             Tier(name="simple", repeats=True, refused=why("simple")),

@@ -60,7 +60,13 @@ def test_connectors_run_beside_runner_v2_windows_and_chunks_of_several_blocks() 
 def test_every_value_that_the_traits_offer_is_drawn() -> None:
     configs = [each["engine"] for each in drawn("vllm")]
     for name, values in VLLM.settings.items():
-        assert {each["settings"].get(name) for each in configs} == {None, *values}, name
+        found = {each["settings"].get(name) for each in configs}
+        assert found >= {None, *values}, name
+        assert name in VLLM.settings_in_blocks or found == {None, *values}, name
+    for name, multiples in VLLM.settings_in_blocks.items():
+        for block in VLLM.block_sizes:
+            found = {x["settings"].get(name) for x in configs if x["block_size"] == block}
+            assert found - {None} == {each * block for each in multiples if not each * block % 1}
     for tier in VLLM.tiers:
         own = [each.get("tier", {}) for each in configs if each.get("connector") == tier.name]
         for name, values in tier.settings.items():

@@ -281,7 +281,7 @@ class ToyEngine:
     def statuses(self) -> dict[str, str]:
         return dict.fromkeys(self.running, "running")
 
-    def holders(self) -> list[tuple[str, int, bool]]:
+    def holders(self) -> list[tuple[str, int, bool, int]]:
         return []
 
     def reset(self, *, running: bool) -> bool:

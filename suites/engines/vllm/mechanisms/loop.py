@@ -107,6 +107,26 @@ def row_takes_the_count_of_another(found: Failed) -> bool:
     return asynchronous and state is not None and taken.get(state[1], 0) < 0
 
 
+_COLUMNS = re.compile(
+    r"\w+ keeps states in blocks \[([\d, ]+)\] of group \d+, at places \[[\d, ]+\] of its table, the "
+    r"manager holds \[([\d, ]+)\] there"
+)
+
+
+def scratch_block_is_in_two_columns(found: Failed) -> bool:
+    """The manager has moved a block to the end of the table, the worker has it at both places.
+
+    A step has more tokens than a block, and drafts that the manager took for accepted.
+    """
+    engine, columns = found.config["engine"], _COLUMNS.match(found.violation.sentence)
+    drafts = (engine.get("drafts") or {}).get("count", 0)
+    if columns is None or not engine.get("asynchronous") or drafts < engine["block_size"]:
+        return False
+    table, held = ([int(each) for each in part.split(", ")] for part in columns.groups())
+    moved = [block for block, own in zip(table, held, strict=True) if block != own]
+    return all(block in held for block in moved) and held.count(0) == len(moved)
+
+
 def idle_engine_stores_for_ever(found: Failed) -> bool:
     """No request is left; the lazy tier has no room for all cached blocks, so each store evicts.
 
@@ -209,12 +229,49 @@ def failed_load_hides_those_behind(found: Failed) -> bool:
     if not holders or not recomputes or not _STILL.match(found.violation.sentence):
         return False
     left = dict(re.findall(r"'(\w+)': '(\w+)'", found.violation.sentence))
-    first, blocks, _ = holders[0]
+    first, blocks, *_ = holders[0]
     failed = first in _facts(found, "broken") and left.get(first) in _BEHIND
     hidden = [each for each in holders if left.get(each[0]) == "waiting_for_remote_kvs"]
     others = {left[name] for name in left.keys() - {name for name, *_ in hidden}}
-    ended = bool(hidden) and all(held and loaded for _, held, loaded in hidden)
+    ended = bool(hidden) and all(held and loaded for _, held, loaded, _ in hidden)
     return failed and not blocks and ended and others <= _BEHIND
+
+
+def failed_load_waits_for_itself(found: Failed) -> bool:
+    """All blocks are free, and those reserved for the first request that waits keep it out.
+
+    Its load failed; it is still reserved for, and asks for another load.
+    """
+    holders = found.fact("holders", list)
+    if not holders or not _STILL.match(found.violation.sentence):
+        return False
+    left = dict(re.findall(r"'(\w+)': '(\w+)'", found.violation.sentence))
+    first, *_, reserved = holders[0]
+    held = sum(blocks for _, blocks, *_ in holders)
+    asks_again = _loses(found, "failing_async_recompute") and first in found.fact("failed", list)
+    return asks_again and reserved > 0 and not held and {*left.values()} <= _BEHIND
+
+
+_GIVEN_UP = (
+    re.compile(r"the engine raised KeyError: (\d+) in \S*offloading/scheduler\.py:_remove_pending"),
+    re.compile(r"blocks \[([\d, ]+)\] were written by a launch while transfer \d+, .* still read them"),
+)
+
+
+def reset_stores_blocks_given_up(found: Failed) -> bool:
+    """After a reset beside its request, a store took blocks that the request had given up.
+
+    The block that is read was loaded from such a store, and nothing has written it since; or the
+    blocks of the sentence are those of such stores.
+    """
+    if not any(verb in ("reset", "sleep") for verb, _ in found.calls):
+        return False
+    stored = found.fact("stored_when_given_up", list)
+    named = next(filter(None, (each.match(found.violation.sentence) for each in _GIVEN_UP)), None)
+    if named is not None:
+        return {*map(int, named[1].split(", "))} <= {*stored}
+    loaded, block = found.fact("loaded_from_given_up", dict), found.violation.facts.get("block")
+    return str(block) in loaded and loaded[str(block)] == found.fact("written_by", int)
 
 
 def aborted_push_is_remembered(found: Failed) -> bool:
