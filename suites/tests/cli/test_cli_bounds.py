@@ -14,6 +14,7 @@ from kvproof.harness.errors import TargetDied
 from kvproof.harness.foreign_text import MOST_MESSAGE, MOST_TEXT, cut_json
 from kvproof.harness.records.events import Ended, Failure, Replayed
 from kvproof.harness.records.run_directory import EVENTS, MOST_FAILURES, read_run
+from kvproof.harness.reproduce.oplog import LONGEST_NAME
 from kvproof.suites.tests.cli.cli_kit import here, refused
 from kvproof.suites.tests.reports.report_kit import RECORDED, terminal_text
 
@@ -65,6 +66,22 @@ def test_groups_of_an_op_log_are_counted(tmp_path: Path) -> None:
                      "groups": [{"kind": "full", "block_size": 2}] * 100_000}  # fmt: skip
     (tmp_path / "log.json").write_text(json.dumps(log))
     refused(here("replay", "log.json", cwd=tmp_path), "it has 100,000 groups, at most 256")
+
+
+@pytest.mark.parametrize("place", ["target", "id", "key"])
+def test_an_endless_name_in_an_op_log_is_refused(tmp_path: Path, place: str) -> None:
+    name = "n" * (LONGEST_NAME + 1)
+    text = LOG.read_text()
+    log = json.loads(text)
+    changed = {
+        "target": log | {"target": name},
+        "id": log | {"operations": [{"op": "finish", "id": name}]},
+        "key": log | {name: 1},
+    }
+    (tmp_path / "log.json").write_text(json.dumps(changed[place]))
+    done = here("replay", "log.json", cwd=tmp_path)
+    refused(done, "a text in it has 100,001 characters, at most 100,000")
+    assert len(done.err) < 1000
 
 
 def test_failures_and_sentences_of_a_record_are_cut_with_a_count(tmp_path: Path) -> None:
