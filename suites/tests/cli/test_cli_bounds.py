@@ -12,8 +12,9 @@ import pytest
 
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.foreign_text import MOST_MESSAGE, MOST_TEXT, cut_json
+from kvproof.harness.records import run_directory
 from kvproof.harness.records.events import Ended, Failure, Replayed
-from kvproof.harness.records.run_directory import EVENTS, MOST_FAILURES, read_run
+from kvproof.harness.records.run_directory import EVENTS, MOST_FAILURES, _decode, read_run
 from kvproof.harness.reproduce.oplog import LONGEST_NAME
 from kvproof.suites.tests.cli.cli_kit import here, refused
 from kvproof.suites.tests.reports.report_kit import RECORDED, terminal_text
@@ -84,7 +85,13 @@ def test_an_endless_name_in_an_op_log_is_refused(tmp_path: Path, place: str) -> 
     assert len(done.err) < 1000
 
 
-def test_failures_and_sentences_of_a_record_are_cut_with_a_count(tmp_path: Path) -> None:
+def test_failures_and_sentences_of_a_record_are_cut_with_a_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[bytes] = []
+    monkeypatch.setattr(
+        run_directory, "_decode", lambda line, own=_decode: decoded.append(line) or own(line)
+    )
     shutil.copy(RECORDED / "run.json", tmp_path)
     events = read_run(RECORDED).events
     failure = next(event for event in events if isinstance(event, Failure))
@@ -94,11 +101,13 @@ def test_failures_and_sentences_of_a_record_are_cut_with_a_count(tmp_path: Path)
     ]
     lines = map(msgspec.json.encode, [*many, *events])
     (tmp_path / EVENTS).write_bytes(b"\n".join(lines) + b"\n")
+    decoded.clear()
     run = read_run(tmp_path)
     found = [event for event in run.events if isinstance(event, Failure)]
     assert len(found) == MOST_FAILURES
     assert "(2,000 characters)" in found[0].sentence
     assert "failures are left out" in str(run.events[-1])
+    assert len(decoded) == MOST_FAILURES + sum(not isinstance(e, Failure) for e in events)
 
 
 def test_one_endless_sentence_does_not_fill_the_terminal(tmp_path: Path) -> None:
