@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from io import BufferedRandom
@@ -64,6 +64,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Working directory, from which targets of the user's own are imported."""
 
 
+_FAILURE = b'{"event":"failure",'
+"""The beginning of a failure's line."""
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(AnyEvent)
 
@@ -277,25 +279,38 @@ def read_run(directory: Path) -> Run:
             f"{str(directory)!r} holds an evaluation of version 0.14 or older, without {EVENTS}",
             "run it again, or read it with the kvproof that wrote it",
         )
-    events, torn = read_lines(directory / EVENTS, _decode)
-    kept = [*_without_most_failures(events)]
-    return Run(directory=directory, manifest=manifest, events=continuous(kept), torn=torn)
+    events, torn = _read_events(directory)
+    return Run(directory=directory, manifest=manifest, events=continuous(events), torn=torn)
 
 
-def _without_most_failures(events: Sequence[AnyEvent]) -> Iterator[AnyEvent]:
-    """Leave out the failures beyond the most that are read, with a note of their number."""
-    seen = 0
-    for event in events:
-        seen += isinstance(event, Failure)
-        if seen <= MOST_FAILURES or not isinstance(event, Failure):
-            yield event
-    if seen > MOST_FAILURES:
+class _Decoder:
+    """Decodes events; failures beyond the most that are read are counted alone."""
+
+    failures = 0
+
+    def decode(self, line: bytes) -> AnyEvent | None:
+        if self.failures >= MOST_FAILURES and line.startswith(_FAILURE):
+            self.failures += 1
+            return None
+        event = _decode(line)
+        self.failures += isinstance(event, Failure)
+        many = isinstance(event, Failure) and self.failures > MOST_FAILURES
+        return None if many else event
+
+
+def _read_events(directory: Path) -> tuple[list[AnyEvent], int]:
+    """Return the events, with a note of the failures that are left out, and the torn lines."""
+    decoder = _Decoder()
+    found, torn = read_lines(directory / EVENTS, decoder.decode)
+    events = [event for event in found if event is not None]
+    if (seen := decoder.failures) > MOST_FAILURES:
         reason = f"{seen - MOST_FAILURES:,} of {seen:,} failures are left out"
-        yield Skipped(part="failures", reason=reason, at=events[-1].at)
+        events.append(Skipped(part="failures", reason=reason, at=events[-1].at))
+    return events, torn
 
 
 def _seconds_so_far(directory: Path) -> float:
-    events, _ = read_lines(directory / EVENTS, _decode)
+    events, _ = _read_events(directory)
     return continuous(events)[-1].at if events else 0.0
 
 

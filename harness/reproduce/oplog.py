@@ -23,6 +23,8 @@ from kvproof.harness.reproduce import validity
 from kvproof.harness.reproduce.session_play import decode
 
 FORMAT = 2
+LONGEST_NAME = 100_000
+"""Characters of a name or another text: each is copied into every message and record."""
 CACHE = "cache"
 """The suite whose operations are the verbs of the contract."""
 
@@ -82,12 +84,28 @@ def load(path: Path) -> OpLog:
     try:
         hint = "name an op log, or the directory of a run with failures"
         data = read_file(path, what="op log", hint=hint)
-        parse_json(data)  # msgspec takes the last of two equal keys
+        tree = parse_json(data)  # msgspec takes the last of two equal keys
+        if len(data) > LONGEST_NAME:
+            _check_texts(tree)
         return _parse(path, data)
     except UNREADABLE as error:
         raise UsageError(
             f"{str(path)!r} is no op log: {error}", "record one with kvproof run or fuzz"
         ) from error
+
+
+def _check_texts(tree: Any) -> None:
+    rest = [tree]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, str) and len(each) > LONGEST_NAME:
+            raise msgspec.ValidationError(
+                f"a text in it has {len(each):,} characters, at most {LONGEST_NAME:,}"
+            )
+        if isinstance(each, dict):
+            rest += [*each, *each.values()]
+        elif isinstance(each, list):
+            rest += each
 
 
 def _parse(path: Path, text: bytes) -> OpLog:

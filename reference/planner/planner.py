@@ -161,14 +161,14 @@ def _too_little(model: ModelSpec, settings: PlanSettings, tried: Sequence[Trial]
     """Return the error with needed and available memory and the longest request (P3)."""
     longest = longest_fitting(model, settings)
     fits = f"the longest length that fits is {longest:,}" if longest else "no length fits"
-    fixed = settings.num_blocks
+    fixed, otherwise = settings.num_blocks, _otherwise(model, settings)
     enough = [trial for trial in tried if not fixed or trial.blocks < fixed]
     if not enough:
         least = min(trial.blocks for trial in tried) + 1
         return PlanError(
             f"num_blocks {fixed:,} is too few for one request of "
             f"{settings.max_len:,} tokens, which needs {least:,}; {fits}",
-            "raise num_blocks or leave it out, or lower max_len",
+            f"{otherwise}raise num_blocks or leave it out, or lower max_len",
             longest=longest,
         )
     needed, available = min(_shortage(trial) for trial in enough)
@@ -176,12 +176,20 @@ def _too_little(model: ModelSpec, settings: PlanSettings, tried: Sequence[Trial]
     return PlanError(
         f"one request of {settings.max_len:,} tokens needs {_gib(needed + _CENT)} GiB on a "
         f"worker, {_gib(available)} GiB are available; {fits}",
-        "raise memory, lower max_len, max_batch_tokens or max_requests, choose a smaller kv dtype, "
-        "or split over more workers",
+        f"{otherwise}raise memory, lower max_len, max_batch_tokens or max_requests, choose a "
+        "smaller kv dtype, or split over more workers",
         needed=needed,
         available=available,
         longest=longest,
     )
+
+
+def _otherwise(model: ModelSpec, settings: PlanSettings) -> str:
+    """Return the way out of a fallback that does not fit, if windows would (P8)."""
+    hybrid = replace(settings, hybrid_groups=True)
+    if settings.hybrid_groups or not _any_fits(model, hybrid):
+        return ""
+    return "leave hybrid_groups on, which fits; or "
 
 
 def _proven(model: ModelSpec, settings: PlanSettings, lack: int) -> int:

@@ -7,7 +7,7 @@ import math
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -168,7 +168,10 @@ class SuiteRun:
 
     def _replay_corpus(self) -> None:
         deaths: dict[str, TargetFailed] = {}
-        found = list(filter(self._concerns, sorted(CORPUS.glob("*.json"))))
+        concerned = list(filter(self._concerns, sorted(CORPUS.glob("*.json"))))
+        found = [path for path in concerned if self._claimed(oplog.load(path))]
+        if left_out := [oplog.load(path) for path in concerned if path not in found]:
+            self._write(self._unclaimed(left_out))
         logs = iter(found)
         for number, path in enumerate(logs):
             self._progress(CACHE, "replaying", number, len(found))
@@ -185,15 +188,22 @@ class SuiteRun:
             self._write(death)
 
     def _concerns(self, path: Path) -> bool:
-        """A log applies to a target judged by its suite if it is portable or was recorded there.
-
-        Its block size must be one that the profile claims.
-        """
+        """A log applies to a target judged by its suite if it is portable or was recorded there."""
         log = oplog.load(path)
-        if log.config.get("block_size") not in (None, *self._handle.profile.block_sizes):
-            return False
         judging = [suite for suite in self.suites if suite.name == log.suite and suite.judged]
         return any(suite.component.portable or suite.target == log.target for suite in judging)
+
+    def _claimed(self, log: oplog.OpLog) -> bool:
+        """Whether the profile claims a log's block size."""
+        return log.config.get("block_size") in (None, *self._handle.profile.block_sizes)
+
+    def _unclaimed(self, logs: Sequence[oplog.OpLog]) -> Skipped:
+        sizes = ", ".join(sorted({str(log.config["block_size"]) for log in logs}))
+        claimed = ", ".join(map(str, self._handle.profile.block_sizes))
+        return Skipped(
+            part=f"{len(logs)} logs of the corpus on {self._handle.name}",
+            reason=f"their blocks have {sizes} tokens, those of the profile {claimed}",
+        )
 
     def _excused(self, event: Replayed) -> Skipped | None:
         """A log proves nothing where its bug cannot be seen, or something else fails."""

@@ -99,6 +99,18 @@ def judge_refusal(case: Case, error: PlanError) -> None:
     case.check(name, bool(error.hint), f"{error}: no word of what to change")
 
 
+def judge_refused_fallback(case: Case, error: PlanError) -> None:
+    """Check that a fallback that does not fit states whether windows would."""
+    if case.settings.hybrid_groups or not error.longest:
+        return
+    hybrid = _fits(case.model, replace(case.settings, hybrid_groups=True))
+    case.check(
+        "full_attention_fallback_reports_its_cost",
+        error.hint.startswith("leave hybrid_groups on") == hybrid,
+        f"windows fit: {hybrid}, but the hint is {error.hint!r}",
+    )
+
+
 def _fits(model: ModelSpec, settings: PlanSettings) -> bool:
     try:
         planner.make_plan(model, settings)

@@ -41,6 +41,7 @@ class PlannerMachine:
             plan = planner.make_plan(case.model, case.settings)
         except PlanError as error:
             judge.judge_refusal(case, error)
+            judge.judge_refused_fallback(case, error)
             return case, None
         for situation in situations(case.model, plan):
             self._coverage.event(situation)

@@ -64,7 +64,8 @@ live_owners_never_alias | P7 K5 | by brute force
     why: two layers overwrite each other's pages, and every answer is corrupted
     - SPLIT KERNEL_BLOCKS UNEQUAL_BLOCKS MIXED_LAYERS STATE_SHARED_ROW
 full_attention_fallback_reports_its_cost | P8 | PROMOTED | by metamorphic pair
-    the fallback has no windows, and states how many requests fewer run at once
+    the fallback has no windows, and states how many requests fewer run at once; one that does not
+    fit states whether windows would
     why: the slow fallback takes effect silently, and the loss of capacity stays a mystery
 a_plan_survives_json | P9 | SPLIT
     a plan read back from its JSON is the same plan

@@ -8,7 +8,7 @@ from pathlib import Path
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.contract.target import Target, TargetConfig
 from kvproof.harness.isolation.handles import InProcessHandle
-from kvproof.harness.records.events import AnyEvent, Replayed
+from kvproof.harness.records.events import AnyEvent, Replayed, Skipped
 from kvproof.suites.conformance.properties import BY_NAME, on
 from kvproof.suites.runner.runner import SuiteRun
 
@@ -43,3 +43,6 @@ def test_logs_of_other_block_sizes_are_not_replayed() -> None:
         run._replay_corpus()
     (only,) = [event for event in events if isinstance(event, Replayed)]
     assert (Path(only.path).stem, only.outcome) == ("split_node_gives_back_whole_table", "PASS")
+    (skipped,) = [event for event in events if isinstance(event, Skipped)]
+    assert skipped.part == "3 logs of the corpus on reference"
+    assert skipped.reason == "their blocks have 2 tokens, those of the profile 1"

@@ -12,8 +12,10 @@ import pytest
 
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.foreign_text import MOST_MESSAGE, MOST_TEXT, cut_json
+from kvproof.harness.records import run_directory
 from kvproof.harness.records.events import Ended, Failure, Replayed
-from kvproof.harness.records.run_directory import EVENTS, MOST_FAILURES, read_run
+from kvproof.harness.records.run_directory import EVENTS, MOST_FAILURES, _decode, read_run
+from kvproof.harness.reproduce.oplog import LONGEST_NAME
 from kvproof.suites.tests.cli.cli_kit import here, refused
 from kvproof.suites.tests.reports.report_kit import RECORDED, terminal_text
 
@@ -67,7 +69,29 @@ def test_groups_of_an_op_log_are_counted(tmp_path: Path) -> None:
     refused(here("replay", "log.json", cwd=tmp_path), "it has 100,000 groups, at most 256")
 
 
-def test_failures_and_sentences_of_a_record_are_cut_with_a_count(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["target", "id", "key"])
+def test_an_endless_name_in_an_op_log_is_refused(tmp_path: Path, place: str) -> None:
+    name = "n" * (LONGEST_NAME + 1)
+    text = LOG.read_text()
+    log = json.loads(text)
+    changed = {
+        "target": log | {"target": name},
+        "id": log | {"operations": [{"op": "finish", "id": name}]},
+        "key": log | {name: 1},
+    }
+    (tmp_path / "log.json").write_text(json.dumps(changed[place]))
+    done = here("replay", "log.json", cwd=tmp_path)
+    refused(done, "a text in it has 100,001 characters, at most 100,000")
+    assert len(done.err) < 1000
+
+
+def test_failures_and_sentences_of_a_record_are_cut_with_a_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[bytes] = []
+    monkeypatch.setattr(
+        run_directory, "_decode", lambda line, own=_decode: decoded.append(line) or own(line)
+    )
     shutil.copy(RECORDED / "run.json", tmp_path)
     events = read_run(RECORDED).events
     failure = next(event for event in events if isinstance(event, Failure))
@@ -77,11 +101,13 @@ def test_failures_and_sentences_of_a_record_are_cut_with_a_count(tmp_path: Path)
     ]
     lines = map(msgspec.json.encode, [*many, *events])
     (tmp_path / EVENTS).write_bytes(b"\n".join(lines) + b"\n")
+    decoded.clear()
     run = read_run(tmp_path)
     found = [event for event in run.events if isinstance(event, Failure)]
     assert len(found) == MOST_FAILURES
     assert "(2,000 characters)" in found[0].sentence
     assert "failures are left out" in str(run.events[-1])
+    assert len(decoded) == MOST_FAILURES + sum(not isinstance(e, Failure) for e in events)
 
 
 def test_one_endless_sentence_does_not_fill_the_terminal(tmp_path: Path) -> None:

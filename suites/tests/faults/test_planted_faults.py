@@ -19,7 +19,6 @@ from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, broken, falls,
 
 ELSEWHERE = {
     "engine": "faults of engines' own loops",
-    "evaluation": "faults of kvproof eval, which no copy of the reference has",
     "keys": "a second process computes keys, too: test_keys",
     "objects": "faults of the store, by the suite of its server",
     "prefixes": "faults of a plain server: test_store_prefixes_plain",
@@ -27,8 +26,6 @@ ELSEWHERE = {
 PARTS = {suite.name: suite for suite in SUITES if suite.name not in ELSEWHERE}
 BUDGETS = {"http": settings(UNSHRUNK, max_examples=60)}
 """A fault of the server shows in one kind of server: the others are not to take long before."""
-UNDECIDED = {"fallback_keeps_windows"}
-"""Without the fault the plan of its history has no fallback: replay says ERROR, and not FIXED."""
 
 
 FAULTS = [fault for suite in PARTS for fault in of_property(suite)]
@@ -51,8 +48,7 @@ def test_a_planted_fault_falls_to_its_property(fault: PlantedFault, tmp_path: Pa
     if why := part.missing():
         pytest.skip(why)
     found = falls(broken(part, fault), fault, BUDGETS.get(fault.suite, UNSHRUNK))
-    if fault.name not in UNDECIDED:
-        component_agrees(found, tmp_path, part)
+    component_agrees(found, tmp_path, part)
 
 
 @pytest.mark.parametrize("suite", PARTS)

@@ -22,10 +22,14 @@ from kvproof.suites.faults.planting import Change, changed
 
 PREFIX = "kvproof_planted_"
 _COPIED = r"reference|kernels\.page_formats|harness\.adapters\.reference|suites\.reference"
-_MOVERS = "kernels.block_transfer"
-"""Copied only for faults in it: the suites of kernels use the original."""
-_IMPORT = re.compile(rf"\bkvproof\.({_COPIED})\b")
-_IMPORT_OF_MOVERS = re.compile(rf"\bkvproof\.({_COPIED}|kernels\.block_transfer)\b")
+_EVALUATION = r"eval|harness\.http|harness\.statistics"
+_COPIED_FOR = {
+    "kernels.block_transfer": r"kernels\.block_transfer",
+    "eval": _EVALUATION,
+    "harness.http": _EVALUATION,
+    "harness.statistics": _EVALUATION,
+}
+"""Start of a fault's module -> what is copied for it as well: other suites use the original."""
 
 
 PLANTED: dict[str, Change] = {}
@@ -75,8 +79,8 @@ def _source(fullname: str) -> str:
     fault = PLANTED[package.removeprefix(PREFIX)]
     if module == fault.module:
         source = changed(fault, source)
-    imports = _IMPORT_OF_MOVERS if fault.module.startswith(_MOVERS) else _IMPORT
-    return imports.sub(rf"{package}.\1", source)
+    more = [each for start, each in _COPIED_FOR.items() if fault.module.startswith(start)]
+    return re.sub(rf"\bkvproof\.({'|'.join([_COPIED, *more])})\b", rf"{package}.\1", source)
 
 
 sys.meta_path.append(_Finder())

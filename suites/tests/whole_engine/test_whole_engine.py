@@ -13,7 +13,8 @@ from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.requests import chain_of
 from kvproof.suites.tests.agreement.agreement_kit import component_agrees
 from kvproof.suites.tests.whole_engine.toy_engine import FAULTS, TRAITS, driver
-from kvproof.suites.tests.whole_engine.toy_suite import toy_provided, toy_suite
+from kvproof.suites.tests.whole_engine.toy_suite import answering, toy_provided, toy_suite
+from kvproof.suites.whole_engine.properties import PROPERTIES
 from kvproof.suites.whole_engine.search import cut_down, search
 from kvproof.suites.whole_engine.strategies import LoopHistories
 
@@ -37,7 +38,6 @@ def test_what_the_engine_has_not_is_unsupported_with_its_reason():
         "blocks_in_flight_are_not_reused": "its loop is driven without another tier",
         "received_blocks_hold_the_requests_own_content": "its loop is driven without two engines",
         "blocks_are_held_until_they_are_read": "its loop is driven without two engines",
-        "encoder_outputs_are_there_when_they_are_read": "its loop is driven without encoder",
         "a_copy_that_ends_twice_changes_nothing": (
             "its loop is driven without ends that are reported twice"
         ),
@@ -52,6 +52,30 @@ def test_a_fault_of_the_engine_is_found_by_the_property_that_it_breaks(fault, tm
     assert found.failure is not None
     assert found.failure.violation.property == FAULTS[fault], str(found.failure.violation)
     component_agrees(found.failure, tmp_path, toy_suite())
+
+
+UNABLE = {
+    "states_are_of_exactly_the_tokens_read": "states",
+    "a_running_step_keeps_its_blocks": "launches ahead",
+    "blocks_in_flight_are_not_reused": "another tier",
+    "received_blocks_hold_the_requests_own_content": "another engine",
+    "blocks_are_held_until_they_are_read": "another engine",
+    "a_copy_that_ends_twice_changes_nothing": "another tier",
+}
+"""Property -> the ability that the toy would need to break it: engines' planted bugs do."""
+
+
+def test_every_property_has_a_fault_or_is_of_an_ability_that_the_toy_has_not():
+    assert {*FAULTS.values(), *UNABLE} == {prop.name for prop in PROPERTIES}
+    assert UNABLE.keys() == toy_provided().without.keys()
+
+
+@pytest.mark.parametrize("prop", UNABLE)
+def test_verdict_script_and_replay_agree_about_abilities_that_the_toy_has_not(prop, tmp_path):
+    found = search(answering(prop, wrong=True), seed=1, histories=9, operations=40)
+    assert found.failure is not None
+    assert found.failure.violation.property == prop
+    component_agrees(found.failure, tmp_path, answering(prop, wrong=False))
 
 
 def test_a_failing_history_is_cut_down_to_what_it_needs():

@@ -49,6 +49,10 @@ FAULTS = {
     "evicts_two": "a_block_leaves_the_index_for_another_one",
     "counts_one_more": "published_hits_are_those_of_the_history",
     "no_parents": "events_lead_back_to_a_requests_tokens",
+    "stores_ahead": "only_accepted_drafts_stay",
+    "gives_twice": "a_launch_writes_no_slot_twice_with_unlike_content",
+    "stale_token": "a_launch_computes_the_requests_own_tokens",
+    "frees_early": "encoder_outputs_are_there_when_they_are_read",
 }
 """What can be switched on, and the property that it breaks first."""
 
@@ -63,6 +67,7 @@ TRAITS = WholeEngineTraits(
         "salts",
         "adapters",
         "media",
+        "encoder",
         "unread",
         "zeroing",
     ),
@@ -82,6 +87,8 @@ class Running:
     computed: int = 0
     fresh: bool = True
     drafts: list[int] = field(default_factory=list)
+    rejected: bool = False
+    """A draft of the last step was rejected."""
 
 
 class ToyEngine:
@@ -104,7 +111,7 @@ class ToyEngine:
         ]
         drafts = config.drafts.count if config.drafts else 0
         memory = DeviceMemory(pools, config.blocks)
-        self.device = ShadowDevice(memory, findings, most_drafts=drafts)
+        self.device = ShadowDevice(memory, findings, most_drafts=drafts, encodes=True)
         self.free = OrderedDict.fromkeys(range(1, config.blocks))
         self.cached: dict[Any, int] = {}
         self.running: dict[str, Running] = {}
@@ -112,6 +119,8 @@ class ToyEngine:
         self.handed_out: set[int] = set()
         self.counted, self.admitted = [0, 0], set[str]()
         self.steps = 0
+        self.newest: list[int] = []
+        """Blocks that another request of this step has taken: only one fault looks."""
         self.paused = False
 
     def submit(self, request: EngineRequest) -> None:
@@ -167,7 +176,7 @@ class ToyEngine:
 
     def _room(self, run: Running, stop: int) -> bool:
         while len(run.blocks) * self.size < stop:
-            block = self._take()
+            block = self._take() if not self.newest else self.newest.pop()
             if block is not None:
                 run.blocks.append(block)
                 continue
@@ -186,6 +195,8 @@ class ToyEngine:
         known = len(run.tokens)
         drafts = run.drafts if stop == known else []
         tokens = [*run.tokens[run.computed : stop], *drafts]
+        if self.fault == "stale_token" and not run.fresh:
+            tokens[0] = run.tokens[0]
         owned = list(run.blocks)
         table = np.array(owned, np.int64)
         if self.fault == "table_is_late" and len(owned) > 2:
@@ -234,10 +245,24 @@ class ToyEngine:
             stop = min(len(run.tokens), run.computed + self.config.token_budget)
             if self._room(run, stop + len(run.drafts)):
                 chosen.append((run, stop))
+            if self.fault == "gives_twice" and run.fresh:
+                self.newest = run.blocks[-1:]
+        self.newest = []
+        self._encode([run for run, _ in chosen])
         launch = self.device.launch([self._row(run, stop) for run, stop in chosen])
         answers = self.device.answers(launch)
         taken = zip(chosen, answers, strict=True)
         return [self._take_answer(run, stop, own) for (run, stop), own in taken]
+
+    def _encode(self, chosen: list[Running]) -> None:
+        """Keep the encoder's outputs of all media whose request runs."""
+        early = self.fault == "frees_early"
+        media = [
+            each.content for run in chosen if run.fresh or not early for each in run.request.media
+        ]
+        freed = self.device.encoder.there.difference(media)
+        fresh = {run.request.id: range(len(run.request.media)) for run in chosen if run.fresh}
+        self.device.encoder.step(freed, fresh)
 
     def _take_answer(self, run: Running, stop: int, answer: tuple[int, ...]) -> Output:
         longest = min(len(run.request.prompt) + run.request.answers, self.config.max_length)
@@ -249,8 +274,11 @@ class ToyEngine:
         if stopped := run.request.stop in answer:
             answer = answer[: answer.index(run.request.stop) + 1]
         run.tokens += answer
+        run.rejected = 0 < len(answer) <= len(run.drafts)
         run.drafts = self.device.drafts(run.request.id) if answer else []
         self._store(run)
+        if self.fault == "stores_ahead" and run.rejected:
+            self._release(run)  # so that it meets what it has stored
         done = stopped or len(run.tokens) == longest
         if done:
             self.abort(run.request.id)
@@ -261,7 +289,9 @@ class ToyEngine:
     def _store(self, run: Running) -> None:
         if not self.config.caching:
             return
-        for index in range(min(run.computed, len(run.tokens)) // self.size):
+        ahead = self.fault == "stores_ahead" and run.rejected
+        known = len(run.tokens) if ahead else min(run.computed, len(run.tokens))
+        for index in range(min(known // self.size, len(run.blocks))):
             key = self._key(run, (index + 1) * self.size)
             if key not in self.cached and run.blocks[index] not in self.cached.values():
                 self.cached[key] = run.blocks[index]

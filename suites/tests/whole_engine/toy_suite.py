@@ -21,3 +21,19 @@ def toy_provided(fault: str = "") -> TargetProvided:
         return [job.call(verb, keywords) for verb, keywords in calls]
 
     return strategies.provided(ask)
+
+
+def answering(prop: str, *, wrong: bool) -> ComponentSuite:
+    """The toy, whose process answers that it has checked a property of abilities it has not."""
+    job = Job(driver, lambda: TRAITS)
+
+    def ask(*calls: tuple[str, dict[str, Any]]) -> list[Any]:
+        return [answer(verb, job.call(verb, keywords)) for verb, keywords in calls]
+
+    def answer(verb: str, own: Any) -> Any:
+        if verb != "apply" or not own["checks"]:
+            return own
+        violation = [prop, "it does not hold", {"launch": 1}] if wrong else None
+        return own | {"checks": own["checks"] | {prop: 1}, "wrong": violation}
+
+    return strategies.provided(ask).suite
