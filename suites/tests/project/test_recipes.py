@@ -66,9 +66,12 @@ def test_a_command_that_is_not_understood_would_be_seen():
 
 def test_workflows_and_the_cluster_file_are_yaml_with_the_parts_that_they_need():
     yaml = pytest.importorskip("yaml", reason="pip install pyyaml")
-    gate, steps, night = map(yaml.safe_load, blocks("test/ci.md", "yaml"))
-    assert set(gate["jobs"]) == {"gate"}
+    judge, gate, steps, night, gitlab, hooks = map(yaml.safe_load, blocks("test/ci.md", "yaml"))
+    action = yaml.safe_load((DOCS.parent / "action.yml").read_text(encoding="utf-8"))
+    assert set(judge["jobs"]["kvproof"]["steps"][-1]["with"]) <= set(action["inputs"])
+    assert [set(step) for step in (*gate, *steps)] == [{"run"}] * 2
     assert set(night["jobs"]) == {"fuzz", "report"}
-    assert [set(step) for step in steps] == [{"run"}]
+    assert gitlab["kvproof"]["artifacts"]["reports"] == {"junit": "runs/kvproof/junit.xml"}
+    assert [each["id"] for each in hooks[0]["hooks"]] == ["kvproof"]
     (cluster,) = map(yaml.safe_load, blocks("guides/fuzz.md", "yaml"))
     assert cluster["provider"]["type"] == "local"
