@@ -168,7 +168,8 @@ _BAD_LOGS = ("logs FAILED", "logs ERROR")
 
 
 def _listed(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())).replace("_", " ")
+    said = ((kind.replace("logs ", "log ") if n == 1 else kind, n) for kind, n in counts.items())
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(said)).replace("_", " ")
 
 
 def _what_is_wrong(event: AnyEvent) -> str:

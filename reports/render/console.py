@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from rich import box
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -30,6 +32,23 @@ TONES = {
 _PLAIN = {"…": "...", "µ": "u", "✗": "x", "✓": "+", "≈": "~", "×": "x"}  # noqa: RUF001 - as written
 
 _PLAIN_BOX = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+
+
+_GAP = 2
+"""Characters between two columns."""
+_LONGEST = 24
+"""Letters of a word that is not broken; names of properties are longer, and are."""
+
+
+def _widths(columns: Iterable[Sequence[str]], room: int) -> list[int]:
+    """Return widths in which only words beyond the longest are broken; none if they do not fit."""
+    cells = list(columns)
+    found = [min(_LONGEST, max(map(len, " ".join(each).split(" ")))) for each in cells]
+    rest = room - sum(found) - _GAP * (len(found) - 1)
+    for index, column in enumerate(cells):
+        more = min(max(0, rest), max(map(len, column)) - found[index])
+        found[index], rest = found[index] + more, rest - more
+    return found if rest >= 0 else []
 
 
 class Screen:
@@ -93,14 +112,29 @@ class Screen:
         return table
 
     def figures(self, data: Figures, *, wrap: bool = True) -> None:
-        """A table of a report; numbers are right-aligned."""
+        """A table of a report; numbers are right-aligned, and never broken.
+
+        A row is a paragraph where the terminal is too narrow for the words of all columns.
+        """
+        columns = list(zip(data.head, *data.rows, strict=True))
+        widths = _widths(columns, self.console.width)
+        if wrap and not widths:
+            self._paragraphs(data)
+            return
         table = self.table(*data.head)
         for index, column in enumerate(table.columns):
             column.justify = "left" if index < data.words else "right"
             column.no_wrap = not wrap
+            column.width = widths[index] if wrap else None
         for row in data.rows:
             table.add_row(*map(self.text, row))
         self.show(table)
+
+    def _paragraphs(self, data: Figures) -> None:
+        for name, *values in data.rows:
+            self.line(name)
+            pairs = zip(data.head[1:], values, strict=True)
+            self.line(", ".join(f"{head} {value}" for head, value in pairs if value), indent=2)
 
     def show(self, what: RenderableType, indent: int = 0) -> None:
         """Print a renderable, indented."""

@@ -203,4 +203,4 @@ def test_a_failed_log_leads_where_no_property_fails(tmp_path: Path) -> None:
     run, code = resumed(tmp_path, [LACKING, log])
     assert code == 1
     assert run.ended is not None
-    assert run.ended.sentence.startswith("1 logs FAILED; 1 property inconclusive")
+    assert run.ended.sentence.startswith("1 log FAILED; 1 property inconclusive")

@@ -8,12 +8,13 @@ one, for `kvproof faults --alone --only`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import msgspec
 
+from kvproof.harness.errors import UsageError
 from kvproof.harness.records.base import Step
 from kvproof.harness.records.fault_events import FaultJudged
 from kvproof.harness.records.run_directory import read_run
@@ -99,8 +100,18 @@ def wanted() -> dict[str, str]:
     return {each.property: each.name for each in reversed(ran) if each.property in lacking}
 
 
-if __name__ == "__main__":
-    if runs := sys.argv[1:]:
-        take_over(map(Path, runs))
-    else:
+def main(runs: Sequence[str]) -> int:
+    """Take examples over, or list what lacks one; returns the exit code."""
+    if not runs:
         sys.stdout.write(",".join(wanted().values()) + "\n")
+        return 0
+    try:
+        take_over(map(Path, runs))
+    except UsageError as error:
+        sys.stderr.write(f"{error}\n  {error.hint}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

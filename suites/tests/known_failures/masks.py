@@ -145,6 +145,8 @@ def main(arguments: list[str]) -> None:
     """Search for the bugs whose engine, mechanism or property fits a glob."""
     (pattern,) = arguments or ["*"]
     chosen = [mask for mask in masks() if fnmatchcase(mask.name, pattern)]
+    if not chosen:
+        sys.exit(f"there is no mask {pattern!r}\n  * searches for all")
     for target, group in groupby(chosen, lambda mask: mask.target):
         with open_handle(target) as handle:
             for mask in group:

@@ -10,9 +10,11 @@ from rich.console import Console
 from kvproof.harness.records.events import AnyEvent, Ended, Exercised, PropertyVerdict, Verdict
 from kvproof.harness.records.run_directory import Run
 from kvproof.reports.model.build import build
+from kvproof.reports.render.console import Screen
 from kvproof.reports.render.html import render_html
 from kvproof.reports.render.terminal import LiveProgress
 from kvproof.reports.values.headline import leading, others
+from kvproof.reports.values.svg import Table as Figures
 from kvproof.suites.tests.reports.report_kit import recorded_run, terminal_text, with_events
 
 
@@ -107,3 +109,21 @@ def test_a_clean_pass_begins_with_its_figures(
     figures, matrix = text.index("Coverage"), text.index(" on 1 target")
     assert (figures < matrix) is (first == "Coverage")
     assert (page.index('id="situations"') < page.index('id="matrix"')) is (first == "Coverage")
+
+
+FLOOR = Figures(
+    ("floor", "answers", "tokens", "mean KL"),
+    (("recomputed, again", "184", "12,288", "0"), ("recomputed, together", "96", "", "1e-05")),
+    words=1,
+)
+
+
+@pytest.mark.parametrize("width", [80, 42, 38, 30, 16])
+def test_no_number_of_a_table_is_broken_or_cut(width: int) -> None:
+    file = io.StringIO()
+    Screen(Console(file=file, width=width)).figures(FLOOR)
+    words = set(file.getvalue().replace(", ", " ").split())
+    assert {"184", "12,288", "96", "1e-05", "recomputed", "together"} <= {
+        word.rstrip(",") for word in words
+    }
+    assert max(map(len, file.getvalue().splitlines())) <= width

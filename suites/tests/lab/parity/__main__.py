@@ -15,6 +15,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from kvproof.harness.errors import UsageError
+from kvproof.suites.tests.lab import needs_torch  # noqa: F401 - comes before torch
 from kvproof.suites.tests.lab.parity import table
 from kvproof.suites.tests.lab.parity.cells import Cell, Report, versions
 from kvproof.suites.tests.lab.parity.job import Job

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
+from kvproof.suites.tests.lab import needs_torch  # noqa: F401 - comes before torch
 from kvproof.suites.tests.lab.stress.transfer.jobs import Done, Job, do, jobs, shuffled
 
 GRACE = 25

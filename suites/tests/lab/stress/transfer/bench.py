@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
+from kvproof.suites.tests.lab import needs_torch  # isort: skip  # noqa: F401 - comes before torch
+
 import torch
 
 from kvproof.reference.transfer.grouped import Transfer
