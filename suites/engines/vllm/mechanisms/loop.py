@@ -108,8 +108,8 @@ def row_takes_the_count_of_another(found: Failed) -> bool:
 
 
 _COLUMNS = re.compile(
-    r"\w+ keeps states in blocks \[([\d, ]+)\] of group \d+, at places \[[\d, ]+\] of its table, the "
-    r"manager holds \[([\d, ]+)\] there"
+    r"\w+ keeps states in blocks \[([\d, ]+)\] of group \d+, at places \[[\d, ]+\] of its table, "
+    r"the manager holds \[([\d, ]+)\] there"
 )
 
 
@@ -171,7 +171,8 @@ def _pushes(found: Failed) -> bool:
 
 def _unloaded(found: Failed) -> bool:
     """Return whether requests may have ended without a load: aborted early, or not wanted."""
-    return any(
+    struck = found.violation.facts.get("struck")  # aborted after another known failure
+    return bool(struck) or any(
         verb == "abort" or keywords.get("reads_cache") is False for verb, keywords in found.calls
     )
 
@@ -254,7 +255,7 @@ def failed_load_waits_for_itself(found: Failed) -> bool:
 
 _GIVEN_UP = (
     re.compile(r"the engine raised KeyError: (\d+) in \S*offloading/scheduler\.py:_remove_pending"),
-    re.compile(r"blocks \[([\d, ]+)\] were written by a launch while transfer \d+, .* still read them"),
+    re.compile(r"blocks \[([\d, ]+)\] were written by a launch while transfer .* still read them"),
 )
 
 
