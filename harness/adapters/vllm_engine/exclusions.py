@@ -149,10 +149,6 @@ NOT_DRIVEN = (
         {"runner": "v2", "connector": _LINKS},
     ),
     never(
-        "loads that fail have been read with model runner V1 alone",
-        {"runner": "v2", "connector": _FAILING},
-    ),
-    never(
         "ExampleConnector names prompts by their token ids, which embeddings have not",
         {"connector": "example", "embeds": "on"},
     ),

@@ -70,6 +70,19 @@ def failed_load_runs_for_ever(found: Failed) -> bool:
     return single and asynchronous and _loses(found, "failing_sync_recompute")
 
 
+_BACK = re.compile(
+    r"the scheduler lets \w+ go on at token (\d+), the device's own count is (\d+), and \d+ drafts"
+)
+
+
+def rewound_request_runs_on(found: Failed) -> bool:
+    """The scheduler goes back behind a failed load of the request, model runner V2 does not."""
+    counts, own = _BACK.match(found.violation.sentence), found.violation.facts.get("load_failed")
+    second = found.config["engine"].get("runner") == "v2"
+    back = counts is not None and int(counts[1]) < int(counts[2])
+    return bool(own) and second and back and _loses(found, "failing_sync_recompute")
+
+
 _BLOCK = re.compile(r"\w+ reads position (\d+) of \d+ in block (\d+) of group (\d+) ")
 
 
