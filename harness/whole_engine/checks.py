@@ -42,6 +42,7 @@ def check_belief(believed: Row, row: Row, request: DeviceRequest, findings: Find
             f"the scheduler lets {row.request} go on at token {believed.start}, the device's own "
             f"count is {row.start}, and {most} drafts are not reported"
         ),
+        facts={"load_failed": request.load_failed},
     )
 
 

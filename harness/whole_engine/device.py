@@ -262,8 +262,8 @@ class ShadowDevice:
         self._take_actual(launch)
         pairs = zip(launch.rows, launch.requests)  # noqa: B905 - as above
         work = [self._resolve(launch, row, request) for row, request in pairs]
-        for attention, lost in ((self._unjudged, True), (self._attention, False)):
-            share = [each for each in work if (each.row.request in launch.lost) == lost]
+        for attention in (self._unjudged, self._attention):
+            share = [each for each in work if self._attention_of(launch, each.row) is attention]
             attention.write(share, launch.epoch, launch.number)
         answers = [
             self._attention_of(launch, each.row).answer(
@@ -277,7 +277,8 @@ class ShadowDevice:
         launch.answers = answers if launch.after is None else launch.after(answers)
 
     def _attention_of(self, launch: Launch, row: Row) -> Attention:
-        return self._unjudged if row.request in launch.lost else self._attention
+        spared = row.request in launch.lost or self.requests[row.request].struck
+        return self._unjudged if spared else self._attention
 
     def _resolve(self, launch: Launch, row: Row, request: DeviceRequest) -> Work:
         work = self._attention_of(launch, row).resolve(row, request)

@@ -75,6 +75,8 @@ class Driver:
         self._wanted: dict[str, int] = {}
         """Request -> answers that it must end with."""
         self._aborted: set[str] = set()
+        self._struck: set[str] = set()
+        """Requests that known failures have ended."""
         self._prompts: list[int] = []
         self.findings.context["prompts"] = self._prompts
         self._just_reset = self._asleep = False
@@ -113,10 +115,21 @@ class Driver:
         )
 
     def go_on(self) -> None:
-        """Take over the engine's state after a known failure."""
-        self.findings.wrong = None
+        """Take over the engine's state after a known failure: those that it struck are aborted."""
+        assert self.findings.wrong is not None, "something is wrong"
+        struck, self.findings.wrong = self.findings.wrong.struck(), None
+        self._struck.update(struck)
+        self.findings.context["struck"] = sorted(self._struck)
+        with self.clock.running():
+            for name in struck:
+                self._strike(name)
         self._index.adopt()
         self._prefixes.adopt()
+
+    def _strike(self, name: str) -> None:
+        self.device.requests[name].struck = True
+        if name in self.live:
+            self._abort(request=name)
 
     def close(self) -> None:
         """Forget the engine."""
@@ -360,6 +373,7 @@ class Driver:
                 "holders": self.engine.holders(),
                 "failed": sorted(self.device.losses.requests),
                 "elsewhere": self._elsewhere(),
+                "requests": sorted(self.live),
             },
         )
         self._check_rest()

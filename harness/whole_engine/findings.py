@@ -31,6 +31,12 @@ class Wrong:
     slots: Sequence[Mapping[str, object]] = ()
     """Slots that were read, block by block: `SlotsRead` of the records."""
 
+    def struck(self) -> list[str]:
+        """Return the requests that cannot be followed any further."""
+        one = [self.facts["request"]] if "request" in self.facts else []
+        found = self.facts.get("requests", one)
+        return list(map(str, found)) if isinstance(found, list) else []
+
 
 class Findings:
     """Counts checks and situations by name; keeps the first violation and never raises.

@@ -99,7 +99,7 @@ def _of_connectors(traits: WholeEngineTraits) -> dict[str, list[str]]:
     heads = [*(each.heads for each in links), *(each.heads for each in tiers)]
     found = {
         "losses": [OFF, ON] if links or any(each.loses for each in tiers) else [OFF],
-        "repeats": [*[OFF] * 4, ON] if links or any(each.repeats for each in tiers) else [OFF],
+        "repeats": [*[OFF] * 9, ON] if links or any(each.repeats for each in tiers) else [OFF],
         "heads": ["one", "several"] if any(len({*each}) > 1 for each in heads) else ["one"],
         **{f"{each.name} {name}": [OFF, ON] for each in tiers for name in each.settings},
     }

@@ -188,9 +188,11 @@ class FailingConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc] #
         device = RUNNING.worker.device_of
         device.due_transfers()
         done = {name for name, load in self._loads.items() if load.transfer.done}
+        # a request whose load failed may load again, and a report names requests, not loads
+        whole = {name for name in done if not self._loads[name].lost}
         for name in done:
             self._errors.update(self._loads.pop(name).lost)
-        again, self._again = self._again, device.reported(done, self._again)
+        again, self._again = self._again, device.reported(whole, self._again)
         return set(), done.union(again)
 
     def get_block_ids_with_load_errors(self) -> set[int]:

@@ -53,6 +53,11 @@ class LinkedDriver(Driver):
         super().go_on()
         self._prefill_index.adopt()
 
+    def _strike(self, name: str) -> None:
+        if name in self.prefill.device.requests:
+            self.prefill.device.requests[name].struck = True
+        super()._strike(name)
+
     def close(self) -> None:
         """Forget both engines."""
         super().close()

@@ -2,13 +2,16 @@
 
 `python -m kvproof.suites.tests.known_failures.masks [GLOB]` searches at budget `pr` with the known
 failures excused, as a run does, and writes `masks/<property>.json` in the engine's room. On an
-engine's own loop each mechanism has a bug of its own, whose history lies with the finding.
+engine's own loop each mechanism has a bug of its own: histories are drawn until the known failure
+occurs in one, the bug is planted in that history, and has to be reported. It lies with the finding.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import groupby
@@ -20,24 +23,35 @@ import msgspec
 from kvproof.harness.isolation.environments import package_of
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
+from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.reproduce import oplog
 from kvproof.suites.faults.catalogue import PlantedFault, engines
 from kvproof.suites.faults.planters import Live
 from kvproof.suites.framework.budgets import BUDGETS
-from kvproof.suites.framework.component_suite import Config, Counterexample
+from kvproof.suites.framework.component_suite import (
+    Arguments,
+    ComponentSuite,
+    Config,
+    Counterexample,
+    History,
+    Operation,
+    counterexample,
+)
 from kvproof.suites.framework.evidence import log_of
+from kvproof.suites.framework.failed import Failed
+from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.rooms import FOLDER, rooms
+from kvproof.suites.framework.shrink import without_needless
 from kvproof.suites.framework.suite import Suite, on_target
 from kvproof.suites.runner import levels
 from kvproof.suites.runner.replay import known_failures
 from kvproof.suites.tests.documents.newest import showing
 from kvproof.suites.whole_engine.choices import Choices
-from kvproof.suites.whole_engine.search import cut_down
-from kvproof.suites.whole_engine.search import search as search_by_seeds
+from kvproof.suites.whole_engine.operations import operation
 from kvproof.suites.whole_engine.strategies import SUITE, LoopHistories, traits_of
 
 SECONDS = 300.0
-SEEDS, OPERATIONS, CUT_S = 120, 50, 8.0
+SEEDS, OPERATIONS, CUT_S = 400, 50, 20.0
 """Of a search on an engine's own loop."""
 
 
@@ -128,17 +142,62 @@ def _judges(suite: Suite, name: str) -> bool:
 
 def _by_seeds(handle: Handle, mask: Mask) -> Counterexample | None:
     suite = on_target(SUITE, handle)._replace(known=known_failures(handle))
-    choose = partial(mask.choose, LoopHistories(traits_of(suite)))
-    with Live(handle).planted(mask.bug):
-        for seed in range(SEEDS):
-            seen = search_by_seeds(
-                suite, seed=seed, histories=1, operations=OPERATIONS, config=choose
-            )
-            if seen.died:
-                raise seen.died
-            if seen.failure and seen.failure.violation.property == mask.broken:
-                return cut_down(suite, seen.failure, seconds=CUT_S)
+    drawn = LoopHistories(traits_of(suite))
+    until = time.monotonic() + SECONDS
+    for seed in range(SEEDS):
+        if time.monotonic() > until:
+            return None
+        choices = drawn.choices(seed)
+        history = _drawn(suite, mask.choose(drawn, choices, seed), choices)
+        met = mask.mechanism in history.known
+        found = met and _behind(handle, suite, mask, history, history.operations)
+        if found:
+            again = partial(_behind, handle, suite, mask, history)
+            return without_needless(found, again, seconds=CUT_S)
     return None
+
+
+def _drawn(suite: ComponentSuite, config: Config, choices: Choices) -> History:
+    """Draw a history; one that has ended has no more operations."""
+    history = History(suite, config)
+    with suppress(Violation):
+        history.open()
+        for _ in range(OPERATIONS):
+            history.apply(*operation(history.machine, choices))
+        history.apply("drain", {})
+    return history
+
+
+def _behind(
+    handle: Handle, suite: ComponentSuite, mask: Mask, drawn: History, kept: Sequence[Operation]
+) -> Counterexample | None:
+    """Return the bug's failure in a history that has the known one."""
+    calls = [(each.verb, each.arguments) for each in kept]
+    if not meets(suite, mask, drawn.config, calls):
+        return None
+    with Live(handle).planted(mask.bug):
+        found = counterexample(suite, drawn.config, calls)
+    own = found is not None and found.violation.property == mask.broken
+    return found if own and found and found.history.recognise(found.violation) is None else None
+
+
+def meets(
+    suite: ComponentSuite, mask: Mask, config: Config, calls: Sequence[tuple[str, Arguments]]
+) -> bool:
+    """Tell whether a history has the known failure of a mask."""
+    seen: set[str] = set()
+    noting = [_noting(each, seen) if each.property == mask.broken else each for each in suite.known]
+    counterexample(suite._replace(known=noting), config, calls)
+    return mask.mechanism in seen
+
+
+def _noting(known: Known, seen: set[str]) -> Known:
+    def matches(failed: Failed) -> bool:
+        found = known.matches(failed)
+        seen.update({known.name} if found else ())
+        return found
+
+    return known._replace(matches=matches)
 
 
 def main(arguments: list[str]) -> None:

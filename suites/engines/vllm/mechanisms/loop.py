@@ -70,6 +70,19 @@ def failed_load_runs_for_ever(found: Failed) -> bool:
     return single and asynchronous and _loses(found, "failing_sync_recompute")
 
 
+_BACK = re.compile(
+    r"the scheduler lets \w+ go on at token (\d+), the device's own count is (\d+), and \d+ drafts"
+)
+
+
+def rewound_request_runs_on(found: Failed) -> bool:
+    """The scheduler goes back behind a failed load of the request, model runner V2 does not."""
+    counts, own = _BACK.match(found.violation.sentence), found.violation.facts.get("load_failed")
+    second = found.config["engine"].get("runner") == "v2"
+    back = counts is not None and int(counts[1]) < int(counts[2])
+    return bool(own) and second and back and _loses(found, "failing_sync_recompute")
+
+
 _BLOCK = re.compile(r"\w+ reads position (\d+) of \d+ in block (\d+) of group (\d+) ")
 
 
@@ -108,8 +121,8 @@ def row_takes_the_count_of_another(found: Failed) -> bool:
 
 
 _COLUMNS = re.compile(
-    r"\w+ keeps states in blocks \[([\d, ]+)\] of group \d+, at places \[[\d, ]+\] of its table, the "
-    r"manager holds \[([\d, ]+)\] there"
+    r"\w+ keeps states in blocks \[([\d, ]+)\] of group \d+, at places \[[\d, ]+\] of its table, "
+    r"the manager holds \[([\d, ]+)\] there"
 )
 
 
@@ -171,7 +184,8 @@ def _pushes(found: Failed) -> bool:
 
 def _unloaded(found: Failed) -> bool:
     """Return whether requests may have ended without a load: aborted early, or not wanted."""
-    return any(
+    struck = found.violation.facts.get("struck")  # aborted after another known failure
+    return bool(struck) or any(
         verb == "abort" or keywords.get("reads_cache") is False for verb, keywords in found.calls
     )
 
@@ -254,7 +268,7 @@ def failed_load_waits_for_itself(found: Failed) -> bool:
 
 _GIVEN_UP = (
     re.compile(r"the engine raised KeyError: (\d+) in \S*offloading/scheduler\.py:_remove_pending"),
-    re.compile(r"blocks \[([\d, ]+)\] were written by a launch while transfer \d+, .* still read them"),
+    re.compile(r"blocks \[([\d, ]+)\] were written by a launch while transfer .* still read them"),
 )
 
 
