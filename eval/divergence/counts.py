@@ -1,12 +1,12 @@
 """Counts of documents with an answer that is far off, among hits and among recomputed answers.
 
-What counts as far off is one of THRESHOLDS; how far the worst is does not matter, so a rare large
-difference of a correct engine weighs as one. A document is one unit, however often it was asked:
-its answers share one computation. Two null hypotheses must both be rejected:
+What counts as far off is one of two thresholds; how far the worst is does not matter, so a rare
+large difference of a correct engine weighs as one. A document is one unit, however often it was
+asked: its answers share one computation. Two null hypotheses must both be rejected:
 
-- Hits are off no oftener than a share NEAR_TIES of answers. A hit computes its prompt in other
-  chunks than any recomputed answer, so near ties and choices of experts may fall otherwise there
-  although recomputed answers repeat; no control bounds that share, so it is granted.
+- Hits are off no oftener than a share of near ties. A hit computes its prompt in other chunks than
+  any recomputed answer, so near ties and choices of experts may fall otherwise there although
+  recomputed answers repeat; no control bounds that share, so it is granted: see `near_ties`.
 - Hits are off no oftener than recomputed answers of the same document, whatever share of those is
   off in each document. Where no recomputed answer is off, the likeliest share is taken that leaves
   all of them right: those of all documents count, as long as those of the same ones agree at the
@@ -16,7 +16,6 @@ its answers share one computation. Two null hypotheses must both be rejected:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -25,11 +24,17 @@ import numpy.typing as npt
 
 Values: TypeAlias = npt.NDArray[np.float64]
 
-THRESHOLDS = (1.0, 4.0)
+VISIBLE = 1.0
 """Nats, of one log-probability. A smaller difference drowns in the rounding of 16 bits."""
 
-NEAR_TIES = 0.01
-"""Share of correct hits that may be off although recomputed answers repeat."""
+_LARGE = 4.0
+"""Nats. Experts and long prompts may often be off by less."""
+
+_LEAST_OFF, _TIMES_USUAL = 0.01, 1000
+"""Nats that are far off where the usual difference is so many times smaller."""
+
+NEAR_TIES = (0.001, 0.01)
+"""Least and largest share of correct hits that may be off although recomputed answers repeat."""
 
 AGREED = 0.01
 """Level at which the same documents must agree with all, so that long prompts may be noisier."""
@@ -66,35 +71,62 @@ class Counts(NamedTuple):
 
 def counts(hits: Sequence[Answer], controls: Sequence[Answer], least: float) -> Counts:
     """Count documents with an answer that is off by more than `least` nats."""
-    mine, theirs = _by_document(hits, least), _by_document(controls, least)
-    off = sum(map(any, mine.values()))
-    ties = _at_least(off, [1 - (1 - NEAR_TIES) ** len(each) for each in mine.values()])
-    both = {number: _Both(mine[number], theirs[number]) for number in mine if number in theirs}
-    p = _matched(list(both.values()))
-    silent = not any(each.worst for each in controls)
-    if silent or (p <= AGREED and not any(map(any, theirs.values()))):
-        p = _none_off(list(both.values()), [len(theirs[n]) for n in theirs.keys() - both.keys()])
-    return Counts(off, len(mine), max(ties, p))
+    found = _Sides(hits, controls, least)
+    return Counts(found.off, len(found.hits), found.p())
+
+
+def near_ties(hits: Sequence[Answer], controls: Sequence[Answer]) -> float:
+    """Return the share of near ties that is granted.
+
+    A tie falls otherwise if it is nearer than the noise, so their share grows with the noise: by as
+    much a nat of the usual difference as 16 bits need, whose answers differ by 0.01 nats and are
+    off in 1 %. Of answers that usually do not differ at all the noise is not known.
+    """
+    usual, (least, most) = _usual(hits, controls), NEAR_TIES
+    return min(most, max(least, usual)) if usual else most
+
+
+def thresholds(hits: Sequence[Answer], controls: Sequence[Answer]) -> tuple[float, float]:
+    """Return from how many nats an answer is far off: by the usual difference, and in any case."""
+    usual = _usual(hits, controls)
+    return min(VISIBLE, max(_LEAST_OFF, _TIMES_USUAL * usual)) if usual else VISIBLE, _LARGE
+
+
+def _usual(hits: Sequence[Answer], controls: Sequence[Answer]) -> float:
+    return max(_median(hits), _median(controls))
+
+
+def _median(found: Sequence[Answer]) -> float:
+    return float(np.median([each.worst for each in found])) if found else 0.0
 
 
 def times(hits: Sequence[Answer], controls: Sequence[Answer], least: float, alpha: float) -> int:
     """Return how many times as many of these requests decide; 0: over MOST answers, or never."""
     most = MOST / max(1, len(hits) + len(controls))
-
-    def p(factor: int) -> float:
-        return counts(_copied(hits, factor), _copied(controls, factor), least).p
-
-    return next((factor for factor in _TIMES if factor <= most and p(factor) <= alpha), 0)
+    found = _Sides(hits, controls, least)
+    return next((each for each in _TIMES if each <= most and found.p(each) <= alpha), 0)
 
 
-class _Copy(NamedTuple):
-    number: int
-    worst: float
+class _Sides:
+    """Documents with their hits and their recomputed answers."""
 
+    def __init__(self, hits: Sequence[Answer], controls: Sequence[Answer], least: float) -> None:
+        self.hits, theirs = _by_document(hits, least), _by_document(controls, least)
+        self.off = sum(map(any, self.hits.values()))
+        self._share = near_ties(hits, controls)
+        self._both = [_Both(self.hits[n], theirs[n]) for n in self.hits if n in theirs]
+        self._others = [len(each) for n, each in theirs.items() if n not in self.hits]
+        self._silent = not any(each.worst for each in controls)
+        self._none_off = not any(map(any, theirs.values()))
 
-def _copied(found: Sequence[Answer], factor: int) -> list[_Copy]:
-    step = 1 + max((each.number for each in found), default=0)
-    return [_Copy(each.number + step * n, each.worst) for n in range(factor) for each in found]
+    def p(self, times: int = 1) -> float:
+        """Probability of so many, if all of them had come so many times."""
+        chances = [1 - (1 - self._share) ** len(each) for each in self.hits.values()]
+        ties = _at_least(self.off * times, chances * times)
+        p = _matched(self._both * times)
+        if self._silent or (p <= AGREED and self._none_off):
+            p = _none_off(self._both * times, self._others * times)
+        return max(ties, p)
 
 
 def _by_document(found: Iterable[Answer], least: float) -> dict[int, list[bool]]:
@@ -154,8 +186,9 @@ def _at_least(successes: int, chances: Sequence[float]) -> float:
 
 def _binomial(successes: int, total: int, share: Values) -> Values:
     """Probability of so many successes or more, for each share."""
-    found = np.zeros_like(share)
-    for k in range(successes, total + 1):
-        ways = math.lgamma(total + 1) - math.lgamma(k + 1) - math.lgamma(total - k + 1)
-        found += np.exp(ways + k * np.log(share) + (total - k) * np.log1p(-share))
+    ways = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, total + 1)))])
+    k = np.arange(successes, total + 1)
+    log = ways[total] - ways[k] - ways[total - k]
+    chances = np.outer(k, np.log(share)) + np.outer(total - k, np.log1p(-share))
+    found: Values = np.exp(log[:, None] + chances).sum(axis=0)
     return found

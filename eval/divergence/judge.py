@@ -24,7 +24,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from kvproof.eval.divergence.counts import LEAST, MOST, THRESHOLDS, Counts, counts, times
+from kvproof.eval.divergence.counts import LEAST, MOST, VISIBLE, Counts, counts, thresholds, times
 from kvproof.eval.divergence.figures import Figures, by_key, figures, groups
 from kvproof.eval.divergence.records import Evidence, Options, Pair, Served
 from kvproof.eval.run.records import Lost, ServerDied, Unequal
@@ -41,9 +41,6 @@ FACTOR = 4.0
 
 ALLOWED = 1e-5
 """Nats. Smaller differences are rounding in float32 and of the numbers in the answers."""
-
-VISIBLE = THRESHOLDS[0]
-"""Nats. A limit above hides the effect of a wrong block."""
 
 _BRIEF, _LONG = 300, 1000
 """Tokens of a short prompt, and of a hit that is worth its time."""
@@ -202,9 +199,9 @@ def _row(case: _Case, name: str, found: Sequence[Pair], records: Sequence[Eviden
 
 def _far_off(found: Sequence[Pair], controls: Sequence[Pair]) -> tuple[Counts, float]:
     """Return the threshold that shows most, and its counts; p is for all thresholds together."""
-    tried = [(counts(found, controls, least), least) for least in THRESHOLDS]
+    tried = [(counts(found, controls, least), least) for least in thresholds(found, controls)]
     best, least = min(tried, key=lambda each: each[0].p)
-    return best._replace(p=min(1.0, best.p * len(THRESHOLDS))), least
+    return best._replace(p=min(1.0, best.p * len(tried))), least
 
 
 def _seen(found: Sequence[Pair], controls: Sequence[Pair]) -> Iterator[Seen]:
@@ -303,7 +300,7 @@ def _of_hits(case: _Case, row: Row, hits: Sequence[Pair], found: Sequence[Pair])
 def _of_noise(case: _Case, row: Row, found: Sequence[Pair]) -> Iterator[str]:
     if row.limit > VISIBLE:
         yield f"the noise hides differences below {row.limit:.3g} nats"
-    off = max((row.limit, VISIBLE, case.floor))
+    off = max((row.limit, case.floor, thresholds(found, case.controls)[0]))
     if row.whole.largest > off:
         yield _undecided(case, row, found)
     elif not case.floor and row.whole.largest > ALLOWED:
@@ -320,7 +317,7 @@ def _of_noise(case: _Case, row: Row, found: Sequence[Pair]) -> Iterator[str]:
 
 def _undecided(case: _Case, row: Row, found: Sequence[Pair]) -> str:
     _, least = _far_off(found, case.controls)
-    alpha = case.alpha / 2 / len(THRESHOLDS)
+    alpha = case.alpha / 2 / len(thresholds(found, case.controls))
     factor = times(found, case.controls, least, alpha)
     many = factor * (len(found) + len(case.controls))
     decide = (

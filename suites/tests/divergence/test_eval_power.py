@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kvproof.suites.tests.lab.eval_power.__main__ import NOISES, Noise, verdicts
+from kvproof.suites.tests.lab.eval_power.__main__ import (
+    NOISES,
+    Noise,
+    by_divergence,
+    hits,
+    verdicts,
+)
 from kvproof.suites.tests.lab.eval_power.faults import FAULTS, LEVELS, Fault
 from kvproof.suites.tests.lab.eval_power.noises import GROUPS, MODELS, broken, verdict
 
@@ -46,3 +52,15 @@ def test_a_correct_engine_does_not_fail(noise: Noise) -> None:
 def test_divergence_finds_what_strikes_often(fault: Fault) -> None:
     found = verdicts(fault, NOISES[1], 48, RUNS)
     assert found["divergence"]["fail"] == RUNS
+
+
+@pytest.mark.parametrize(
+    "fault", [each for each in FAULTS if each.every == 30], ids=lambda e: e.name
+)
+def test_one_wrong_hit_in_30_fails_with_60_samples_in_float32(fault: Fault) -> None:
+    """Also where it is off by less than a nat, which is much over such a floor."""
+    found = [
+        by_divergence(hits(fault, NOISES[1], 60, rng), NOISES[1], rng)
+        for rng in map(np.random.default_rng, range(RUNS))
+    ]
+    assert found == ["fail"] * RUNS

@@ -137,6 +137,7 @@ MODELS: dict[str, Draw] = {
     "1 % off over a floor of 0": _alike(
         lambda rng, size: np.where(rng.random(size) < 0.01, rng.uniform(1, 9, size), 0.0)
     ),
+    "float32, 1 % of answers off": _mixed(0.01, scale=8e-6),
     "near ties in 5 % of documents": _by_document(0.05),
     "long prompts off in 70 %": _longer,
     "the compared answer odd in 5 %": _odd_base,
@@ -145,6 +146,7 @@ MODELS: dict[str, Draw] = {
     "floor 0, 0.8 % of hits off": _silent(0.008),
     "floor 0, 1 % of hits off, shorter chunks": _silent(0.01, small=0.05),
     "floor 0, all hits of 1 % of documents off": _silent(0.01, whole=True),
+    "floor 0, 0.1 % of hits off, float32": _silent(0.001, small=8e-6),
 }
 """Name -> a correct engine."""
 
