@@ -58,8 +58,8 @@ def test_what_hangs_at_the_start_has_a_limit_and_is_named(
         pytest.raises(TargetDied, match=rf"no answer to .*{part}.* within 6 s \(--worker-start\)"),
     ):
         _ = handle.profile
-    assert part in said[0]
-    assert "6 s at most" in said[0]
+    assert part in said[-1], "on a slow machine the import is waited for, too"
+    assert "6 s at most" in said[-1]
 
 
 def test_the_command_names_the_call_that_it_waits_for(tmp_path: Path) -> None:
