@@ -236,7 +236,8 @@ class Profile:
     adapters: bool = True
     salts: bool = True
     validates: bool = False
-    """The cache manager itself refuses malformed identity input (H8)."""
+    """The cache manager itself refuses what can never run when it arrives: malformed identity input
+    (H8) and prompts that are larger than the pool (B8)."""
     no_read: bool = False
     no_store: bool = False
     pins: bool = False

@@ -31,9 +31,9 @@ from kvproof.suites.framework.draws import integers, sampled_from
 LARGEST_UNIT = 8
 """Tokens of the largest unit of blocks of unequal sizes."""
 MOST_BLOCKS = 48
-_ONE_GROUP = {LEAST: (1, 3), "few": (3, 6), "many": (6, 10)}
+_ONE_GROUP = {LEAST: (1, 4), "few": (4, 7), "many": (7, 12)}
 """Level -> blocks of the pool of one group, without the null block."""
-_GROUPS = {LEAST: (1, 2), "few": (2, 4), "many": (4, 8)}
+_GROUPS = {LEAST: (1, 3), "few": (3, 5), "many": (5, 9)}
 """Level -> units that a pool of several groups holds."""
 
 

@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.profile import Profile
-from kvproof.harness.contract.target import Request
+from kvproof.harness.contract.target import Refused, Request
 from kvproof.harness.session import Session
 from kvproof.suites.conformance.prompts import Prompts
 from kvproof.suites.conformance.traffic import EIGHTHS, Weights
 from kvproof.suites.framework.component_suite import Draw
 from kvproof.suites.framework.draws import integers, sampled_from
+
+_FOR_GOOD = frozenset({"never_fits", "invalid"})
+"""Reasons of refusals that no other request's end changes."""
 
 
 class Driver:
@@ -40,12 +43,24 @@ class Driver:
         self._weights = weights
 
     def admit(self, request: Request, compute: int | None = None) -> bool:
-        """Admit a request, complete the steps that it may not overtake; returns if it got in."""
+        """Admit a request, complete the steps that it may not overtake; returns if it got in.
+
+        Where it has to wait, requests that run mostly end for it, the oldest first.
+        """
         self.make_room_in_flight()
         self.apply(ops.Admit(request, compute))
+        while self._waits() and self.session.live and self.draw(integers(0, EIGHTHS - 1)) > 1:
+            self.drain()
+            self.finish(next(iter(self.session.live)))
+            self.apply(ops.Admit(request, compute))
         if request.id in self.session.live:
             self.prompts.seen.append(request)
         return request.id in self.session.live
+
+    def _waits(self) -> bool:
+        """Whether the last answer refuses a request for now."""
+        _, answer = self.session.history[-1] if self.session.history else (None, None)
+        return isinstance(answer, Refused) and answer.reason not in _FOR_GOOD
 
     def make_room_in_flight(self) -> None:
         """Complete the oldest step if no more may be in flight."""

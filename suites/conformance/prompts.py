@@ -22,6 +22,9 @@ CONTENTS = ("7f3c00000000a91e", "7f3c10000000a91e")
 SHORT_CONTENTS = ("7f3c000000000000", "7f3c100000000000")
 """Contents of spans of one token, also where the content determines the length of a span."""
 
+_CLAMPED = 4
+"""Whole units of a prompt whose clamp needs two rounds."""
+
 
 class Prompts:
     """Draws the requests of one history."""
@@ -35,9 +38,7 @@ class Prompts:
         self._draw = draw
         self._kinds = KINDS if "kind" in profile.span_identity else KINDS[:1]
         self._unit = layout.unit
-        self._room = config.num_blocks
-        if not layout.single:
-            self._room = config.num_blocks // max(1, layout.unit_blocks) + 1
+        self._fits = (config.num_blocks - 1) // max(1, layout.unit_blocks)
         self._alphabet = integers(0, alphabet - 1)
         self._count = 0
         self.seen: list[Request] = []
@@ -45,15 +46,15 @@ class Prompts:
     def _tokens_of(self) -> tuple[int, ...]:
         """Draw a fresh prompt or one that begins like an earlier one; now and then a huge one."""
         size = self._unit
-        most = (self._room + 1) * size
         head: tuple[int, ...] = ()
         if self.seen and self._draw(integers(0, 7)):
             head = self.old().tokens
             if self._draw(st.booleans()):
                 head = head[: self._draw(integers(0, len(head)))]
         huge = self._draw(integers(0, 15)) == 15
-        blocks = self._draw(integers(0, self._room if huge else 2))
+        blocks = self._draw(integers(0, self._fits + 1 if huge else 3))
         length = blocks * size + self._draw(integers(0, size))
+        most = self.longest + (2 * size if huge else 0)
         return (head + self.tokens(length))[:most] or (0,)
 
     def tokens(self, length: int) -> tuple[int, ...]:
@@ -62,6 +63,11 @@ class Prompts:
             return ()
         period = self._draw(st.lists(self._alphabet, min_size=1, max_size=min(length, 6)))
         return tuple(period[i % len(period)] for i in range(length))
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt that the pool holds."""
+        return max(1, self._fits) * self._unit
 
     def old(self) -> Request:
         """Return an earlier request, more often a recent one, which may still be cached."""
@@ -127,7 +133,7 @@ class Prompts:
     def _overlapping_clamps(self) -> Request:
         """Draw two spans: a cut in the second moves to a block border inside the first (M2)."""
         unit, (one, other) = self._unit, CONTENTS
-        length = 4 * unit + self._draw(integers(1, 2))
+        length = _CLAMPED * unit + self._draw(integers(1, 2))
         spans = (
             Span("image", unit - 1, unit + 2, one),
             Span("image", 2 * unit + 1, 2 * unit, other),
@@ -158,9 +164,15 @@ class Prompts:
         ]
 
     def plain(self, most: int, *, beyond: int = 1) -> Request:
-        """Draw a prompt of at most so many units and `beyond` tokens, without spans."""
-        length = self._draw(integers(1, most)) * self._unit + beyond
-        return Request(self.name(), self.tokens(length))
+        """Draw a prompt of at most so many units and `beyond` tokens, without spans.
+
+        Half have all of them; seven of eight are no longer than the pool.
+        """
+        if self._draw(integers(0, EIGHTHS - 1)) < EIGHTHS - 1:
+            most = min(most, max(1, self._fits - (beyond > 0)))
+            beyond = min(beyond, max(0, self._fits - 1) * self._unit)
+        units = self._draw(sampled_from((*range(1, most + 1), most, most)))
+        return Request(self.name(), self.tokens(units * self._unit + beyond))
 
     def unique(self, units: int) -> Request:
         """Return a prompt of so many units with a beginning of its own."""
@@ -171,7 +183,7 @@ class Prompts:
         """Draw a prompt with spans, whose clamp may need two rounds."""
         if self._may_overlapping_clamps() and self._draw(st.booleans()):
             return self._overlapping_clamps()
-        tokens = self.tokens(self._draw(integers(2, 4)) * self._unit + 1)
+        tokens = self.tokens(min(self._draw(integers(2, 4)) * self._unit + 1, self.longest))
         return Request(self.name(), tokens, spans=self._run_of_spans(len(tokens)))
 
     def early_spans(self) -> Request:
@@ -206,7 +218,8 @@ class Prompts:
 
     def _may_overlapping_clamps(self) -> bool:
         profile = self._profile
-        return profile.span_clamp and "length" in profile.span_identity and self._unit > 1
+        able = profile.span_clamp and "length" in profile.span_identity
+        return able and self._unit > 1 and self._fits > _CLAMPED
 
     def fork(self, old: Request) -> Request:
         """Draw a prompt that leaves an earlier one somewhere, also inside one of its spans."""

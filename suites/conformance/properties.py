@@ -181,6 +181,9 @@ no_block_outlives_its_parent | T3 | needs index
 table_covers_its_tokens | T7 K2
     a table has room for every token that its request has computed
     why: a long answer writes past its own memory, into another request or out of bounds
+a_step_computes_what_was_asked_for | C1
+    a step computes as many tokens as it was asked for, fewer only where a checkpoint may cut it
+    why: a long prompt takes more than its share of a step, and every other answer stalls
 table_never_shifts | T7
     an extension keeps the table and goes on in the partial last block
     why: after some turns a request attends to its tokens in the wrong order and loses the

@@ -76,7 +76,7 @@ class CacheRules(SuiteStateMachine):
         compute = None if chunk < 5 else self.draw(integers(1, 2 * self.config.block_size))
         self.driver.admit(request, compute)
 
-    @rule(count=integers(1, 4))
+    @rule(count=integers(1, 3))
     def serve(self, count: int) -> None:
         """Serve whole requests one after the other, which fills the cache quickly."""
         for _ in range(count):

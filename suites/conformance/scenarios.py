@@ -22,7 +22,7 @@ Scenario: TypeAlias = Callable[[Driver], None]
 
 def repeat(driver: Driver) -> None:
     """Serve a prompt of whole units, look it up, and serve it again: its last token is computed."""
-    request = driver.prompts.plain(2, beyond=0)
+    request = driver.prompts.plain(4, beyond=0)
     driver.serve(request)
     if driver.profile.lookup:
         driver.apply(ops.Lookup(request))
@@ -202,7 +202,7 @@ def diverge(driver: Driver) -> None:
     driver.serve(first)
     for _ in range(2):
         rest = driver.prompts.tokens(len(first.tokens))
-        driver.serve(Request(driver.prompts.name(), half + rest))
+        driver.serve(Request(driver.prompts.name(), (half + rest)[: driver.prompts.longest]))
 
 
 def generate(driver: Driver) -> None:
@@ -310,7 +310,8 @@ def continue_inside(driver: Driver) -> None:
     driver.serve(request)
     for _ in range(2):
         rest = driver.prompts.tokens(driver.draw(integers(1, size)))
-        driver.serve(Request(driver.prompts.name(), request.tokens + rest))
+        longer = (request.tokens + rest)[: max(driver.prompts.longest, len(request.tokens))]
+        driver.serve(Request(driver.prompts.name(), longer))
 
 
 def change_an_early_span(driver: Driver) -> None:

@@ -179,7 +179,7 @@ class _Covering:
         return sum((self._left[self._number[each]] & bits).bit_count() for each in row.items())
 
     def _grown(self, row: Row) -> Row | None:
-        """Return a row with these levels; those of the other factors have most pairs left."""
+        """Return a row with these levels; the others have most pairs left, then most weight."""
         bits, order = self._bits(row.items()), [*self._factors.levels]
         if not all(self._fits(self._number[each], bits) for each in row.items()):
             return None
@@ -195,8 +195,8 @@ class _Covering:
             if not able:
                 return None
             gains = [(self._left[self._number[factor, each]] & bits).bit_count() for each in able]
-            row[factor] = self._source.choice(
-                [each for each, gain in zip(able, gains, strict=True) if gain == max(gains)]
-            )
+            most = {each for each, gain in zip(able, gains, strict=True) if gain == max(gains)}
+            weighted = [each for each in self._factors.weighted[factor] if each in most]
+            row[factor] = self._source.choice(weighted)
             bits |= 1 << self._number[factor, row[factor]]
         return {name: row[name] for name in self._factors.levels}

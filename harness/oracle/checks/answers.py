@@ -52,7 +52,9 @@ class AnswerChecks:
         elif answer.reason == "never_fits":
             self._never_fits(request, answer, whole, capacity)
         elif whole > capacity:
-            counts[_NEVER_FITS] += 1
+            self._waits_for_ever(
+                request, answer, capacity, at_arrival=not held and state.profile.validates
+            )
         elif self._rows_are_short(request, drafts) or self._share_is_short(request):
             counts[_FITS] += 1
         else:
@@ -66,6 +68,23 @@ class AnswerChecks:
         if not problem:
             sentence = f"request {name} was refused as malformed: {answer.detail!r}"
             fail(self._state, _MALFORMED, INVARIANT, sentence)
+
+    def _waits_for_ever(
+        self, request: Request, answer: Refused, capacity: int, *, at_arrival: bool
+    ) -> None:
+        """No prompt waits that an empty pool has no room for, where arrivals are checked."""
+        count, layout = len(request.tokens), self._layout
+        least = -(-count // layout.unit) if layout.single else layout.least(count)
+        self._counts[_NEVER_FITS] += 1
+        if at_arrival and least > capacity:
+            fail(
+                self._state,
+                _NEVER_FITS,
+                INVARIANT,
+                f"request {request.id} waits ({answer.reason}) for {least} blocks, the pool has "
+                f"{capacity}",
+                facts={"needed": least, "capacity": capacity},
+            )
 
     def _never_fits(self, request: Request, answer: Refused, whole: int, capacity: int) -> None:
         state, name, counts = self._state, request.id, self._counts

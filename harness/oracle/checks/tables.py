@@ -16,6 +16,7 @@ _PAGES = "kernel_tables_address_their_blocks"
 _RETURNED = "blocks_behind_a_window_are_returned"
 _OUTLIVES = "blocks_behind_a_window_outlive_running_steps"
 _SHIFTS = "table_never_shifts"
+_ASKED = "a_step_computes_what_was_asked_for"
 _SPLITS = "steps_never_split_a_span"
 _ENCODERS = "encoders_run_once_per_missed_span"
 _NULL = "null_block_is_never_used"
@@ -73,6 +74,8 @@ class TableChecks:
             self.returned(live)
         if live.drafts or live.request.spans:
             self._extent(live, answer, compute)
+        elif self._state.profile.chunks:
+            self._as_asked(live, answer, compute)
 
     def covers(self, live: RequestState, stop: int) -> None:
         """Each table has a block for each of so many tokens (K2)."""
@@ -324,6 +327,17 @@ class TableChecks:
                 f"a step of request {name} was to end before token {asked} and computes "
                 f"[{answer.start}, {answer.stop}); its spans are {listed}",
             )
+
+    def _as_asked(self, live: RequestState, answer: Scheduled, compute: int | None) -> None:
+        """A step is no longer than asked for, and shorter only where a checkpoint cuts it (C1)."""
+        count, start, stop = len(live.request.tokens), answer.start, answer.stop
+        asked = count if compute is None else min(count, start + compute)
+        cut = bool(compute is not None or self._layout.states or self._state.config.partial_blocks)
+        self._counts[_ASKED] += 1
+        if stop > asked or (stop < asked and not cut):
+            name = live.request.id
+            sentence = f"request {name} was to compute [{start}, {asked}), its step is to {stop}"
+            fail(self._state, _ASKED, INVARIANT, sentence, facts={"asked": asked, "stop": stop})
 
     def _most(self, live: RequestState, start: int, asked: int) -> int:
         """Return the last end of a step that was asked to end at `asked`, outside of spans."""

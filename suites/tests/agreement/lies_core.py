@@ -168,6 +168,9 @@ LIES = {
         order="undeclared",
     ),
     "table_covers_its_tokens": once(tables((1,)), "admit", ops.Admit(A)),
+    "a_step_computes_what_was_asked_for": once(
+        answers(stop=4), "admit", ops.Admit(A, compute=3), ops.Complete()
+    ),
     "table_never_shifts": once(
         answers(start=2), "extend", ops.Admit(A), ops.Complete(), ops.Extend("a", (4, 5))
     ),
