@@ -183,10 +183,14 @@ def _pushes(found: Failed) -> bool:
 
 
 def _unloaded(found: Failed) -> bool:
-    """Return whether requests may have ended without a load: aborted early, or not wanted."""
+    """Return whether requests may have ended without a load: aborted early, or none was wanted.
+
+    Of a prompt of embeddings Nixl's scheduler asks for no token.
+    """
     struck = found.violation.facts.get("struck")  # aborted after another known failure
     return bool(struck) or any(
-        verb == "abort" or keywords.get("reads_cache") is False for verb, keywords in found.calls
+        verb == "abort" or keywords.get("reads_cache") is False or keywords.get("embeds")
+        for verb, keywords in found.calls
     )
 
 
