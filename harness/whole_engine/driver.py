@@ -117,12 +117,13 @@ class Driver:
     def go_on(self) -> None:
         """Take over the engine's state after a known failure: those that it struck are aborted."""
         assert self.findings.wrong is not None, "something is wrong"
-        struck, self.findings.wrong = self.findings.wrong.struck(), None
+        struck = self.findings.wrong.struck()
         self._struck.update(struck)
         self.findings.context["struck"] = sorted(self._struck)
         with self.clock.running():
             for name in struck:
                 self._strike(name)
+        self.findings.go_on(self._struck)
         self._index.adopt()
         self._prefixes.adopt()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -48,6 +48,8 @@ class Findings:
         self.checks: Counter[str] = Counter()
         self.situations: Counter[str] = Counter()
         self.wrong: Wrong | None = None
+        self._later: dict[object, Wrong] = {}
+        """Request -> its first violation after `wrong` in the same step."""
         self.repeated = -1
         """Tick at which the end of a copy was last reported a second time."""
         self.context: dict[str, object] = {}
@@ -80,7 +82,16 @@ class Findings:
     ) -> bool:
         """Count a check; keep the sentence of the first that failed. Returns whether it held."""
         self.checks[prop] += 1
-        if not ok and self.wrong is None:
-            context = {**self.context, **facts}
-            self.wrong = Wrong(prop, sentence(), self.tick, context, slots())
+        request = facts.get("request")
+        if not ok and (self.wrong is None or request not in (None, *self._later)):
+            found = Wrong(prop, sentence(), self.tick, {**self.context, **facts}, slots())
+            if self.wrong is not None:
+                self._later[request] = found
+            self.wrong = self.wrong or found
         return bool(ok)
+
+    def go_on(self, struck: Collection[str]) -> None:
+        """Take up the next violation, if there is one of a request that was not struck."""
+        left = {name: each for name, each in self._later.items() if name not in struck}
+        self.wrong = left.pop(next(iter(left))) if left else None
+        self._later = left

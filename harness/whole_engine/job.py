@@ -3,7 +3,7 @@
 `open(config)` starts an engine and returns why it refuses the configuration, if it does;
 `apply(verb, keywords)` carries out an operation and returns checks, situations and violation since
 the last one; `traits()` returns the engine's `WholeEngineTraits` as JSON;
-`go_on()` takes over the engine's state after a known failure;
+`go_on()` takes over the engine's state after a known failure, and returns the next one;
 `timeline()` returns the steps of each request until the violation.
 """
 
@@ -52,10 +52,16 @@ class Job:
         self._checks, self._situations = Counter(), Counter()
         return ""
 
-    def go_on(self) -> None:
-        """Continue after a known failure."""
+    def go_on(self) -> list[Any] | None:
+        """Continue after a known failure; return the next violation of the same step."""
         assert self._driver is not None, "open comes first"
         self._driver.go_on()
+        return self._wrong(self._driver)
+
+    @staticmethod
+    def _wrong(driver: Driver) -> list[Any] | None:
+        wrong = driver.findings.wrong
+        return wrong and [wrong.property, wrong.sentence, dict(wrong.facts)]
 
     def timeline(self) -> dict[str, Any]:
         """Return requests, launches and transfers over the steps of the last history."""
@@ -71,12 +77,7 @@ class Job:
             "answer": answer,
             "checks": dict(findings.checks - self._checks),
             "situations": dict(findings.situations - self._situations),
-            "wrong": findings.wrong
-            and [
-                findings.wrong.property,
-                findings.wrong.sentence,
-                dict(findings.wrong.facts),
-            ],
+            "wrong": self._wrong(self._driver),
         }
         self._checks = Counter(findings.checks)
         self._situations = Counter(findings.situations)

@@ -40,10 +40,11 @@ class EngineMachine:
         (seen,) = self._ask(("apply", {"verb": verb, "keywords": arguments}))
         self._coverage.checks.update(seen["checks"])
         self._coverage.situations.update(seen["situations"])
-        if seen["wrong"]:
-            name, sentence, facts = seen["wrong"]
-            self._coverage.check(name, False, lambda: sentence, facts=facts)  # noqa: FBT003 - a condition
-            self._ask(("go_on", {}))  # it is known
+        wrong = seen["wrong"]
+        while wrong:
+            name, sentence, facts = wrong
+            self._coverage.check(name, False, sentence.__str__, facts=facts)  # noqa: FBT003 - a condition
+            (wrong,) = self._ask(("go_on", {}))  # it is known
         return str(seen["answer"])
 
     def timeline(self) -> Timeline:

@@ -121,7 +121,7 @@ def _namespaces(choices: Choices) -> list[Arguments]:
     ]
 
 
-_TWICE = (False, False, False, True)
+_TWICE = (*[False] * 7, True)
 _LOSSES = (0, 0, 0, 1, 2, 3, 4)
 """Patterns of `harness.whole_engine.failed_loads`."""
 _NAMESPACES: tuple[Arguments, ...] = (

@@ -105,3 +105,17 @@ def test_a_history_goes_on_without_the_requests_that_a_known_failure_struck() ->
     assert made.apply("drain", {}).endswith("steps")
     assert made.findings.wrong is None
     assert made.findings.context["struck"] == ["r0"]
+
+
+def test_a_second_request_that_is_wrong_in_a_step_is_judged_after_the_first() -> None:
+    made = driver(EngineConfig(blocks=20, block_size=4))
+    for name in ("r0", "r1"):
+        made.apply("submit", {"id": name, "own": 3, "answers": 9})
+    for name in ("r0", "r0", "r1"):
+        made.findings.check("reads", False, f"of {name}".format, facts={"request": name})  # noqa: FBT003 - a condition
+    made.go_on()
+    assert made.findings.wrong is not None
+    assert made.findings.wrong.sentence == "of r1"
+    made.go_on()
+    assert made.findings.wrong is None
+    assert not made.live

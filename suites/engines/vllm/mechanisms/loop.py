@@ -183,10 +183,14 @@ def _pushes(found: Failed) -> bool:
 
 
 def _unloaded(found: Failed) -> bool:
-    """Return whether requests may have ended without a load: aborted early, or not wanted."""
+    """Return whether requests may have ended without a load: aborted early, or none was wanted.
+
+    Of a prompt of embeddings Nixl's scheduler asks for no token.
+    """
     struck = found.violation.facts.get("struck")  # aborted after another known failure
     return bool(struck) or any(
-        verb == "abort" or keywords.get("reads_cache") is False for verb, keywords in found.calls
+        verb == "abort" or keywords.get("reads_cache") is False or keywords.get("embeds")
+        for verb, keywords in found.calls
     )
 
 
@@ -244,7 +248,8 @@ def failed_load_hides_those_behind(found: Failed) -> bool:
         return False
     left = dict(re.findall(r"'(\w+)': '(\w+)'", found.violation.sentence))
     first, blocks, *_ = holders[0]
-    failed = first in _facts(found, "broken") and left.get(first) in _BEHIND
+    lost = {*_facts(found, "broken"), *found.fact("failed", list)}
+    failed = first in lost and left.get(first) in _BEHIND
     hidden = [each for each in holders if left.get(each[0]) == "waiting_for_remote_kvs"]
     others = {left[name] for name in left.keys() - {name for name, *_ in hidden}}
     ended = bool(hidden) and all(held and loaded for _, held, loaded, _ in hidden)
