@@ -22,22 +22,22 @@ from msgspec.structs import replace
 from kvproof.eval.divergence.course import WRITTEN, Course, Key, Step, Steps, steps_of
 from kvproof.eval.divergence.forced import Unanswered, answered, forced
 from kvproof.eval.divergence.prompts import TEXTS, Text, cut, documents
-from kvproof.eval.divergence.records import Options, Role, roles
+from kvproof.eval.divergence.records import NOTHING, Earlier, Options, Role, roles
 from kvproof.eval.divergence.repeats import TIMES, Gap, gap
 from kvproof.eval.divergence.scenes import ANSWER, ROOM, Scene, flood, joined, scenes
 from kvproof.eval.divergence.servers import (
-    MOST_LONG,
     TRIED,
     counters_of,
     learned,
     longest_prompt,
+    means_of,
 )
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol
 from kvproof.eval.run.protocol import Asked, Exchange, Material, Request, RunSink, Stage
 from kvproof.eval.run.records import Abilities, Differences, Lost, Phase, Unequal
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.completion_client import CompletionClient, Prompt, Reply
-from kvproof.harness.served.counters import means, occurred
+from kvproof.harness.served.counters import occurred
 from kvproof.harness.served.request_log import Identity, RequestLog, Sighting
 from kvproof.harness.served.situations import ALL, Means, required, tried
 
@@ -58,7 +58,6 @@ _NO_ABILITIES = Abilities(top=None, token_ids=False, ignore_eos=False, salt=Fals
 _TRIES = 6
 """Each halves a prompt that the server refuses."""
 
-_OF_LENGTH: tuple[Means, ...] = ("1k", "8k", "32k")
 _SCENE: tuple[Text, ...] = ("begun", "continued")
 
 _BASE = 0.5
@@ -68,9 +67,14 @@ _BASE = 0.5
 class Pairs(Material):
     """Every prompt of every document; answers after the base's are compared with it."""
 
-    def __init__(self, config: EvalConfig, options: Options, *, salts: bool = False) -> None:
+    def __init__(
+        self, config: EvalConfig, options: Options, *, salts: bool = False,
+        earlier: Earlier = NOTHING,
+    ) -> None:  # fmt: skip
         """`salts`: the base has a cache, which a salt of its own keeps from every request."""
         self._config, self._options, self._with_salts = config, options, salts
+        self._earlier, self._seed = earlier, options.seed + earlier.first
+        self._numbers = range(earlier.first, earlier.first + options.documents)
         self._roles = roles(config)
         self._prompts: dict[Key, Prompt] = {}
         """All prompts, none before the base was asked, or where its answers do not repeat."""
@@ -198,8 +202,8 @@ class Pairs(Material):
 
     def _read_back(self, log: RequestLog) -> Iterator[Steps]:
         """Fill and read the cache in groups of documents, smaller ones where many are lost."""
-        at, size = 0, _GROUP
-        while at < self._options.documents:
+        at, size = self._numbers.start, _GROUP
+        while at < self._numbers.stop:
             lost = log.evictions
             for phase, text in _PASSES:
                 keys = [key for key in self._of(text) if 0 <= key[0] - at < size]
@@ -351,11 +355,13 @@ class Pairs(Material):
         made = documents(
             self._options.documents,
             most_tokens=self._options.most_tokens,
-            seed=self._options.seed,
+            seed=self._seed,
             tokenize=partial(self._tokenized, client),
         )
         self._prompts = {
-            (each.number, text): prompt for each in made for text, prompt in each.prompts.items()
+            (number, text): prompt
+            for number, each in zip(self._numbers, made, strict=True)
+            for text, prompt in each.prompts.items()
         }
 
     def _draw_scenes(self, client: CompletionClient) -> None:
@@ -366,34 +372,25 @@ class Pairs(Material):
         answers = partial(self._answers, client)
         self._longest = longest_prompt(client, answers, least=options.most_tokens)
         wanted = required(options.require, self._means(client))
-        self._wanted = frozenset([*wanted, *(tried() if ALL in options.require else ())])
-        first = options.documents
+        wanted += tried() if ALL in options.require else ()
+        self._wanted = frozenset(wanted) - self._earlier.seen
+        first = self._numbers.stop
         self._scenes = list(
-            scenes(wanted, self._pool(), first=first, seed=options.seed, longest=self._longest)
+            scenes(self._wanted, self._pool(), first=first, seed=self._seed, longest=self._longest)
         )
         for each in self._scenes:
             self._prompts[each.number, "begun"] = each.begun
 
     def _pool(self) -> Prompt:
         """All documents in a row."""
-        found = [self._prompts[n, "whole"] for n in range(self._options.documents)]
+        found = [self._prompts[n, "whole"] for n in self._numbers]
         if all(isinstance(each, tuple) for each in found):
             return tuple(token for each in found for token in each if isinstance(token, int))
         return "".join(each for each in found if isinstance(each, str))
 
     def _means(self, client: CompletionClient) -> tuple[Means, ...]:
-        """What situations can be brought about with."""
-        able: dict[Means, bool] = {
-            "salt": self._able.salt,
-            "reset": bool(self._reset),
-            "longest": TRIED[0] < self._longest <= MOST_LONG,
-            "pool": True,
-            **dict.fromkeys(means(counters_of(client)), True),
-        }
-        able |= {
-            name: self._longest >= least for name, least in zip(_OF_LENGTH, TRIED, strict=True)
-        }
-        return tuple(name for name, has in able.items() if has)
+        reset = bool(self._reset)
+        return means_of(client, salt=self._able.salt, reset=reset, longest=self._longest)
 
     def _answers(self, client: CompletionClient, length: int) -> bool:
         """Return whether it takes a prompt of so many tokens."""
@@ -427,7 +424,7 @@ class Pairs(Material):
         return not found
 
     def _gap(self, client: CompletionClient, name: str, sink: RunSink) -> Gap | None:
-        for number in range(min(_FIRST, self._options.documents)):
+        for number in self._numbers[:_FIRST]:
             prompt = self._prompts[number, "whole"]
 
             def ask(salt: str, prompt: Prompt = prompt) -> Reply:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import asdict
@@ -112,6 +112,29 @@ class Pair(Differences, frozen=True, kw_only=True):
 
     def _half(self, cached: int | None) -> bool:
         return 2 * (cached or 0) >= max(1, self.prompt_tokens or 1)
+
+
+class Earlier(NamedTuple):
+    """Interrupted parts of a run, whose answers count on; their own recomputed ones are gone."""
+
+    first: int = 0
+    """Number of the next document."""
+    seen: frozenset[str] = frozenset()
+    """Situations that occurred."""
+
+
+NOTHING = Earlier()
+"""A run that begins."""
+
+
+def earlier(records: Sequence[Record]) -> Earlier:
+    """Sum up the records of a run that goes on."""
+    samples = [each for each in records if isinstance(each, SampleRecord)]
+    judged = [e.differences for e in samples if e.differences and not e.differences.control]
+    return Earlier(
+        1 + max((int(each.id) for each in samples), default=-1),
+        frozenset(name for each in judged for name in each.situations),
+    )
 
 
 Evidence: TypeAlias = Served | Pair | Lost | ServerDied | Unequal

@@ -14,7 +14,8 @@ from kvproof.eval.run.config import Configuration, EvalConfig, Protocol, Server
 from kvproof.eval.run.records import Abilities
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.completion_client import CompletionClient, Reply
-from kvproof.harness.served.counters import Figures, figures
+from kvproof.harness.served.counters import Figures, figures, means
+from kvproof.harness.served.situations import Means
 
 _TOPS = (20, 5, 1, 0)
 """Likeliest tokens to ask for; servers allow at most some."""
@@ -66,6 +67,8 @@ def learned(client: CompletionClient) -> Abilities:
 TRIED = (1_400, 8_900, 33_500)
 """Tokens of prompts that show how long they may be."""
 
+_OF_LENGTH: tuple[Means, ...] = ("1k", "8k", "32k")
+
 MOST_LONG = 40_000
 """Tokens of the longest prompt that is sent because it is the longest."""
 
@@ -85,6 +88,20 @@ def longest_prompt(client: CompletionClient, answers: Callable[[int], bool], *, 
     if not reported or reported > MOST_LONG:
         return reported or found
     return reported if answers(reported - ROOM) else found
+
+
+def means_of(
+    client: CompletionClient, *, salt: bool, reset: bool, longest: int
+) -> tuple[Means, ...]:
+    """Return what situations can be brought about with; `longest`: tokens of a prompt."""
+    able: dict[Means, bool] = {
+        "salt": salt,
+        "reset": reset,
+        "longest": TRIED[0] < longest <= MOST_LONG,
+        "pool": True,
+    }
+    able |= {name: longest >= least for name, least in zip(_OF_LENGTH, TRIED, strict=True)}
+    return (*(name for name, has in able.items() if has), *means(counters_of(client)))
 
 
 def counters_of(client: CompletionClient) -> Figures:

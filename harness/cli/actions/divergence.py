@@ -5,12 +5,13 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kvproof.eval.divergence.material import Pairs
-from kvproof.eval.divergence.records import KEY, Options
+from kvproof.eval.divergence.records import KEY, Options, earlier
 from kvproof.eval.divergence.report import TITLE
 from kvproof.eval.divergence.servers import as_asked, from_urls
 from kvproof.eval.run.config import EvalConfig, Server, check_servers, read_config
 from kvproof.eval.run.files import stored
 from kvproof.eval.run.protocol import RunSink
+from kvproof.eval.run.records import read_eval
 from kvproof.eval.run.runner import evaluate
 from kvproof.eval.run.weights import weights_digest
 from kvproof.harness.cli.actions.eval import recorded
@@ -34,14 +35,17 @@ def divergence(given: DivergenceArguments) -> int:
     required(options.require, ())
     asked = as_asked(_configured(given))
     options = replace(options, weights=weights_digest(asked.model))
-    pairs = Pairs(asked, options, salts=bool(given.url) and not given.recompute_url)
+    output = given.output or new_directory("eval")
+    before = earlier(read_eval(output).records if (output / "run.json").exists() else ())
+    salts = bool(given.url) and not given.recompute_url
+    pairs = Pairs(asked, options, salts=salts, earlier=before)
 
     def ask(sink: RunSink) -> None:
         evaluate(asked, pairs, sink, one_model=False)
 
     begun = EvalStarted(benchmark=KEY, title=TITLE, lines=())
     settings = stored(divergence=options, evaluation=asked)
-    return recorded(given.output or new_directory("eval"), begun, settings, ask)
+    return recorded(output, begun, settings, ask, resumes="unfinished")
 
 
 def _configured(given: DivergenceArguments) -> EvalConfig:

@@ -161,4 +161,4 @@ class DivergenceArguments:
     """The engine promises equal bits with and without a hit: every difference fails. Recomputed
     answers must repeat, which is checked first; else the run is inconclusive and names why."""
     output: Output = None
-    """Directory of the run's records and reports."""
+    """Directory of the run's records and reports; the same command resumes it."""

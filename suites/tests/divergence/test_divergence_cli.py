@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvproof.eval.divergence.material import Pairs
 from kvproof.eval.run.records import read_eval
 from kvproof.harness.cli.app import main
 from kvproof.harness.errors import Exit
@@ -235,6 +237,31 @@ def test_a_prompt_that_the_base_did_not_answer_is_compared_with_nothing(tmp_path
     assert [each.phase for each in missing if (each.id, each.domain) == (lost.id, lost.domain)] == [
         "recomputed"
     ]
+
+
+def test_an_interrupted_run_goes_on_with_other_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first part has seen a situation, so that only the other one is brought about."""
+    whole = Pairs._judged
+
+    def cut(self: Pairs) -> Iterator[Any]:
+        yield from itertools.islice(whole(self), 17)
+        raise KeyboardInterrupt
+
+    with servers(Script(noise=1e-3)) as (url,):
+        given = ("--url", url, "--require", "one-block", "100th")
+        monkeypatch.setattr(Pairs, "_judged", cut)
+        assert run(tmp_path, *given)[0] == Exit.INTERRUPTED
+        before = read_eval(tmp_path / "run").samples
+        monkeypatch.setattr(Pairs, "_judged", whole)
+        code, found = run(tmp_path, *given)
+    (row,) = found["judgement"]["rows"]
+    assert (code, row["reasons"]) == (Exit.PASS, [])
+    kept = [each for each in before if each.configuration == "hit"]
+    after = [e for e in read_eval(tmp_path / "run").samples if e.configuration == "hit"]
+    assert len({each.id for each in after}) > len({each.id for each in kept}) + 14 - 1
+    assert row["whole"]["answers"] > sum(each.differences is not None for each in kept) + 70
 
 
 def test_a_recorded_run_is_rendered_again_and_not_overwritten(
