@@ -24,7 +24,8 @@ class ServeOptions:
     dtype: str = "auto"
     """auto (that of the checkpoint), float32, float64, bfloat16."""
     mode: Literal["exact", "batched", "invariant"] = "exact"
-    """exact: one request per forward, so that answers do not depend on other requests."""
+    """exact: one request per forward, so that answers do not depend on other requests. invariant:
+    one token of one, so that they depend on their tokens alone; slow."""
     attention: Literal["gather", "paged"] = "gather"
     """gather: the model's own. paged: by the kernel that reads pages, where a step computes one
     token of a request; in 16 bits."""
