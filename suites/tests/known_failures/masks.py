@@ -24,7 +24,7 @@ from kvproof.harness.reproduce import oplog
 from kvproof.suites.faults.catalogue import PlantedFault, engines
 from kvproof.suites.faults.planters import Live
 from kvproof.suites.framework.budgets import BUDGETS
-from kvproof.suites.framework.component_suite import Config, Counterexample
+from kvproof.suites.framework.component_suite import Counterexample, DealtConfig
 from kvproof.suites.framework.evidence import log_of
 from kvproof.suites.framework.rooms import FOLDER, rooms
 from kvproof.suites.framework.suite import Suite, on_target
@@ -68,11 +68,11 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True):
         """The history that shows it."""
         return self.folder / f"{self.broken}.json"
 
-    def choose(self, drawn: LoopHistories, choices: Choices, number: int) -> Config:
+    def choose(self, drawn: LoopHistories, choices: Choices, number: int) -> DealtConfig:
         """Choose a configuration of its levels that has the settings."""
-        config = drawn.config(choices, number, self.levels or None)
-        config["engine"].update(self.engine)
-        return config
+        dealt = drawn.config(choices, number, self.levels or None)
+        dealt.config["engine"].update(self.engine)
+        return dealt
 
 
 def masks() -> list[Mask]:
