@@ -21,9 +21,8 @@ from kvproof.suites.conformance.rules import CacheRules
 from kvproof.suites.conformance.situation_levels import situation_levels
 from kvproof.suites.conformance.table import missing
 from kvproof.suites.framework.component_suite import (
-    ROW,
     ComponentSuite,
-    Config,
+    DealtConfig,
     Draw,
     WorkloadConfigs,
 )
@@ -83,10 +82,11 @@ def _configs(each: WorkloadProfile, handle: Handle, rows: DealtRows) -> Workload
     return WorkloadConfigs(each.name, partial(_draw_config, each, handle, rows), options)
 
 
-def _draw_config(each: WorkloadProfile, handle: Handle, rows: DealtRows, draw: Draw) -> Config:
+def _draw_config(each: WorkloadProfile, handle: Handle, rows: DealtRows, draw: Draw) -> DealtConfig:
     row = rows.draw(each.name, draw)
-    return {**compact(config_of({**rows.table.fixed, **row}, handle.profile, draw)), ROW: row}
+    config = compact(config_of({**rows.table.fixed, **row}, handle.profile, draw))
+    return DealtConfig(config, row)
 
 
-def _draw_core(handle: Handle, draw: Draw) -> Config:
+def _draw_core(handle: Handle, draw: Draw) -> DealtConfig:
     return _draw_config(CORE, handle, rows_of(handle.profile, "core"), draw)

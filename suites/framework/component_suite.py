@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from hypothesis.stateful import RuleBasedStateMachine
 
+from kvproof.harness.contract.factors import Row
 from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.oracle.violation import SURVIVES, Violation
 from kvproof.harness.records.events import BlockView
@@ -27,10 +28,17 @@ Config: TypeAlias = dict[str, Any]
 Arguments: TypeAlias = dict[str, Any]
 Draw: TypeAlias = Callable[[Any], Any]
 """Hypothesis' `data.draw`: takes a strategy, returns a value."""
-DrawConfig: TypeAlias = Callable[[Draw], Config]
 
-ROW: Final = "row"
-"""Key of a drawn configuration that has its row of levels; `History` takes it out."""
+
+class DealtConfig(NamedTuple):
+    """A configuration that was drawn from a row of levels."""
+
+    config: Config
+    row: Row
+
+
+DrawConfig: TypeAlias = Callable[[Draw], Config | DealtConfig]
+
 IGNORED: Final = object()
 """The answer of a machine to an operation that makes no sense now."""
 
@@ -86,7 +94,7 @@ class BySeed(Protocol):
     def choices(self, seed: int) -> Any:
         """Return the source of the choices of one history."""
 
-    def config(self, choices: Any, number: int) -> Config:
+    def config(self, choices: Any, number: int) -> Config | DealtConfig:
         """Choose the configuration of one history: its number counts from 0 in each search."""
 
     def operation(self, machine: Any, choices: Any) -> tuple[str, Arguments]:
@@ -173,11 +181,12 @@ class History:
 
     machine: Any = None
 
-    def __init__(self, suite: ComponentSuite, config: Config) -> None:
+    def __init__(self, suite: ComponentSuite, config: Config | DealtConfig) -> None:
         self.suite = suite
-        self.config: Config = json.loads(json.dumps(config))
+        own, row = config if isinstance(config, DealtConfig) else (config, {})
+        self.config: Config = json.loads(json.dumps(own))
         self.coverage = Coverage(suite.properties)
-        self.coverage.row = self.config.pop(ROW, {})
+        self.coverage.row = dict(row)
         self.coverage.excuse = self._excuse
         self.known: set[str] = set()
         """The known failures that it met."""

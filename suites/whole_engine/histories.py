@@ -12,7 +12,7 @@ from typing import Any
 
 from kvproof.harness.contract.factors import Row
 from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits, link_of
-from kvproof.suites.framework.component_suite import ROW, Arguments, Config
+from kvproof.suites.framework.component_suite import Arguments, DealtConfig
 from kvproof.suites.whole_engine.choices import Choices, one_of
 from kvproof.suites.whole_engine.links import join
 from kvproof.suites.whole_engine.table import CONNECTOR, NONE, ON
@@ -38,7 +38,7 @@ FEATURES = ("namespaces", "turns", "media", "embeds", "reset", "sleep", "losses"
 """Factors that concern the operations of a history."""
 
 
-def config_of(row: Row, choices: Choices) -> Config:
+def config_of(row: Row, choices: Choices) -> DealtConfig:
     """Choose values for the levels of a row."""
     engine, link = engine_of(row, choices), link_of(choices.traits, row.get(CONNECTOR, NONE))
     features = [name for name in FEATURES if row.get(name) == ON]
@@ -51,7 +51,7 @@ def config_of(row: Row, choices: Choices) -> Config:
         once = [] if row.get("repeats") == ON else ["once"]
         late = ["late"] if row.get("late") == ON else []
         features = [*(each for each in features if each != "repeats"), "linked", *once, *late]
-    return {"engine": engine, "features": features, ROW: row}
+    return DealtConfig({"engine": engine, "features": features}, row)
 
 
 def _findable(row: Row, choices: Choices) -> list[str]:

@@ -21,6 +21,7 @@ from kvproof.suites.framework.component_suite import (
     ComponentSuite,
     Config,
     Counterexample,
+    DealtConfig,
     History,
 )
 from kvproof.suites.framework.explore import Exploration
@@ -53,7 +54,7 @@ def search(
     seed: int,
     histories: int,
     operations: int,
-    config: Callable[[Any, int], Config] | None = None,
+    config: Callable[[Any, int], Config | DealtConfig] | None = None,
     seconds: float = float("inf"),
     tolerate: Collection[str] = (),
     progress: Callable[[int], None] = lambda _: None,

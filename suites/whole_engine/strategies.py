@@ -17,8 +17,8 @@ from kvproof.harness.records.timeline import Timeline
 from kvproof.suites.framework.component_suite import (
     Arguments,
     ComponentSuite,
-    Config,
     Counterexample,
+    DealtConfig,
     Draw,
     RemoteCalls,
     TargetProvided,
@@ -51,7 +51,7 @@ class LoopHistories:
         """The table of the engine's configurations."""
         return factors(self.traits)
 
-    def config(self, choices: Choices, number: int, given: Given | None = None) -> Config:
+    def config(self, choices: Choices, number: int, given: Given | None = None) -> DealtConfig:
         """See BySeed. `given`: levels of some factors, or those to draw from."""
         rows = () if given else self.factors.covering
         row = rows[number] if number < len(rows) else self.factors.draw(choices.pick, given)
@@ -63,7 +63,7 @@ class LoopHistories:
 
     operation = staticmethod(operation)
 
-    def draw_config(self, draw: Draw) -> Config:
+    def draw_config(self, draw: Draw) -> DealtConfig:
         """Draw a configuration."""
         choices = Drawn(draw, self.traits)
         return config_of(self.factors.draw(choices.pick), choices)

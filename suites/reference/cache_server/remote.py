@@ -144,7 +144,9 @@ def offered(ask: RemoteCalls) -> TargetProvided:
     contract = contract_part(Provider(ask, objects=0))
 
     def profile(room: int, draw: Draw) -> Config:
-        return {**contract.draw_config(draw), "room": room}
+        config = contract.draw_config(draw)
+        assert isinstance(config, dict), "it has no row"
+        return {**config, "room": room}
 
     def machine(config: Config, coverage: Coverage) -> Any:
         return StoreContractMachine(Provider(ask, objects=config["room"]), config, coverage)

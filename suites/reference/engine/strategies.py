@@ -9,7 +9,13 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.component_suite import ROW, Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.framework.component_suite import (
+    Arguments,
+    ComponentSuite,
+    Config,
+    DealtConfig,
+    Draw,
+)
 from kvproof.suites.framework.dealt import DealtRows
 from kvproof.suites.framework.pairs import Space
 from kvproof.suites.framework.rows import Given
@@ -60,12 +66,12 @@ def _group(draw: Draw, sizes: tuple[int, ...]) -> Config:
     return group
 
 
-def draw_config(draw: Draw) -> Config:
+def draw_config(draw: Draw) -> DealtConfig:
     """Draw an engine whose pool is too small for its requests."""
     return _config(_one(draw, tuple(PROFILES)), draw)
 
 
-def _config(profile: str, draw: Draw) -> Config:
+def _config(profile: str, draw: Draw) -> DealtConfig:
     """Draw an engine with the levels of a row."""
     row = ROWS.draw(profile, draw)
     sizes = _one(draw, BLOCK_SIZES)
@@ -94,7 +100,7 @@ def _config(profile: str, draw: Draw) -> Config:
         "tiers": _tiers(draw, row["tiers"], unit, states + width),
     }
     room = _ROOMS.get(row["room"])
-    return {**config, **(room(draw, states, width) if room else {}), ROW: row}
+    return DealtConfig({**config, **(room(draw, states, width) if room else {})}, row)
 
 
 def _tiers(draw: Draw, level: str, unit: int, blocks: int) -> Config | None:

@@ -33,6 +33,7 @@ from kvproof.suites.framework.component_suite import (
     ComponentSuite,
     Config,
     Counterexample,
+    DealtConfig,
     History,
     Operation,
     counterexample,
@@ -82,11 +83,11 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True):
         """The history that shows it."""
         return self.folder / f"{self.broken}.json"
 
-    def choose(self, drawn: LoopHistories, choices: Choices, number: int) -> Config:
+    def choose(self, drawn: LoopHistories, choices: Choices, number: int) -> DealtConfig:
         """Choose a configuration of its levels that has the settings."""
-        config = drawn.config(choices, number, self.levels or None)
-        config["engine"].update(self.engine)
-        return config
+        dealt = drawn.config(choices, number, self.levels or None)
+        dealt.config["engine"].update(self.engine)
+        return dealt
 
 
 def masks() -> list[Mask]:
@@ -157,7 +158,7 @@ def _by_seeds(handle: Handle, mask: Mask) -> Counterexample | None:
     return None
 
 
-def _drawn(suite: ComponentSuite, config: Config, choices: Choices) -> History:
+def _drawn(suite: ComponentSuite, config: DealtConfig, choices: Choices) -> History:
     """Draw a history; one that has ended has no more operations."""
     history = History(suite, config)
     with suppress(Violation):
