@@ -182,7 +182,7 @@ table_covers_its_tokens | T7 K2
     a table has room for every token that its request has computed
     why: a long answer writes past its own memory, into another request or out of bounds
 a_step_computes_what_was_asked_for | C1
-    a step computes as many tokens as it was asked for, fewer only where a checkpoint may cut it
+    a step computes as many tokens as it was asked for, others only where a state is kept
     why: a long prompt takes more than its share of a step, and every other answer stalls
 table_never_shifts | T7
     an extension keeps the table and goes on in the partial last block

@@ -329,12 +329,17 @@ class TableChecks:
             )
 
     def _as_asked(self, live: RequestState, answer: Scheduled, compute: int | None) -> None:
-        """A step is no longer than asked for, and shorter only where a checkpoint cuts it (C1)."""
-        count, start, stop = len(live.request.tokens), answer.start, answer.stop
+        """A step is no longer than asked for, and shorter only where a checkpoint cuts it (C1).
+
+        With states it may go on to the next unit, where one is kept.
+        """
+        count, layout = len(live.request.tokens), self._layout
+        start, stop = answer.start, answer.stop
         asked = count if compute is None else min(count, start + compute)
-        cut = bool(compute is not None or self._layout.states or self._state.config.partial_blocks)
+        most = min(count, -(-asked // layout.unit) * layout.unit) if layout.states else asked
+        cut = bool(compute is not None or layout.states or self._state.config.partial_blocks)
         self._counts[_ASKED] += 1
-        if stop > asked or (stop < asked and not cut):
+        if stop > most or (stop < asked and not cut):
             name = live.request.id
             sentence = f"request {name} was to compute [{start}, {asked}), its step is to {stop}"
             fail(self._state, _ASKED, INVARIANT, sentence, facts={"asked": asked, "stop": stop})
