@@ -61,7 +61,7 @@ class Job:
     @staticmethod
     def _wrong(driver: Driver) -> list[Any] | None:
         wrong = driver.findings.wrong
-        return wrong and [wrong.property, wrong.sentence, dict(wrong.facts)]
+        return None if wrong is None else [wrong.property, wrong.sentence, dict(wrong.facts)]
 
     def timeline(self) -> dict[str, Any]:
         """Return requests, launches and transfers over the steps of the last history."""

@@ -135,7 +135,7 @@ class ShadowOffloadingWorker(OffloadingWorker):  # type: ignore[misc] # the engi
 def note_given_up(scheduler: Any) -> None:
     """Note stores of blocks that their request has no more: facts for a known failure."""
     for connector in getattr(scheduler.connector, "_connectors", [scheduler.connector]):
-        side = getattr(connector, "connector_scheduler", None)
+        side: Any = getattr(connector, "connector_scheduler", None)
         if hasattr(side, "_build_store_jobs") and hasattr(side, "_req_status"):
             side._build_store_jobs = _noting(side, side._build_store_jobs)
 
