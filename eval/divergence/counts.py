@@ -137,36 +137,51 @@ def _by_document(found: Iterable[Answer], least: float) -> dict[int, list[bool]]
 
 
 class _Both:
-    """One document: its hits, of which no more count than recomputed answers, and those."""
+    """One document, with its hits and its recomputed answers."""
 
     def __init__(self, hits: Sequence[bool], controls: Sequence[bool]) -> None:
-        self.off, self.control_off = any(hits[: len(controls)]), any(controls)
-        self.hits, self.controls = min(len(hits), len(controls)), len(controls)
+        self.off, self.control_off = any(hits), any(controls)
+        self.hits, self.controls = len(hits), len(controls)
+
+    @property
+    def decides(self) -> bool:
+        """Only one side is off; among more hits than recomputed answers, one of these is."""
+        more = self.hits > self.controls
+        return self.control_off if self.control_off and more else self.off != self.control_off
 
 
 def _matched(both: Sequence[_Both]) -> float:
     """Probability that so many documents have only hits that are off; any share in any document."""
     if not any(each.control_off for each in both):
         return _none_off(both, ())
-    one = [each for each in both if each.off != each.control_off]
+    one = [each for each in both if each.decides]
     chances = [each.hits / (each.hits + each.controls) for each in one]
-    return _at_least(sum(each.off for each in one), chances)
+    return _at_least(sum(not each.control_off for each in one), chances)
 
 
-def _none_off(both: Sequence[_Both], others: Iterable[int]) -> float:
+def _none_off(both: Sequence[_Both], others: Sequence[int]) -> float:
     """Probability of so many documents with hits that are off, and no recomputed answer at all.
 
-    It is that of the worst share of answers that are off. Shares that differ by document make it
-    smaller, as long as hits are no more than recomputed answers (Jensen). `others`: numbers of
-    recomputed answers of other documents.
+    It is that of the worst share of answers that are off, which is the same in all documents, or
+    (where they differ) leaves equally many with right recomputed answers (Jensen, Hoeffding).
+    `others`: numbers of recomputed answers of other documents.
     """
     if not both:
         return 1.0
-    most = max(each.controls for each in both)
-    silent = len(both) + sum(min(1.0, count / most) for count in others)
-    right = _SHARES ** max(each.hits / each.controls for each in both)
-    found = _binomial(sum(each.off for each in both), len(both), 1 - right)
-    return float(np.max(found * _SHARES**silent))
+    off, most = sum(each.off for each in both), max(each.controls for each in both)
+    hits, controls = (np.array([each[at] for each in map(_sizes, both)]) for at in (0, 1))
+    found = 0.0
+    for exponents, silent in (
+        (hits / controls, len(both) + sum(min(1.0, count / most) for count in others)),
+        (hits / controls.mean(), (controls.sum() + sum(others)) / controls.mean()),
+    ):
+        right = np.mean(_SHARES[:, None] ** exponents, axis=1)
+        found = max(found, np.max(_binomial(off, len(both), 1 - right) * _SHARES**silent))
+    return float(found)
+
+
+def _sizes(each: _Both) -> tuple[int, int]:
+    return each.hits, each.controls
 
 
 _SHARES = np.linspace(0.001, 0.999, 200)

@@ -139,6 +139,12 @@ def test_a_few_wrong_hits_over_a_small_floor_fail() -> None:
     assert counts(hits, again, least=1.0).p < 0.001
 
 
+def test_every_hit_counts_where_a_document_was_recomputed_once() -> None:
+    hits = [measured("on", n, np.array([0.004 + 8 * (k == 2)])) for n in range(8) for k in range(3)]
+    again = [measured("off", n, np.array([0.004])) for n in range(24)]
+    assert counts(hits, again, least=1.0).p < 1e-4
+
+
 def test_a_situation_is_judged_by_itself() -> None:
     found = records(normal(1e-2))
     for number in range(100, 108):
