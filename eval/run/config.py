@@ -236,7 +236,7 @@ def with_urls(config: EvalConfig, urls: dict[str, str]) -> EvalConfig:
 
 
 def _check_partners(config: EvalConfig, urls: dict[str, str]) -> None:
-    """Refuse a running server beside one that the common command would start."""
+    """Refuse a running server together with one that the common command would start."""
     missing = [e.name for e in config.configuration if e.name not in urls and not e.server]
     if urls and missing:
         raise UsageError(

@@ -60,7 +60,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     p_flips: float
     """One-sided: more answers, or texts, flip than in the control pair; 1 for the control."""
     flipping: Literal["answers", "texts"] = "answers"
-    """What p_flips is about."""
+    """Part of a record whose flips p_flips counts."""
     adjusted_accuracy: float = 1.0
     adjusted_flips: float = 1.0
     bound: float = 1.0

@@ -82,7 +82,7 @@ def summarise(run: EvalRun) -> Summary:
 
 
 def _power(config: EvalConfig, compared: Comparison) -> tuple[str, ...]:
-    """Describe what the row with the fewest hits can show."""
+    """Describe the smallest losses that the row with the fewest hits shows."""
     rows = [e for e in compared.rows if not e.control and e.phase != "cold"]
     hits = min((row.hits for row in rows), default=0)
     return tuple(power(config, hits, "hit")) if hits else ("no hit, so that nothing can show",)

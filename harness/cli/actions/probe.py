@@ -22,7 +22,6 @@ from kvproof.suites.probe.check import ANSWERED, Verdict
 from kvproof.suites.probe.depths import read_depths
 from kvproof.suites.probe.events import exercised, failure, property_verdict, started
 from kvproof.suites.probe.facts import Facts
-from kvproof.suites.probe.replay import TraceReplay, open_trace
 from kvproof.suites.probe.server_connection import (
     Budget,
     BudgetExhausted,
@@ -31,7 +30,8 @@ from kvproof.suites.probe.server_connection import (
 )
 from kvproof.suites.probe.session import Session
 from kvproof.suites.probe.survey import served, survey
-from kvproof.suites.probe.trace_session import TraceSession
+from kvproof.suites.probe.traffic.replay import TraceReplay, open_trace
+from kvproof.suites.probe.traffic.trace_session import TraceSession
 
 
 def probe(url: str, given: ProbeArguments) -> int:

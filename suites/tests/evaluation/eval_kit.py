@@ -34,7 +34,8 @@ def configured(
     """Off, off again, on; at these addresses in turn."""
     off, again, on = (Server(base_url=url, reset="/reset") for url in urls)
     return EvalConfig(
-        protocol=protocol or Protocol(retries=0, timeout=LONG, control_concurrency=1),
+        protocol=protocol
+        or Protocol(retries=0, timeout=LONG, concurrency=1, control_concurrency=1),
         judge=judge or Judge(),
         configuration=(
             configuration("off", prefix_cache=False, server=off),

@@ -431,7 +431,7 @@ def made(folder: Path, protocol: Protocol | None = None) -> Conditions:
         ({"max_tokens": 64}, "differ in max_tokens: 128 and 64"),
         ({"truncation": "other"}, "differ in truncation: 'none' and 'other'"),
         ({"sampling": {"seed": 3}}, r"differ in sampling\.seed: None and 3"),
-        ({"concurrency": 2}, "differ in concurrency: 8 and 2"),
+        ({"concurrency": 2}, "differ in concurrency: 1 and 2"),
         ({"model": "m"}, "differ in model: '' and 'm'"),
     ],
 )

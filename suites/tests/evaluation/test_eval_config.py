@@ -41,6 +41,7 @@ def test_defaults_are_those_of_the_documentation(tmp_path: Path) -> None:
     assert found.protocol.phases == ("cold", "warm", "shared")
     assert (found.protocol.temperature, found.protocol.max_tokens) == (0.0, 128)
     assert (found.judge.rule, found.judge.alpha, found.judge.min_hits) == ("answers", 0.05, 0.9)
+    assert (found.protocol.concurrency, found.protocol.control_concurrency) == (8, 4)
     assert found.baseline.name == "off"
     assert found.control.name == "off again"
     assert [each.name for each in found.others] == ["on"]

@@ -27,7 +27,9 @@ COUNT = SMALL.samples
 
 
 def protocol(**settings: Any) -> Protocol:
-    return Protocol(**{"retries": 0, "timeout": 20.0, "control_concurrency": 1, **settings})
+    return Protocol(
+        **{"retries": 0, "timeout": 20.0, "concurrency": 1, "control_concurrency": 1, **settings}
+    )
 
 
 def run_with(

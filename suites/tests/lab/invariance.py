@@ -2,9 +2,9 @@
 
 python -m kvproof.suites.tests.lab.invariance [--family qwen3]
 
-One tiny model answers a prompt in six ways: in other chunks, after a hit, with generated tokens in the
-hit, beside other requests. Each guard is then taken away, and the largest difference of a logit at
-one position is printed.
+One tiny model answers a prompt in four other ways: in other chunks, after a hit, with generated
+tokens in the hit, together with other requests. Each guard is then taken away, and the largest
+difference of a logit at one position is printed.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def generated(model: Any, mode: Mode) -> tuple[Served, Served]:
 
 
 def company(model: Any, mode: Mode) -> tuple[Served, Served]:
-    """Alone, and beside two other requests."""
+    """Alone, and together with two other requests."""
     alone = Bench(model, mode, chunk=96).serve(a=_prompt())
     others = {name: Writer(seed).text(PROMPT) for name, seed in (("b", 3), ("c", 4))}
     return alone, Bench(model, mode, chunk=96).serve(a=_prompt(), **others)
@@ -129,7 +129,7 @@ def several_requests() -> Iterator[None]:
 @contextmanager
 def several_tokens() -> Iterator[None]:
     """Without the guard of one token per forward: a step is one forward."""
-    begin = HuggingFaceModel._begin  # noqa: SLF001 - the guard is in this step
+    begin = HuggingFaceModel._begin
 
     def whole(self: HuggingFaceModel, work: Any) -> Row:
         with mock.patch.object(self, "mode", "exact"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.suites.tests.models.model_kit import shared  # first: it skips without torch
-from kvproof.suites.tests.lab.invariance import (  # noqa: I001 - after what skips
+from kvproof.suites.tests.lab.invariance import (
     WAYS,
     difference,
     several_requests,
     several_tokens,
 )
+from kvproof.suites.tests.models.model_kit import shared  # first: it skips without torch
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -13,9 +13,9 @@ pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
 from kvproof.suites.probe import check
 from kvproof.suites.probe.answers import Answer
-from kvproof.suites.probe.delays import LOOKS, Round, judged
-from kvproof.suites.probe.replay import Run
-from kvproof.suites.probe.replay import judged as judged_replay
+from kvproof.suites.probe.traffic.delays import LOOKS, Round, judged
+from kvproof.suites.probe.traffic.replay import Run
+from kvproof.suites.probe.traffic.replay import judged as judged_replay
 from kvproof.suites.tests.cli.cli_kit import here, refused
 from kvproof.suites.tests.lab.stress.http.process import serving
 from kvproof.suites.tests.probe.probe_url_kit import faulty, probed

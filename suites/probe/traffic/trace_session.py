@@ -9,12 +9,12 @@ from typing import ClassVar
 from kvproof.suites.framework.property import Property
 from kvproof.suites.probe import check as about
 from kvproof.suites.probe.check import Verdict
-from kvproof.suites.probe.delays import judge_delays
 from kvproof.suites.probe.depths import fitting, words
-from kvproof.suites.probe.neighbours import LEFT, NAMED, TAKEN, leaving, namesakes
 from kvproof.suites.probe.parity import Check
-from kvproof.suites.probe.replay import TraceReplay, judge_replay
 from kvproof.suites.probe.session import Session
+from kvproof.suites.probe.traffic.delays import judge_delays
+from kvproof.suites.probe.traffic.neighbours import LEFT, NAMED, TAKEN, leaving, namesakes
+from kvproof.suites.probe.traffic.replay import TraceReplay, judge_replay
 
 _LONG = (8_000, 4_000, 1_000)
 """Tokens of a long neighbour, the first that the server takes."""
@@ -24,7 +24,7 @@ _IN_CHUNKS = 32
 
 @dataclass
 class TraceSession(Session):
-    """Judges answers and times of requests beside others."""
+    """Judges answers and times of requests among others."""
 
     replay: TraceReplay | None = None
     checks: ClassVar[Sequence[Property]] = about.TRACED

@@ -1,4 +1,4 @@
-"""Trials of a request beside another one: alone and beside it, in an order that is drawn."""
+"""Trials of a request alone and together with another one, in an order that is drawn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMED = "another name while the request ran"
 _ANSWER = 256
 """Tokens of an answer that runs while others come and go."""
 _OTHERS = 4
-"""New requests behind a neighbour that left."""
+"""New requests after a neighbour has left."""
 _TAIL = 4
 """Words by which two prompts differ."""
 
@@ -86,7 +86,7 @@ def _new(context: TrialContext, length: int) -> Question:
 def _in_any_order(
     context: TrialContext, question: Question, beside: Callable[[], Answer]
 ) -> tuple[Answer, Answer]:
-    """Return the answer alone and beside others; alone first where nothing is computed anew."""
+    """Return the answer alone and among others; alone first where nothing is computed anew."""
     if not context.anew:
         return context.asker.ask(question), beside()
     if RANDOM.random() < 1 / 2:

@@ -224,7 +224,7 @@ def judged(runs: Sequence[Run], count: int, *, allowed: float) -> Verdict:
 
 
 def _times(runs: Sequence[Run]) -> str:
-    """How much longer requests take beside others than alone."""
+    """How much longer requests take among others than alone."""
     ratios = [run.beside.seconds / min(run.alone.seconds, run.again.seconds) for run in runs]
     slower = sum(each >= _SLOWER for each in ratios)
     return (
