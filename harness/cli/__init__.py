@@ -6,6 +6,7 @@ options and help, `arguments` the long sets of options, `actions` its work; `run
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -15,6 +16,8 @@ from kvproof.harness.errors import Exit
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; exits with the codes of `Exit`."""
+    # Hypothesis would import what other packages offer it, and end at a damaged entry point.
+    os.environ["HYPOTHESIS_NO_PLUGINS"] = "1"
     try:
         if list(sys.argv[1:] if arguments is None else arguments) == ["--version"]:
             _print_version()

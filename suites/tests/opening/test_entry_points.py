@@ -12,13 +12,14 @@ from kvproof.harness.isolation import registry
 from kvproof.harness.isolation.registry import expand, list_targets, open_handle
 from kvproof.kernels import registry as kernels
 from kvproof.kernels.entry_points import offers, usable
-from kvproof.suites.tests.cli.cli_kit import here
+from kvproof.suites.tests.cli.cli_kit import here, kvproof
 from kvproof.suites.tests.opening.package_kit import Install, install
 from kvproof.suites.tests.project.test_layout import PRODUCT, named
 
 __all__ = ["install"]
 
 FACTORY = "kvproof.suites.tests.adapters.worker_fakes:make_toy"
+LOG = Path(__file__).parents[2] / "corpus" / "split_node_gives_back_whole_table.json"
 GROUPS = [registry.GROUP, kernels.GROUP]
 OWN = {registry.GROUP: "reference", kernels.GROUP: "torch"}
 BAD = [
@@ -128,3 +129,13 @@ def test_every_group_of_entry_points_is_read_by_the_check_of_owners() -> None:
     command = 'group="console_scripts", name="kvproof"'
     found = {name: texts for name, texts in calls.items() if set(texts) - {command}}
     assert found == {"kernels/entry_points.py": ["group=group"]}
+
+
+@pytest.mark.parametrize("lines", ["[kvproof.targets]\nmine\n", "[hypothesis]\nx = nowhere:x\n"])
+def test_what_a_package_offers_to_others_ends_no_command(tmp_path: Path, lines: str) -> None:
+    """Hypothesis reads the entry points of all packages when it is imported."""
+    (info := tmp_path / "evil-1.0.dist-info").mkdir()
+    (info / "METADATA").write_text("Name: evil\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(lines)
+    done = kvproof("explain", str(LOG), cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert (done.code, done.err) == (0, "")
