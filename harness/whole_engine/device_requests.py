@@ -28,7 +28,7 @@ class DeviceRequest:
     begun: set[tuple[int, int]] = field(default_factory=set)
     """(Group, block) that it has written since it was admitted."""
     struck: bool = False
-    """A known failure struck it: it is aborted, and what it still computes is not judged."""
+    """A known failure struck it: it is aborted, and its launches under way are not judged."""
     load_failed: bool = False
     """A launch of it computed from a load that had failed."""
 

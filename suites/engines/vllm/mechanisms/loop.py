@@ -76,7 +76,7 @@ _BACK = re.compile(
 
 
 def rewound_request_runs_on(found: Failed) -> bool:
-    """The scheduler goes back behind a failed load of the request, model runner V2 does not."""
+    """After a failed load of the request the scheduler goes back, model runner V2 does not."""
     counts, own = _BACK.match(found.violation.sentence), found.violation.facts.get("load_failed")
     second = found.config["engine"].get("runner") == "v2"
     back = counts is not None and int(counts[1]) < int(counts[2])
@@ -278,7 +278,7 @@ _GIVEN_UP = (
 
 
 def reset_stores_blocks_given_up(found: Failed) -> bool:
-    """After a reset beside its request, a store took blocks that the request had given up.
+    """After a reset that a request outlived, its store took blocks that it had given up.
 
     The block that is read was loaded from such a store, and nothing has written it since; or the
     blocks of the sentence are those of such stores.
