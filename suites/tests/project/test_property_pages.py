@@ -68,7 +68,6 @@ WITHOUT: dict[str, str] = {
             "rejected_drafts_are_never_indexed",
             "state_blocks_have_one_owner",
             "the_report_adds_up",
-            "what_can_never_fit_is_refused_at_arrival",
         ],
         "no run with its fault has been taken over yet",
     ),
