@@ -105,7 +105,7 @@ def means_of(
 
 
 def counters_of(client: CompletionClient) -> Figures:
-    """Return what `/metrics` says; nothing where there is none."""
+    """Return the figures of `/metrics`; none where there is no such page."""
     try:
         return figures(client.get("/metrics").decode(errors="replace"))
     except OSError:

@@ -1,4 +1,4 @@
-"""What the counters of a server say that its answers do not: preemption, a full pool, tiers.
+"""Situations that only the counters of a server show: preemption, a full pool, tiers.
 
 They are those of `/metrics`, in Prometheus's text format, under the names of known engines.
 """

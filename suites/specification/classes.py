@@ -55,7 +55,7 @@ def _class(
     return ConformanceClass(name, sentence, tuple(suites.split()), level, *rules)
 
 
-_BLOCKS = "B1 B2 B4 B5 B6 B7 B8 C4 C6 H1 H2 H3 H6 H8 K2 K3 T1"
+_BLOCKS = "B1 B2 B4 B5 B6 B7 B8 C1 C4 C6 H1 H2 H3 H6 H8 K2 K3 T1"
 
 CLASSES = {
     each.name: each
