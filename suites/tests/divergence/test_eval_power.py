@@ -46,3 +46,10 @@ def test_a_correct_engine_does_not_fail(noise: Noise) -> None:
 def test_divergence_finds_what_strikes_often(fault: Fault) -> None:
     found = verdicts(fault, NOISES[1], 48, RUNS)
     assert found["divergence"]["fail"] == RUNS
+
+
+@pytest.mark.parametrize("name", ["16 bits, dense", "16 bits, with experts"])
+def test_a_wrong_block_in_every_hit_fails_in_16_bits(name: str) -> None:
+    noise = next(each for each in NOISES if each.name == name)
+    found = verdicts(FAULTS[0], noise, 48, RUNS)
+    assert {method: each["fail"] for method, each in found.items()} == dict.fromkeys(found, RUNS)
