@@ -45,7 +45,8 @@ def test_there_are_many_faults_with_whole_effects() -> None:
 @pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.name)
 def test_a_correct_engine_does_not_fail(noise: Noise) -> None:
     found = verdicts(None, noise, 48, RUNS)
-    assert {method: each["fail"] for method, each in found.items()} == dict.fromkeys(found, 0)
+    most = 1 if noise.far else 0  # letters fail 1 of 20 tables at most (alpha), here 1 of 162
+    assert all(each["fail"] <= most for each in found.values())
 
 
 @pytest.mark.parametrize("fault", FAULTS[:6], ids=lambda fault: fault.name)
@@ -64,3 +65,10 @@ def test_one_wrong_hit_in_30_fails_with_60_samples_in_float32(fault: Fault) -> N
         for rng in map(np.random.default_rng, range(RUNS))
     ]
     assert found == ["fail"] * RUNS
+
+
+@pytest.mark.parametrize("name", ["16 bits, dense", "16 bits, with experts"])
+def test_a_wrong_block_in_every_hit_fails_in_16_bits(name: str) -> None:
+    noise = next(each for each in NOISES if each.name == name)
+    found = verdicts(FAULTS[0], noise, 48, RUNS)
+    assert {method: each["fail"] for method, each in found.items()} == dict.fromkeys(found, RUNS)

@@ -39,7 +39,7 @@ def launched(*scripts: dict[str, Any], within: float = 60.0, **server: Any) -> E
         for name, script in zip(names, scripts, strict=True)
     ]
     return EvalConfig(
-        protocol=Protocol(retries=0, timeout=LONG),
+        protocol=Protocol(retries=0, timeout=LONG, concurrency=1),
         server=Server(launch=launch, ready_within=within, **server),
         configuration=tuple(made),
     )

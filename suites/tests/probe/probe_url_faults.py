@@ -70,8 +70,9 @@ OWN = {
 
 
 def main(name: str) -> None:
-    """Plant a fault, and run the command line."""
-    plant(OWN[name] if name in OWN else find(name))
+    """Plant faults, whose names a plus sign separates, and run the command line."""
+    for each in name.split("+"):
+        plant(OWN[each] if each in OWN else find(each))
     from kvproof.harness.cli import main as run
 
     run(sys.argv[1:])
