@@ -1,7 +1,8 @@
 """A target to start from: the verbs that kvproof calls, around your cache manager.
 
-It allocates blocks and reuses none, so `hits_are_maximal` fails until `admit` finds cached blocks
-and `complete` registers full ones. Replace each part marked ENGINE by calls into your engine. Then
+It allocates blocks and reuses none, so `cached_blocks_are_those_stored` fails until `admit` finds
+cached blocks and `complete` registers full ones. Replace each part marked ENGINE by calls into your
+engine. Then
 
 kvproof run --target kvproof_target:make_target --budget debug
 

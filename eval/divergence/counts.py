@@ -39,6 +39,9 @@ NEAR_TIES = (0.001, 0.01)
 AGREED = 0.01
 """Level at which the same documents must agree with all, so that long prompts may be noisier."""
 
+_SMALLEST = 1e-15
+"""Probability below which, and so near to 1, shares are not told apart."""
+
 LEAST = 3
 """Documents of a situation that is judged by itself."""
 
@@ -203,6 +206,7 @@ def _binomial(successes: int, total: int, share: Values) -> Values:
     """Probability of so many successes or more, for each share."""
     ways = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, total + 1)))])
     k = np.arange(successes, total + 1)
+    share = np.clip(share, _SMALLEST, 1 - _SMALLEST)  # 0 and 1 have no logarithms
     log = ways[total] - ways[k] - ways[total - k]
     chances = np.outer(k, np.log(share)) + np.outer(total - k, np.log1p(-share))
     found: Values = np.exp(log[:, None] + chances).sum(axis=0)

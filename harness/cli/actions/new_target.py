@@ -14,7 +14,8 @@ from kvproof.harness.records.run_directory import store
 NAME = "kvproof_target.py"
 _ELSEWHERE = "name another folder"
 _NEXT = """\
-{path} is a target that allocates blocks and reuses none. Its first run fails `hits_are_maximal`:
+{path} is a target that allocates blocks and reuses none. Its first run fails, by
+`cached_blocks_are_those_stored`:
   cd {folder}
   kvproof run --target kvproof_target:make_target --budget debug"""
 

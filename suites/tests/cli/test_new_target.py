@@ -21,7 +21,7 @@ def test_it_writes_one_file_and_says_what_comes_next(tmp_path: Path) -> None:
     assert done.code == Exit.PASS
     assert written == tmp_path / "my engine" / NAME
     assert written.read_text() == Path(skeleton_target.__file__).read_text()
-    assert done.out.splitlines()[1:] == [
+    assert done.out.splitlines()[2:] == [
         "  cd 'my engine'",
         "  kvproof run --target kvproof_target:make_target --budget debug",
     ]
@@ -61,7 +61,7 @@ def test_the_skeleton_fails_until_it_reuses_blocks(tmp_path: Path) -> None:
     assert here(*words, cwd=tmp_path).code == Exit.FAILURE
     events = read_run(tmp_path / "run").events
     failed = {each.property for each in events if isinstance(each, Failure)}
-    assert "hits_are_maximal" in failed
+    assert "cached_blocks_are_those_stored" in failed
     assert failed <= WITHOUT_REUSE
     assert not any(isinstance(each, TargetFailed) for each in events)
     verdicts = {each.property: each for each in events if isinstance(each, PropertyVerdict)}

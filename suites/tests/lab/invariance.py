@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-import torch
+from kvproof.suites.tests.lab import needs_torch  # noqa: F401 - comes before torch
+
+import torch  # isort: skip
 
 from kvproof.reference.engine.engine import Engine
 from kvproof.reference.engine.engine_config import EngineConfig

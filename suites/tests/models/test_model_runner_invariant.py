@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.suites.tests.lab.invariance import (
+from kvproof.suites.tests.models.model_kit import shared
+
+from kvproof.suites.tests.lab.invariance import (  # isort: skip - the line above skips without torch
     WAYS,
     difference,
     several_requests,
     several_tokens,
 )
-from kvproof.suites.tests.models.model_kit import shared  # first: it skips without torch
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -121,13 +121,17 @@ class Folder:
         return self.path / Path(name).name
 
 
-KEPT = {"module": TOY, "old": 'if self.fault != "reset_keeps":', "new": "if False:"}
-NAME = "no_hit_across_epochs"
+SHIFTED = {
+    "module": TOY,
+    "old": 'if self.fault == "slots_shift" and len(owned) > 2:',
+    "new": "if len(owned) > 2:",
+}
+NAME = "slot_mappings_follow_the_tables"
 
 
 def fault(**fields):
     fixed = {"name": "a", "story": "s", "mechanism": "m", "target": "toy==1", "suite": "engine"}
-    return PlantedFault(**fixed, **KEPT | fields)
+    return PlantedFault(**fixed, **SHIFTED | fields)
 
 
 def judged(one, folder, **options):
@@ -144,7 +148,7 @@ def test_a_fault_of_a_running_engine_is_judged_like_others_and_taken_back(tmp_pa
     assert 0 < found.kill.size < 20
     log = oplog.load(tmp_path / Path(found.kill.op_log).name)
     assert (log.property, len(log.operations)) == (NAME, found.kill.size)
-    none = judged(fault(new="if True:", survives="it is none"), tmp_path)
+    none = judged(fault(new="if False:", survives="it is none"), tmp_path)
     assert (none.outcome, none.cases, none.reason) == ("survived", 25, "ran: engine; it is none")
 
 
