@@ -40,7 +40,7 @@ AGREED = 0.01
 """Level at which the same documents must agree with all, so that long prompts may be noisier."""
 
 _SMALLEST = 1e-15
-"""Probability below which, and so near to 1, shares are not told apart."""
+"""Distance of a share from 0 and from 1, at least."""
 
 LEAST = 3
 """Documents of a situation that is judged by itself."""
