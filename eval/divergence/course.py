@@ -41,6 +41,8 @@ class Steps(NamedTuple):
     at_once: int = 1
 
 
+_BEGUN = 0.01
+"""Seconds after which a server has begun with a request."""
 _IDLE = 5.2
 """Seconds of a pause after which a server counts as idle."""
 _FLOODS = 120
@@ -153,8 +155,10 @@ class Course:
                 times = -(-max(least, EACH) // len(short)) + (least > EACH)
                 yield Steps([self._hit(each) for each in short] * times, least + least // 4)
         if "long-beside-short" in self._wanted:
-            pairs = zip(self._of("1k"), self._of("block"), strict=False)
-            yield Steps([self._hit(each) for pair in pairs for each in pair], 2)
+            for pair in zip(self._of("1k"), self._of("block"), strict=False):
+                for one, other in (pair, pair[::-1]):  # one answers for as long as the other runs
+                    running = Step("fill", (one.number, "begun"), tokens=ANSWER)
+                    yield Steps([running, self._hit(other, wait=_BEGUN)], 2)
 
     def _evictions(self) -> Iterator[Steps]:
         """Long new prompts until old ones are lost or come from every tier; then hits."""
