@@ -103,7 +103,7 @@ def test_1_a_target_that_dies_fails_and_the_others_are_judged(
 def test_1_a_target_that_refuses_everything_does_not_pass(tmp_path: Path) -> None:
     assert _run(tmp_path, f"{TARGETS}:refuses").code == 1
     found = verdicts(closed_run(tmp_path / "record", 1), f"{TARGETS}:refuses")
-    assert found["fail"] == 1
+    assert found["fail"] == 2, "nor may what never fits be told to wait"
     assert found["inconclusive"] > found["pass"]
 
 

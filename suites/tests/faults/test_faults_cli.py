@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import settings
 from msgspec.structs import replace
 
 from kvproof.harness.adapters.reference.target import make_target
@@ -179,7 +180,7 @@ def test_the_shadow_memory_alone_sees_nothing_wrong_in_the_reference():
     handle = InProcessHandle("reference", make_target)
     (suite, *_) = suites(handle, "full")
     with shadow_alone():
-        seen = suite.explore(UNSHRUNK, tolerate=TOLERATED)
+        seen = suite.explore(settings(UNSHRUNK, max_examples=70), tolerate=TOLERATED)
     assert (seen.violation, seen.died, dict(seen.tolerated)) == (None, None, {})
     assert seen.checks["expert_rows_are_those_of_a_fresh_run"]
 

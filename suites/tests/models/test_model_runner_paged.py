@@ -120,8 +120,10 @@ def test_hits_windows_and_preemptions_go_through_the_kernel():
 
 
 @pytest.mark.slow(reason="runs kernels in Triton's interpreter")
-def test_16_bits_run_as_they_are():
+def test_16_bits_run_as_they_are(monkeypatch):
     """The dispatcher itself, in bfloat16, over a cache of both."""
+    monkeypatch.setitem(globals(), "PROMPTS", PROMPTS[:2])
+    monkeypatch.setitem(globals(), "NEW", 3)
     compare(build("qwen3", torch.bfloat16))
 
 
@@ -162,7 +164,9 @@ def test_a_model_that_attends_to_other_entries_than_it_caches_is_no_silent_succe
 
 
 @pytest.mark.slow(reason="runs kernels in Triton's interpreter")
-def test_the_model_s_own_attention_is_back_afterwards():
+def test_the_model_s_own_attention_is_back_afterwards(monkeypatch):
+    monkeypatch.setitem(globals(), "PROMPTS", PROMPTS[:1])
+    monkeypatch.setitem(globals(), "NEW", 2)
     model = build("qwen3_vl", torch.bfloat16)
     serve(model, attention="paged")
     assert model.config.text_config._attn_implementation == "sdpa"

@@ -420,7 +420,8 @@ def test_a_target_that_goes_by_the_clock_gets_its_whole_budget():
 
     budget = settings(UNSHRUNK, max_examples=100)
     handle = InProcessHandle("subject", Moody)
-    seen = explore(handle, budget, tolerate={"what_fits_is_admitted"})
+    moods = {"what_fits_is_admitted", "what_can_never_fit_is_refused_at_arrival"}
+    seen = explore(handle, budget, tolerate=moods)
     assert seen.tolerated["what_fits_is_admitted"] > 1
     assert seen.test_cases >= budget.max_examples
 
