@@ -8,6 +8,7 @@ prompt and on how often that came, never on the order in which requests arrive.
 from __future__ import annotations
 
 import json
+import threading
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from kvproof.suites.reference.evaluation import server
 
 BLOCK = 16
 WORDS = 64
+LONG = 100
+"""Tokens of an answer that takes long."""
 
 
 @dataclass
@@ -55,6 +58,8 @@ class Server(server.Server):
     def __init__(self, script: Script) -> None:
         super().__init__(Handler)
         self.script = script
+        self.came = threading.Condition(self.lock)
+        """A request has come."""
 
 
 class Handler(server.Handler):
@@ -72,8 +77,12 @@ class Handler(server.Handler):
             self.send_json(404, {})
             return
         body, script = json.loads(data), self.server.script
-        with self.server.lock:
+        with self.server.came:
             script.seen.append(body)
+            self.server.came.notify_all()
+            if body.get("max_tokens", 0) >= LONG:  # until another one runs beside it
+                number = len(script.seen)
+                self.server.came.wait_for(lambda: len(script.seen) > number, timeout=1.0)
         if fault := self._fault(body, script):
             self.send_json(400, {"error": {"message": fault}})
             return
