@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from difflib import get_close_matches
 from pathlib import Path
 from typing import cast
@@ -122,13 +122,12 @@ def _predicate(path: Path, name: str) -> Predicate:
     return cast("Predicate", found)
 
 
-def entries_of(target: str, failures: Iterator[tuple[str, str, str]]) -> str:
-    """Return the text of entries: property, history and sentence of each failure."""
-    return "".join(
+def entry_text(target: str, name: str, *, history: str, sentence: str) -> str:
+    """Return the text of an entry: a property of a target fails as a history shows."""
+    return (
         f"\n[[known_failure]]\nproperty = {_text(name)}\ntarget = {_text(target)}\n"
         f"history = {_text(history)}\nreason = {_text(sentence)}\n"
         '# issue = "https://..."\n# mechanism = "package.module:function"\n'
-        for name, history, sentence in failures
     )
 
 

@@ -126,7 +126,7 @@ def issue(run: Run, target: str, wanted: ConformanceClass, build: Mapping[str, s
         build=dict(build),
         rules=rules,
         known_failures=list(dict.fromkeys(_known(rules))),
-        not_claimed=dict(started.profile.get("unsupported") or {}),
+        not_claimed=_not_claimed(started),
         power=_power(wanted, target.partition("==")[0]),
         kvproof=version("kvproof"),
         started=manifest.started,
@@ -187,8 +187,9 @@ def _started(run: Run, target: str, wanted: ConformanceClass) -> TargetStarted:
     again = f"kvproof certify {target} --class {wanted.name}"
     if run.manifest.verb != "run" or config.get("budget") not in BUDGETS:
         raise UsageError(f"{place} is no run of budget {' or '.join(BUDGETS)}", again)
-    if wanted.level not in LEVELS[: LEVELS.index(config["level"]) + 1]:
-        raise UsageError(f"{place} is of level {config['level']}, not {wanted.level}", again)
+    level = config.get("level")  # of a record that may come from others
+    if level not in LEVELS or LEVELS.index(level) < LEVELS.index(wanted.level):
+        raise UsageError(f"{place} is of level {level}, not {wanted.level}", again)
     started = [each for each in _of(run, TargetStarted) if each.target == target]
     whole = any(each.target == target for each in _of(run, TargetConcluded))
     if not (started and whole and run.ended):
@@ -235,6 +236,11 @@ def _judged(suite: str, name: str, found: PropertyVerdict | None) -> Judged:
 def _worst(properties: Iterable[Judged]) -> RuleOutcome:
     there = {_WORST[each.verdict] for each in properties}
     return next((each for each in _WORST.values() if each in there), "not_claimed")
+
+
+def _not_claimed(started: TargetStarted) -> dict[str, str]:
+    found = started.profile.get("unsupported")
+    return {str(k): str(v) for k, v in found.items()} if isinstance(found, Mapping) else {}
 
 
 def _known(rules: Iterable[RuleVerdict]) -> Iterator[str]:

@@ -94,6 +94,9 @@ def commits(
 
 
 def _commits(checkout: Path, first: str, last: str) -> list[str]:
+    for each in (first, last):
+        if each.startswith("-"):  # git would take it for an option
+            raise UsageError(f"{each!r} is no commit", _ENDS)
     line = ("log", "--first-parent", "--reverse", "--format=%h %s")
     oldest = _git(checkout, *line, "--max-count=1", first)
     return [*oldest.splitlines(), *_git(checkout, *line, f"{first}..{last}").splitlines()]

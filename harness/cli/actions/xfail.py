@@ -57,8 +57,12 @@ def _history(output: Path, failure: Failure) -> str:
 
 
 def _entry(output: Path, failure: Failure) -> str:
-    row = failure.property, _history(output, failure), failure.sentence
-    return subject_failures.entries_of(failure.target, iter([row]))
+    return subject_failures.entry_text(
+        failure.target,
+        failure.property,
+        history=_history(output, failure),
+        sentence=failure.sentence,
+    )
 
 
 def _next(output: Path, added: Sequence[Failure]) -> str:

@@ -121,6 +121,7 @@ def test_ends_that_agree_are_inconclusive(
         (("--target", "vllm", "--wheel", "a.whl"), "1 wheels are no list"),
         (("--target", "vllm", "--checkout", "."), "--checkout needs --first and --last"),
         (("--target", "m:f", "--checkout", "/", "--first", "a", "--last", "b"), "not a git"),
+        (("--target", "m:f", "--checkout", ".", "--first=--all", "--last", "b"), "is no commit"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(

@@ -11,7 +11,7 @@ from kvproof.harness.cli.app import main
 from kvproof.harness.errors import Exit
 from kvproof.harness.records.events import Failure, PropertyVerdict
 from kvproof.harness.records.run_directory import read_run
-from kvproof.suites.framework.subject_failures import entries_of
+from kvproof.suites.framework.subject_failures import entry_text
 from kvproof.suites.tests.known_failures import subject
 
 TARGET = f"{subject.__name__}:make_target"
@@ -46,7 +46,9 @@ def known(tmp_path: Path) -> Path:
     """The known failure of an engine that hits at most one block."""
     file = tmp_path / "known.toml"
     shutil.copy(LOG, tmp_path)
-    file.write_text(entries_of(TARGET, iter([(LOST, LOG.name, "a second block is never hit")])))
+    file.write_text(
+        entry_text(TARGET, LOST, history=LOG.name, sentence="a second block is never hit")
+    )
     return file
 
 

@@ -115,6 +115,9 @@ def test_a_partial_run_gets_none(tmp_path: Path, change: Callable[[Run], Run]) -
 def test_a_small_budget_or_level_gets_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no run of budget pr or nightly"):
         issue(run_of(tmp_path, config={"budget": "debug"}), TARGET, BLOCKS, {})
+    for level in ("", "huge"):
+        with pytest.raises(UsageError, match=f"of level {level}, not core"):
+            issue(run_of(tmp_path, config={"level": level}), TARGET, BLOCKS, {})
     with pytest.raises(UsageError, match="of level core, not full"):
         issue(run_of(tmp_path), TARGET, CLASSES["hybrid"], {})
 
