@@ -12,9 +12,10 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -27,6 +28,7 @@ from kvproof.eval.run.config import Configuration, EvalConfig, Protocol
 from kvproof.eval.run.records import Abilities, Differences, Done, Phase, SampleRecord
 from kvproof.eval.run.server import key_of
 from kvproof.harness.http.completion_client import CompletionClient, Reply, joined
+from kvproof.harness.isolation.threads import interruptible
 
 ROTATED = "choices rotated by one"
 """Description of pass C without other questions about the documents."""
@@ -243,17 +245,16 @@ class RequestLoop:
 
     def _in_threads(self, work: Callable[[], None], at_once: int) -> None:
         """An error, or Ctrl-C, stops the other workers."""
-        with ThreadPoolExecutor(at_once) as pool:
-            waiting: set[Future[None]] = {pool.submit(work) for _ in range(at_once)}
-            try:
-                while waiting:
-                    ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                    for each in ended:
-                        each.result()
-            except BaseException:
-                self._stopped.set()
-                self.client.close()
-                raise
+        ended: SimpleQueue[Future[None]] = SimpleQueue()  # `futures.wait` may keep locks if cut
+        with interruptible(at_once, self._stop, when=BaseException) as pool:
+            for _ in range(at_once):
+                pool.submit(work).add_done_callback(ended.put)
+            for _ in range(at_once):
+                ended.get().result()
+
+    def _stop(self) -> None:
+        self._stopped.set()
+        self.client.close()
 
     def _warm_up(self, jobs: Sequence[Job]) -> None:
         """Repeat, unrecorded, prompts that a restarted server has lost.

@@ -7,9 +7,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from kvproof.harness.isolation.threads import interruptible
 from kvproof.harness.served.counters import Figures, grown
 from kvproof.harness.served.request_log import Identity, RequestLog, Sent
 from kvproof.suites.probe.answers import Answer
@@ -109,7 +109,7 @@ class Asker:
     def together(self, questions: Sequence[Question]) -> list[Answer]:
         """Send all concurrently. Raises the first NoAnswer, after all have ended."""
         before = read_figures(self.line) if self.metered else {}
-        with ThreadPoolExecutor(len(questions)) as pool:
+        with interruptible(len(questions), self.line.close) as pool:
             asked = [pool.submit(self._sent, each) for each in questions]
         reported = [each.result() for each in asked]
         answers = [self._keep(each, *one) for each, one in zip(questions, reported, strict=True)]

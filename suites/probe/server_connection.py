@@ -86,6 +86,10 @@ class ServerConnection:
         self._lost = 0
         self._lock = threading.Lock()
 
+    def close(self) -> None:
+        """Cut off requests under way; their threads raise Aborted."""
+        self._client.close()
+
     def get(self, path: str, *, whole: bool = False) -> bytes:
         """Fetch a document, outside the budget. Raises NoAnswer."""
         timeout = self.budget.share(self._timeout)

@@ -13,10 +13,10 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import NamedTuple
 
+from kvproof.harness.isolation.threads import interruptible
 from kvproof.harness.statistics import wilcoxon
 from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.asker import Question
@@ -113,7 +113,7 @@ def _alone(context: TrialContext, length: int) -> float:
 
 
 def _beside(context: TrialContext, length: int, wait: float) -> float | None:
-    with ThreadPoolExecutor(1) as pool:
+    with interruptible(1, context.asker.line.close) as pool:
         running = pool.submit(_alone, context, length)
         time.sleep(wait)
         early = not running.done()

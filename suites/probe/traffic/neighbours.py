@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
+from kvproof.harness.isolation.threads import interruptible
 from kvproof.suites.probe.answers import Answer
 from kvproof.suites.probe.asker import CHANCE, Question, new_salt
 from kvproof.suites.probe.compare import Pair
@@ -31,7 +31,7 @@ def leaving(context: TrialContext, length: int) -> Trial:
     neighbour = question._replace(turns=(Turn(head + fresh(_TAIL)),))
 
     def beside() -> Answer:
-        with ThreadPoolExecutor(1) as pool:
+        with interruptible(1, context.asker.line.close) as pool:
             running = pool.submit(asker.ask, question)
             trial.saw(LEFT, happened=asker.leave(neighbour))
             asker.together([_new(context, length) for _ in range(_OTHERS)])
@@ -53,7 +53,7 @@ def namesakes(context: TrialContext, length: int) -> Trial:
     found: list[tuple[Question, Answer]] = []
 
     def beside() -> Answer:
-        with ThreadPoolExecutor(1) as pool:
+        with interruptible(1, context.asker.line.close) as pool:
             running = pool.submit(asker.ask, question)
             for each in names:
                 found.append((each, asker.ask(each)))

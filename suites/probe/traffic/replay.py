@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import accumulate
 from pathlib import Path
 from random import Random
@@ -17,6 +17,7 @@ from statistics import median
 from typing import NamedTuple
 
 from kvproof.harness.bench.mooncake_trace import Trace, read_trace
+from kvproof.harness.isolation.threads import interruptible
 from kvproof.harness.statistics import clopper_pearson, fisher
 from kvproof.suites.probe.answers import Answer, NoAnswer
 from kvproof.suites.probe.asker import Asker, Question
@@ -138,7 +139,7 @@ def _sent(asker: Asker, wanted: Sequence[Recorded]) -> tuple[list[Answer | None]
         finally:
             spans[place] = (start, time.monotonic())
 
-    with ThreadPoolExecutor(_MOST) as pool:
+    with interruptible(_MOST, asker.line.close) as pool:
         asked: list[Future[Answer]] = []
         for place, each in enumerate(wanted):
             time.sleep(max(0.0, begun + each.at - time.monotonic()))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from kvproof.suites.tests.evaluation.eval_kit import (
     small_material,
 )
 from kvproof.suites.tests.evaluation.eval_server import Server, scripted
+from kvproof.suites.tests.patience import until
 
 COUNT = SMALL.samples
 
@@ -116,6 +119,26 @@ def test_a_killed_run_goes_on_and_loses_nothing(tmp_path: Path, order: str, stop
     assert len(keys) == len(set(keys)) == 3 * 3 * COUNT
     reused = [e.cached_share or 0 for e in kept.of("on", "warm") + kept.of("on", "shared")]
     assert min(reused) > 0.8  # what a restart emptied was warmed again
+
+
+def test_an_interrupt_while_threads_start_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request that is under way by then would take until its timeout."""
+    submit = ThreadPoolExecutor.submit
+
+    def interrupted(pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+        submit(pool, work)
+        until(lambda: on.prompts)
+        raise KeyboardInterrupt
+
+    with scripted(always="slow") as on:
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+        kept = Kept()
+        with pytest.raises(KeyboardInterrupt):
+            run_with(tmp_path, on, on, kept, timeout=5.0)
+    assert kept.samples == []
+    assert len(on.prompts) == 1
 
 
 def test_a_run_goes_on_in_the_repeat_where_it_was_killed(tmp_path: Path) -> None:
