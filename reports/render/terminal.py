@@ -30,7 +30,6 @@ from kvproof.reports.values.pairs import pairs_line
 from kvproof.reports.values.text import (
     MARKS,
     duration,
-    listed,
     microseconds,
     one_line,
     percent,
@@ -201,34 +200,38 @@ def _evaluations(report: Report, screen: Screen) -> None:
 
 
 def _coverage(report: Report, screen: Screen) -> None:
-    if report.coverage:
-        screen.heading("Coverage")
+    if not report.coverage:
+        return
+    screen.heading("Coverage")
+    heads = ("suite", "cases", "time", "a second", "operations", "with hits")
+    table = screen.table(*heads)
+    for column in table.columns[1:]:
+        column.justify = "right"
     for entry in report.exercised:
-        total = sum(entry.hit_blocks.values())
-        reused = (total - entry.hit_blocks.get("0", 0)) / total if total else None
-        done = [f"{name} {times:,}" for name, times in entry.operations.most_common()]
-        hits = "" if reused is None else f"; {percent(reused)} of admissions reused blocks"
-        screen.line(
-            f"{entry.label}: {plural(entry.test_cases, 'test case')} in "
-            f"{duration(entry.seconds)}{entry.pace}; {listed(done, 8)}{hits}"
-        )
+        cells = (
+            f"{entry.test_cases:,}", duration(entry.seconds), entry.rate,
+            f"{entry.operations.total():,}", entry.reused,
+        )  # fmt: skip
+        table.add_row(*map(screen.text, (entry.label, *cells)))
+    screen.show(table)
+    for entry in report.exercised:
         if entry.pairs:
-            screen.line(pairs_line(entry.pairs))
+            screen.line(f"{entry.label}, {pairs_line(entry.pairs)}")
 
 
 def _bench(report: Report, screen: Screen) -> None:
     for title, groups in grouped(report.bench, lambda group: group.title).items():
-        screen.heading(f"Bench on {title}, tokens/s by CPU time")
         peers = sorted({e.peer for group in groups for e in group.entries if e.peer})
-        over = f"over {peers[0]}" if len(peers) == 1 else "against the peer"
-        table = screen.table("block, case", "target", "tokens/s", over, "p50", "p99", "hits")
-        for column in table.columns[2:]:
+        over = f", ratios over {peers[0]}" if len(peers) == 1 else ""
+        screen.heading(f"Bench on {title}, tokens/s by CPU time{over}")
+        table = screen.table("block, case", "tokens/s", "ratio", "p50", "p99", "hits")
+        for column in table.columns[1:]:
             column.justify = "right"
         for group in groups:
-            work = f"{group.block_size}, {case_words(group.case)}"
-            for place, entry in enumerate(group.entries):
-                cells = _bench_cells(entry, named=len(peers) > 1)
-                table.add_row(*(screen.text(cell) for cell in ("" if place else work, *cells)))
+            table.add_row(screen.text(f"{group.block_size}, {case_words(group.case)}"))
+            for entry in group.entries:
+                target, *cells = _bench_cells(entry, named=not over)
+                table.add_row(*map(screen.text, (f"  {target}", *cells)))
         screen.show(table)
         for line in _parts([entry for group in groups for entry in group.entries]):
             screen.line(line)

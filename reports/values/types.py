@@ -135,14 +135,20 @@ class Coverage:
     """Pairs of features, of one suite with a table of factors."""
 
     @property
-    def pace(self) -> str:
-        """Test cases a second, and the share of the time until the target's answers."""
-        if not self.seconds:
-            return ""
-        rate = f"{significant(self.test_cases / self.seconds)} a second"
-        if not self.engine_seconds:
-            return f" ({rate})"
-        return f" ({rate}, {percent(self.engine_seconds / self.seconds)} of it in the engine)"
+    def rate(self) -> str:
+        """Test cases a second."""
+        return significant(self.test_cases / self.seconds) if self.seconds else ""
+
+    @property
+    def engine_share(self) -> str:
+        """Share of the time until the target's answers."""
+        return percent(self.engine_seconds / self.seconds) if self.engine_seconds else ""
+
+    @property
+    def reused(self) -> str:
+        """Share of admissions that reused blocks."""
+        total = sum(self.hit_blocks.values())
+        return percent(1 - self.hit_blocks.get("0", 0) / total) if total else ""
 
     @property
     def label(self) -> str:

@@ -233,12 +233,13 @@ def test_suites_of_one_target_are_told_apart(run: Run) -> None:
     both = with_events(run, [cache, states, verdict])
 
     reported = terminal_text(both, width=200)
-    assert f"{cache.target}: " in reported
-    assert f"{cache.target}, states: " in reported
+    assert {cache.target, f"{cache.target}, states"} <= {
+        line.partition("  ")[0] for line in reported.splitlines()
+    }
     assert "states: a draft is rejected" in reported
     page = render_html(both)
     assert ">states</i> <code>moves_are_legal</code>" in page
-    assert "(states): <span>reserve&nbsp;7</span>" in page
+    assert f"<b>{cache.target}, states</b> <span>reserve&nbsp;7</span>" in page
     seen = build(both).coverage[0].situations
     assert seen["states: a hit of one block"] == 5
     assert "a hit of one block" not in seen
