@@ -7,14 +7,17 @@ flood has evicted anything. It ends early when the time is over.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 from kvproof.eval.divergence.prompts import Text
 from kvproof.eval.divergence.scenes import ANSWER, EACH, Kind, Scene
 from kvproof.eval.run.records import Phase
 from kvproof.harness.served.request_log import RequestLog
 from kvproof.harness.served.situations import COMPANY, COUNTS
+
+Life: TypeAlias = Literal["reset", "sleep"]
+"""Orders to a server, by the situation after them."""
 
 Key: TypeAlias = tuple[int, Text]
 """Number of a document, and which of its prompts."""
@@ -72,15 +75,16 @@ class Course:
         log: RequestLog,
         salt: Callable[[], str],
         flood: Callable[[Key | None], Key],
-        reset: Callable[[], None] | None,
+        life: Mapping[Life, Callable[[], None]],
         left: Callable[[], bool],
     ) -> None:
         """`wanted`: situations; `left`: whether time is left.
 
-        `flood` makes a long new prompt, which may begin like another one.
+        `flood` makes a long new prompt, which may begin like another one. `life` holds orders to
+        the server.
         """
         self._scenes, self._wanted, self._log, self._salt = scenes, wanted, log, salt
-        self._flood, self._reset, self._left = flood, reset, left
+        self._flood, self._life, self._left = flood, life, left
         self._salts: dict[int, str] = {}
 
     def stages(self) -> Iterator[Steps]:
@@ -102,11 +106,18 @@ class Course:
             yield from self._evictions()
         if "preempted" in self._wanted:
             yield from self._crowds()
-        if self._reset and "reset" in self._wanted:
-            self._reset()
-            self._log.mark("reset", emptied=True)
-            yield from self._filled(self._of("block", "part"))
+        for name, order in self._life.items():
+            if name in self._wanted:
+                order()
+                self._log.mark(name, emptied=name == "reset")
+                yield from self._after()
         yield from self._counts()
+
+    def _after(self) -> Iterator[Steps]:
+        """Whatever an order has left behind is judged first, then new entries are."""
+        found = self._of("block", "part")
+        yield Steps([self._hit(each) for each in found])
+        yield from self._filled(found)
 
     def _of(self, *kinds: Kind) -> list[Scene]:
         return [each for each in self._scenes if each.kind in kinds]
@@ -135,6 +146,7 @@ class Course:
     def _first_hits(self) -> Iterator[Steps]:
         yield from self._filled([each for each in self._scenes if each.kind != "twin"])
         others = [Step("drawn", (e.number, "begun"), self._salt()) for e in self._of("salt")]
+        others += [Step("drawn", (e.number, "elsewhere")) for e in self._of("adapter")]
         if others:
             yield Steps(others)
 
@@ -149,7 +161,7 @@ class Course:
         yield Steps([self._hit(each) for each in self._of("block", "turn")])
 
     def _company(self) -> Iterator[Steps]:
-        short = [e for e in self._scenes if e.kind not in (*_LONG, "twin", "salt")]
+        short = [e for e in self._scenes if e.kind not in (*_LONG, "twin", "salt", "adapter")]
         for name, least in COMPANY.items():  # some more than needed, as some are always between two
             if short and name in self._wanted:
                 times = -(-max(least, EACH) // len(short)) + (least > EACH)

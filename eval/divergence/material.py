@@ -13,13 +13,13 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
-from kvproof.eval.divergence.course import WRITTEN, Course, Key, Step, Steps, steps_of
+from kvproof.eval.divergence.course import WRITTEN, Course, Key, Life, Step, Steps, steps_of
 from kvproof.eval.divergence.forced import Unanswered, answered, forced
 from kvproof.eval.divergence.prompts import TEXTS, Text, cut, documents
 from kvproof.eval.divergence.records import NOTHING, Earlier, Options, Role, roles
@@ -31,6 +31,7 @@ from kvproof.eval.divergence.servers import (
     learned,
     longest_prompt,
     means_of,
+    posted,
 )
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol
 from kvproof.eval.run.protocol import Asked, Exchange, Material, Request, RunSink, Stage
@@ -58,7 +59,7 @@ _NO_ABILITIES = Abilities(top=None, token_ids=False, ignore_eos=False, salt=Fals
 _TRIES = 6
 """Each halves a prompt that the server refuses."""
 
-_SCENE: tuple[Text, ...] = ("begun", "continued")
+_SCENE: tuple[Text, ...] = ("begun", "continued", "elsewhere")
 
 _BASE = 0.5
 """Share of the time that recomputing for scenes may take."""
@@ -90,6 +91,8 @@ class Pairs(Material):
         self._neutral = True
         """Answers do not depend on a salt, as far as is known."""
         self._scenes: list[Scene] = []
+        self._adapters: dict[Key, str] = {}
+        """Prompt -> adapter that answers it."""
         self._steps: list[Step] = []
         """All requests of passes, by the number of their record."""
         self._logs: dict[str, RequestLog] = {}
@@ -175,9 +178,12 @@ class Pairs(Material):
             begun = [
                 Step("recomputed", (e.number, "begun"), tokens=ANSWER * (e.kind == "turn"))
                 for e in found
-                if e.kind in ("turn", "twin", "salt")
+                if e.kind in ("turn", "twin", "salt", "adapter")
             ]
             yield Steps(begun)
+            yield Steps(
+                [Step("recomputed", (e.number, "elsewhere")) for e in found if e.kind == "adapter"]
+            )
             for each in found:
                 answer = self._expected.get((each.number, "begun"))
                 prompt = each.continued(_content(each.begun, answer) if answer else ())
@@ -196,7 +202,7 @@ class Pairs(Material):
         yield Steps(steps_of("together", self._of("whole")), self._options.at_once)
         course = Course(
             self._scenes, self._wanted, log=self._log(self._client), salt=self._new_salt,
-            flood=self._flood, reset=self._post_reset if self._reset else None, left=self._left,
+            flood=self._flood, life=self._life(self._client), left=self._left,
         )  # fmt: skip
         yield from course.stages()
 
@@ -227,10 +233,11 @@ class Pairs(Material):
         sent, tokens = msgspec.json.encode(prompt), step.tokens or self._options.tokens
         try:
             if step.phase == "fill":
-                return Exchange(sent, self._answer(client, prompt, tokens, step)[0])
+                adapter = self._adapters.get(key, "")
+                return Exchange(sent, self._answer(client, prompt, tokens, step, adapter)[0])
             if step.phase != "recomputed":
                 return self._followed(client, step, sent)
-            reply = self._recomputed(client, prompt, tokens)[0]
+            reply = self._recomputed(client, prompt, tokens, self._adapters.get(key, ""))[0]
         except Unanswered as error:
             if step.phase == "recomputed":
                 self._lost.add(key)
@@ -240,11 +247,15 @@ class Pairs(Material):
 
     def _followed(self, client: CompletionClient, step: Step, sent: bytes) -> Exchange:
         judged, expected = self._role == "judged", self._expected[step.key]
+        adapter = self._adapters.get(step.key, "")
         sighted: list[Sighting] = []
 
         def ask(prompt: Prompt, tokens: int) -> Reply:
-            how = partial(self._answer, step=step) if judged else self._recomputed
-            reply, sighting = how(client, prompt, tokens)
+            reply, sighting = (
+                self._answer(client, prompt, tokens, step, adapter)
+                if judged
+                else self._recomputed(client, prompt, tokens, adapter)
+            )
             sighted.append(sighting)
             return reply
 
@@ -272,7 +283,7 @@ class Pairs(Material):
     # --- one request ---
 
     def _answer(
-        self, client: CompletionClient, prompt: Prompt, tokens: int, step: Step
+        self, client: CompletionClient, prompt: Prompt, tokens: int, step: Step, adapter: str
     ) -> tuple[Reply, Sighting]:
         """Complete greedily; a salt keeps cached blocks of other salts out of reach."""
         able, salt = self._able, step.salt
@@ -281,11 +292,12 @@ class Pairs(Material):
             "return_token_ids": able.token_ids or None,
             "ignore_eos": able.ignore_eos or None,
             "cache_salt": salt or None,
+            "model": adapter or None,
         }
         fields = {name: value for name, value in asked.items() if value is not None}
         log = self._log(client)
         before = counters_of(client) if step.metered else {}
-        sent = log.begin(prompt, Identity(salt))
+        sent = log.begin(prompt, Identity(salt, adapter))
         reply = client.complete(prompt, max_tokens=tokens, **fields)
         sighting = log.end(
             sent, _content(prompt, reply), cached=reply.usage.cached_tokens,
@@ -301,9 +313,9 @@ class Pairs(Material):
         return log
 
     def _recomputed(
-        self, client: CompletionClient, prompt: Prompt, tokens: int
+        self, client: CompletionClient, prompt: Prompt, tokens: int, adapter: str = ""
     ) -> tuple[Reply, Sighting]:
-        return self._under(client, prompt, tokens, self._salt())
+        return self._under(client, prompt, tokens, self._salt(), adapter)
 
     def _salt(self) -> str:
         """Return a new salt; empty where something else recomputes."""
@@ -314,20 +326,21 @@ class Pairs(Material):
         return f"kvproof {self._name} {next(self._salts)}"
 
     def _under(
-        self, client: CompletionClient, prompt: Prompt, tokens: int, salt: str
+        self, client: CompletionClient, prompt: Prompt, tokens: int, salt: str, adapter: str = ""
     ) -> tuple[Reply, Sighting]:
         if self._with_salts and not salt and self._reset:
-            self._post_reset()
+            posted(client, "reset", (self._reset,))
             self._log(client).mark("", emptied=True)
-        return self._answer(client, prompt, tokens, Step("again", (0, "whole"), salt))
+        return self._answer(client, prompt, tokens, Step("again", (0, "whole"), salt), adapter)
 
-    def _post_reset(self) -> None:
-        assert self._client is not None
-        try:
-            self._client.post(self._reset)
-        except OSError as error:
-            hint = "for example --reset /reset_prefix_cache"
-            raise UsageError(f"--reset: {error}", hint) from error
+    def _life(self, client: CompletionClient) -> dict[Life, Callable[[], None]]:
+        server = self._config.server_of(self._config.baseline)
+        orders: dict[Life, tuple[str, ...]] = {"sleep": server.sleep, "reset": (server.reset,)}
+        return {
+            name: partial(posted, client, name, paths)
+            for name, paths in orders.items()
+            if any(paths)
+        }
 
     def _flood(self, like: Key | None) -> Key:
         """Make a long new prompt, which may begin like another one."""
@@ -378,8 +391,13 @@ class Pairs(Material):
         self._scenes = list(
             scenes(self._wanted, self._pool(), first=first, seed=self._seed, longest=self._longest)
         )
+        names = itertools.cycle(self._able.adapters or ("",))
         for each in self._scenes:
             self._prompts[each.number, "begun"] = each.begun
+            if each.kind == "adapter":
+                self._prompts[each.number, "elsewhere"] = each.begun
+                name = next(names)
+                self._adapters |= {(each.number, text): name for text in ("begun", "continued")}
 
     def _pool(self) -> Prompt:
         """All documents in a row."""
@@ -389,8 +407,7 @@ class Pairs(Material):
         return "".join(each for each in found if isinstance(each, str))
 
     def _means(self, client: CompletionClient) -> tuple[Means, ...]:
-        reset = bool(self._reset)
-        return means_of(client, salt=self._able.salt, reset=reset, longest=self._longest)
+        return means_of(client, self._able, self._life(client), longest=self._longest)
 
     def _answers(self, client: CompletionClient, length: int) -> bool:
         """Return whether it takes a prompt of so many tokens."""

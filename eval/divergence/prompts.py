@@ -10,9 +10,9 @@ from kvproof.eval.benchmark.prompts import own_prompts
 from kvproof.eval.run.generator import GeneratorOptions, generate
 from kvproof.harness.http.completion_client import Prompt
 
-Text: TypeAlias = Literal["whole", "shared", "inside", "border", "begun", "continued"]
+Text: TypeAlias = Literal["whole", "shared", "inside", "border", "begun", "continued", "elsewhere"]
 """A document with its question; with another question; cut at any place; cut at a border; the two
-prompts of a scene."""
+prompts of a scene; the first of them without the scene's adapter."""
 
 TEXTS: tuple[Text, ...] = ("whole", "shared", "inside", "border")
 

@@ -12,19 +12,22 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from kvproof.harness.http.completion_client import Prompt
 
-Kind: TypeAlias = Literal["block", "part", "salt", "twin", "turn", "1k", "8k", "32k", "longest"]
+Kind: TypeAlias = Literal[
+    "block", "part", "salt", "adapter", "twin", "turn", "1k", "8k", "32k", "longest"
+]
 
 REACHES: Mapping[Kind, tuple[str, ...]] = {
     "block": (
         "one-block", "third-use", "old", "idle", "64-at-once", "long-beside-short", "reset",
-        "100th", "500th", "1000th",
+        "sleep", "100th", "500th", "1000th",
     ),
     "part": (
         "partial-block", "third-use", "old", "2-at-once", "64-at-once", "evicted", "reset",
-        "pool-full", "preempted", "resumed", "host", "disk", "peer",
+        "sleep", "pool-full", "preempted", "resumed", "host", "disk", "peer",
         "100th", "500th", "1000th",
     ),
     "salt": ("salt", "other-namespace"),
+    "adapter": ("adapter", "other-namespace"),
     "twin": ("twins",),
     "turn": ("generated", "both"),
     "1k": ("1k", "long-beside-short"),

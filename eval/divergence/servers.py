@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +17,13 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.http.completion_client import CompletionClient, Reply
 from kvproof.harness.served.counters import Figures, figures, means
 from kvproof.harness.served.situations import Means
+
+
+class _Models(msgspec.Struct):
+    """The list of models of an OpenAI server."""
+
+    data: list[dict[str, Any]] = []
+
 
 _TOPS = (20, 5, 1, 0)
 """Likeliest tokens to ask for; servers allow at most some."""
@@ -61,13 +69,22 @@ def learned(client: CompletionClient) -> Abilities:
         token_ids=bool(ids and ids.prompt_ids),
         ignore_eos=taken(ignore_eos=True) is not None,
         salt=taken(cache_salt="kvproof") is not None,
+        adapters=tuple(name for name in _adapters(client) if taken(model=name)),
     )
 
+
+_ORDERS = {
+    "reset": "--reset /reset_prefix_cache",
+    "sleep": "--sleep '/sleep?level=1' --sleep /wake_up",
+}
 
 TRIED = (1_400, 8_900, 33_500)
 """Tokens of prompts that show how long they may be."""
 
 _OF_LENGTH: tuple[Means, ...] = ("1k", "8k", "32k")
+
+MOST_ADAPTERS = 2
+"""Adapters that are asked: an entry of one must not be hit by the other."""
 
 MOST_LONG = 40_000
 """Tokens of the longest prompt that is sent because it is the longest."""
@@ -91,12 +108,16 @@ def longest_prompt(client: CompletionClient, answers: Callable[[int], bool], *, 
 
 
 def means_of(
-    client: CompletionClient, *, salt: bool, reset: bool, longest: int
+    client: CompletionClient, able_to: Abilities, orders: Iterable[Means], *, longest: int
 ) -> tuple[Means, ...]:
-    """Return what situations can be brought about with; `longest`: tokens of a prompt."""
+    """Return what situations can be brought about with.
+
+    `orders`: those that the server takes; `longest`: tokens of a prompt.
+    """
     able: dict[Means, bool] = {
-        "salt": salt,
-        "reset": reset,
+        "salt": able_to.salt,
+        "adapter": bool(able_to.adapters),
+        **dict.fromkeys(orders, True),
         "longest": TRIED[0] < longest <= MOST_LONG,
         "pool": True,
     }
@@ -112,9 +133,31 @@ def counters_of(client: CompletionClient) -> Figures:
         return {}
 
 
+def posted(client: CompletionClient, option: str, paths: Iterable[str]) -> None:
+    """Send orders to a server, one after the other. Raises UsageError."""
+    for path in paths:
+        try:
+            client.post(path)
+        except OSError as error:
+            hint = f"for example {_ORDERS[option]}, if the server has it"
+            raise UsageError(f"--{option}: {error}", hint) from error
+
+
 def _reported_limit(client: CompletionClient) -> int:
     """Return `max_model_len` of the first model; 0 where it is not reported."""
-    with suppress(OSError, msgspec.MsgspecError, LookupError, TypeError):
-        found = msgspec.json.decode(client.get("/v1/models"))["data"][0]["max_model_len"]
-        return found if isinstance(found, int) else 0
-    return 0
+    found = next(iter(_models(client)), {}).get("max_model_len")
+    return found if isinstance(found, int) else 0
+
+
+def _adapters(client: CompletionClient) -> list[str]:
+    """Return some adapters of the models, by the field `parent` that engines report."""
+    found = [each for each in _models(client) if isinstance(each.get("id"), str)]
+    names = {each["id"] for each in found}
+    return [each["id"] for each in found if each.get("parent") in names][:MOST_ADAPTERS]
+
+
+def _models(client: CompletionClient) -> list[dict[str, Any]]:
+    with suppress(OSError, msgspec.MsgspecError):
+        found = msgspec.json.decode(client.get("/v1/models"), type=_Models)
+        return found.data
+    return []

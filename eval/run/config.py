@@ -104,6 +104,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ready_within: Seconds = 600.0
     reset: str = ""
     """Path of a POST that empties the cache of a running server, before the first pass."""
+    sleep: tuple[str, ...] = ()
+    """Paths of POSTs that put a running server to sleep and wake it up."""
     api_key_env: str = ""
     """Environment variable with the key."""
 

@@ -154,6 +154,8 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     """`cache_salt` is accepted: a request can be recomputed while its blocks stay cached."""
     longest: int = 0
     """Tokens of the longest prompt with its answer; 0: not reported."""
+    adapters: tuple[str, ...] = ()
+    """Models of the list that are adapters of another one."""
     means: tuple[Means, ...] = ()
     """Means by which a client can bring about situations."""
 

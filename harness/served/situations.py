@@ -16,8 +16,8 @@ Family: TypeAlias = Literal[
 ]
 
 Means: TypeAlias = Literal[
-    "", "1k", "8k", "32k", "longest", "salt", "adapter", "image", "reset", "restart", "admin",
-    "pool", "counters", "host", "disk", "peer",
+    "", "1k", "8k", "32k", "longest", "salt", "adapter", "image", "reset", "restart", "weights",
+    "sleep", "pool", "counters", "host", "disk", "peer",
 ]  # fmt: skip
 """The needs of a client that brings a situation about; empty: nothing but requests."""
 
@@ -62,9 +62,9 @@ SITUATIONS: Mapping[str, Situation] = {
     "swapped-images": Situation("identity", "two images in the other order", "image"),
     "other-namespace": Situation("identity", "equal tokens of another salt or adapter", "salt"),
     "reset": Situation("life", "a hit after the cache was reset", "reset"),
-    "weights": Situation("life", "a hit after the weights changed", "admin"),
+    "weights": Situation("life", "a hit after the weights changed", "weights"),
     "restart": Situation("life", "a hit after the server was restarted", "restart"),
-    "sleep": Situation("life", "a hit after sleep and waking up", "admin"),
+    "sleep": Situation("life", "a hit after sleep and waking up", "sleep"),
     "host": Situation("tier", "a hit from host memory", "host"),
     "disk": Situation("tier", "a hit from disk", "disk"),
     "peer": Situation("tier", "a hit from another server", "peer"),

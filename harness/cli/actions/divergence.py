@@ -55,12 +55,14 @@ def _configured(given: DivergenceArguments) -> EvalConfig:
             "for example --url http://127.0.0.1:8000/v1 --recompute-url http://127.0.0.1:8001/v1",
         )
     if given.config is None:
-        server = Server(reset=given.reset, api_key_env=given.api_key_env)
+        server = Server(
+            reset=given.reset, sleep=tuple(given.sleep or ()), api_key_env=given.api_key_env
+        )
         controls = given.control_url or ()
         return from_urls(given.url, given.recompute_url, controls, server, model=given.model)
-    if given.recompute_url or given.control_url or given.reset:
+    if given.recompute_url or given.control_url or given.reset or given.sleep:
         raise UsageError(
-            "--recompute-url, --control-url and --reset belong to --url",
+            "--recompute-url, --control-url, --reset and --sleep belong to --url",
             "a file of configurations has all of that",
         )
     read = read_config(given.config)

@@ -135,6 +135,8 @@ class DivergenceArguments:
     reset: str = ""
     """Path of a POST that empties the cache, for servers without cache_salt, or whose answers
     depend on it."""
+    sleep: list[str] | None = None
+    """Paths of POSTs, in order, that put the server to sleep and wake it up."""
     api_key_env: str = ""
     """Environment variable with the servers' key."""
     documents: int = 24

@@ -37,6 +37,11 @@ class Script:
     """One in so many hits reads another content, by its prompt."""
     salted: bool = False
     """Answers depend on the salt."""
+    adapters: tuple[str, ...] = ()
+    adapter_in_key: bool = True
+    """Blocks of one adapter are not hit by another, or by none."""
+    sleep_forgets: bool = True
+    """Blocks of before it slept are gone; their content is."""
     shift: float = 3.0
     """Spread of what wrong content adds to the logits."""
     tops: int = 5
@@ -60,17 +65,27 @@ class Server(server.Server):
         self.script = script
         self.came = threading.Condition(self.lock)
         """A request has come."""
+        self.owners: dict[tuple[int, ...], str] = {}
+        """First block -> the adapter that computed it."""
+        self.slept = False
 
 
 class Handler(server.Handler):
     server: Server
 
     def get(self) -> None:
-        self.send_json(200, {"data": [{"id": "random"}]})
+        lora = [{"id": name, "parent": "random"} for name in self.server.script.adapters]
+        self.send_json(200, {"data": [{"id": "random"}, *lora]})
 
     def post(self, data: bytes) -> None:
         if self.path.endswith("/reset"):
             self.server.blocks.clear()
+            self.send_json(200, {})
+            return
+        if self.path.endswith(("/sleep?level=1", "/wake")):
+            self.server.slept = True
+            if self.server.script.sleep_forgets:
+                self.server.blocks.clear()
             self.send_json(200, {})
             return
         if not self.path.endswith("/completions"):
@@ -88,8 +103,22 @@ class Handler(server.Handler):
             return
         prompt = body["prompt"]
         ids = tuple(prompt) if isinstance(prompt, list) else tokens_of(prompt)
-        cached = self.server.hit(ids[:-1], BLOCK, body.get("cache_salt", ""), on=script.cache)
+        space = body.get("cache_salt", "") + self._adapter(body) * script.adapter_in_key
+        cached = self.server.hit(ids[:-1], BLOCK, space, on=script.cache)
         self.send_json(200, self._answer(body, ids, cached))
+
+    def _adapter(self, body: dict[str, Any]) -> str:
+        return name if (name := body.get("model", "")) in self.server.script.adapters else ""
+
+    def _read(self, body: dict[str, Any], ids: tuple[int, ...], cached: int) -> int:
+        """Number of the content that a request reads; 0: its own without an adapter."""
+        script, adapter = self.server.script, self._adapter(body)
+        owner = self.server.owners.setdefault(ids[:BLOCK], adapter)
+        if cached and self.server.slept and not script.sleep_forgets:
+            return 1
+        if cached and not script.adapter_in_key:
+            adapter = owner
+        return zlib.crc32(adapter.encode())
 
     def _fault(self, body: dict[str, Any], script: Script) -> str:
         refused = {*script.refuses, *(() if script.salt else ("cache_salt",))}
@@ -106,6 +135,7 @@ class Handler(server.Handler):
         script, content = self.server.script, 0
         if cached > len(ids) // 2:
             content = int(bool(script.wrong_every) and _drawn(ids) % script.wrong_every == 0)
+        content += self._read(body, ids, cached)
         if script.salted:
             content += zlib.crc32(body.get("cache_salt", "").encode())
         with self.server.lock:

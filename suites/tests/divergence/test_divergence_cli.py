@@ -89,6 +89,35 @@ def test_situations_are_drawn_until_they_occur(tmp_path: Path) -> None:
     assert "not seen: 8k, 32k, longest, generated, both," in text
 
 
+SLEEP = ("--sleep", "/sleep?level=1", "--sleep", "/wake")
+
+
+def test_adapters_and_sleep_are_situations_where_a_server_has_them(tmp_path: Path) -> None:
+    script = Script(noise=1e-3, adapters=("tiny", "other"))
+    wanted = ("adapter", "other-namespace", "sleep")
+    with servers(script) as (url,):
+        code, found = run(tmp_path, "--url", url, *SLEEP, "--require", *wanted)
+    (row,) = found["judgement"]["rows"]
+    assert (code, row["reasons"]) == (Exit.PASS, [])
+    seen = {each["situation"]: each for each in row["seen"]}
+    assert min(seen[name]["documents"] for name in wanted) >= 4, seen
+    assert {each.get("model", "") for each in script.seen} >= {"tiny", "other"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "wanted"),
+    [({"adapter_in_key": False}, "adapter"), ({"sleep_forgets": False}, "sleep")],
+)
+def test_entries_of_another_adapter_or_of_before_a_sleep_fail(
+    tmp_path: Path, fault: dict[str, Any], wanted: str
+) -> None:
+    script = Script(noise=1e-3, adapters=("tiny",), **fault)
+    with servers(script) as (url,):
+        code, found = run(tmp_path, "--url", url, *SLEEP, "--require", wanted)
+    (row,) = found["judgement"]["rows"]
+    assert code == Exit.FAILURE, row
+
+
 def test_a_required_situation_that_time_does_not_allow_is_inconclusive(tmp_path: Path) -> None:
     with servers(Script(noise=1e-3)) as (url,):
         code, found = run(tmp_path, "--url", url, "--require", "1000th", "--max-time", "1s")
