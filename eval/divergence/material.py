@@ -191,7 +191,8 @@ class Pairs(Material):
             yield Steps([Step("recomputed", (e.number, "continued")) for e in found])
             kept += found
         self._scenes = kept
-        self._keys = (*self._keys, *((e.number, t) for e in kept for t in _SCENE))
+        keys = ((each.number, text) for each in kept for text in _SCENE)
+        self._keys = (*self._keys, *(key for key in keys if key in self._prompts))
 
     def _left(self, share: float = 1.0) -> bool:
         return time.monotonic() - self._begun < share * self._options.max_time
