@@ -146,7 +146,7 @@ class Course:
     def _first_hits(self) -> Iterator[Steps]:
         yield from self._filled([each for each in self._scenes if each.kind != "twin"])
         others = [Step("drawn", (e.number, "begun"), self._salt()) for e in self._of("salt")]
-        others += [Step("drawn", (e.number, "elsewhere")) for e in self._of("adapter")]
+        others += [Step("drawn", (e.number, "elsewhere")) for e in self._of("adapter", "image")]
         if others:
             yield Steps(others)
 
@@ -161,7 +161,7 @@ class Course:
         yield Steps([self._hit(each) for each in self._of("block", "turn")])
 
     def _company(self) -> Iterator[Steps]:
-        short = [e for e in self._scenes if e.kind not in (*_LONG, "twin", "salt", "adapter")]
+        short = self._of("block", "part", "turn", "1k")
         for name, least in COMPANY.items():  # some more than needed, as some are always between two
             if short and name in self._wanted:
                 times = -(-max(least, EACH) // len(short)) + (least > EACH)

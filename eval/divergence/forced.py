@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kvproof.eval.divergence.chats import Question
 from kvproof.eval.divergence.distributions import Difference, difference
-from kvproof.harness.http.completion_client import Prompt, Reply
+from kvproof.harness.http.completion_client import Reply
 
-Ask = Callable[[Prompt, int], Reply]
+Ask = Callable[[Question, int], Reply]
 """Completes a prompt by so many tokens. Raises Unanswered."""
 
 MOST_RESTARTS = 8
@@ -49,7 +50,7 @@ class Forced(NamedTuple):
     """Places that were not compared: too many flips, or a text that cannot be continued."""
 
 
-def forced(ask: Ask, prompt: Prompt, expected: Reply) -> Forced:
+def forced(ask: Ask, prompt: Question, expected: Reply) -> Forced:
     """Compare the answers of `ask` to `prompt` with the recomputed one, place by place."""
     path = _Path(ask, prompt, expected)
     while path.follow() and path.at < len(expected.tokens) and path.requests <= MOST_RESTARTS:
@@ -59,7 +60,7 @@ def forced(ask: Ask, prompt: Prompt, expected: Reply) -> Forced:
 
 
 class _Path:
-    def __init__(self, ask: Ask, prompt: Prompt, expected: Reply) -> None:
+    def __init__(self, ask: Ask, prompt: Question, expected: Reply) -> None:
         self._ask, self._prompt, self._expected = ask, prompt, expected
         self.places: list[tuple[int, Difference]] = []
         self.answers: list[Reply] = []
@@ -88,7 +89,7 @@ class _Path:
                 return
         self.at += 1  # it ended here, or is complete: an end has no distribution
 
-    def _continued(self) -> Prompt | None:
+    def _continued(self) -> Question | None:
         """Return the prompt with the recomputed tokens so far; None if they cannot be written."""
         if not self.at:
             return self._prompt

@@ -19,6 +19,7 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
+from kvproof.eval.divergence.chats import Chat, Question, asked_of, content_of, image_scene
 from kvproof.eval.divergence.course import WRITTEN, Course, Key, Life, Step, Steps, steps_of
 from kvproof.eval.divergence.forced import Unanswered, answered, forced
 from kvproof.eval.divergence.prompts import TEXTS, Text, cut, documents
@@ -77,7 +78,7 @@ class Pairs(Material):
         self._earlier, self._seed = earlier, options.seed + earlier.first
         self._numbers = range(earlier.first, earlier.first + options.documents)
         self._roles = roles(config)
-        self._prompts: dict[Key, Prompt] = {}
+        self._prompts: dict[Key, Question] = {}
         """All prompts, none before the base was asked, or where its answers do not repeat."""
         self._keys: Sequence[Key] = ()
         self._expected: dict[Key, Reply] = {}
@@ -181,10 +182,9 @@ class Pairs(Material):
                 if e.kind in ("turn", "twin", "salt", "adapter")
             ]
             yield Steps(begun)
-            yield Steps(
-                [Step("recomputed", (e.number, "elsewhere")) for e in found if e.kind == "adapter"]
-            )
-            for each in found:
+            others: list[Key] = [(each.number, "elsewhere") for each in found]
+            yield Steps(steps_of("recomputed", filter(self._prompts.__contains__, others)))
+            for each in found if found[0].kind != "image" else ():
                 answer = self._expected.get((each.number, "begun"))
                 prompt = each.continued(_content(each.begun, answer) if answer else ())
                 self._prompts[each.number, "continued"] = prompt
@@ -251,7 +251,7 @@ class Pairs(Material):
         adapter = self._adapters.get(step.key, "")
         sighted: list[Sighting] = []
 
-        def ask(prompt: Prompt, tokens: int) -> Reply:
+        def ask(prompt: Question, tokens: int) -> Reply:
             reply, sighting = (
                 self._answer(client, prompt, tokens, step, adapter)
                 if judged
@@ -284,12 +284,11 @@ class Pairs(Material):
     # --- one request ---
 
     def _answer(
-        self, client: CompletionClient, prompt: Prompt, tokens: int, step: Step, adapter: str
+        self, client: CompletionClient, prompt: Question, tokens: int, step: Step, adapter: str
     ) -> tuple[Reply, Sighting]:
         """Complete greedily; a salt keeps cached blocks of other salts out of reach."""
         able, salt = self._able, step.salt
         asked = {
-            "logprobs": able.top,
             "return_token_ids": able.token_ids or None,
             "ignore_eos": able.ignore_eos or None,
             "cache_salt": salt or None,
@@ -298,8 +297,8 @@ class Pairs(Material):
         fields = {name: value for name, value in asked.items() if value is not None}
         log = self._log(client)
         before = counters_of(client) if step.metered else {}
-        sent = log.begin(prompt, Identity(salt, adapter))
-        reply = client.complete(prompt, max_tokens=tokens, **fields)
+        sent = log.begin(content_of(prompt), Identity(salt, adapter))
+        reply = asked_of(client, prompt, tokens, able.top, fields)
         sighting = log.end(
             sent, _content(prompt, reply), cached=reply.usage.cached_tokens,
             prompt_tokens=reply.usage.prompt_tokens,
@@ -314,7 +313,7 @@ class Pairs(Material):
         return log
 
     def _recomputed(
-        self, client: CompletionClient, prompt: Prompt, tokens: int, adapter: str = ""
+        self, client: CompletionClient, prompt: Question, tokens: int, adapter: str = ""
     ) -> tuple[Reply, Sighting]:
         return self._under(client, prompt, tokens, self._salt(), adapter)
 
@@ -327,7 +326,7 @@ class Pairs(Material):
         return f"kvproof {self._name} {next(self._salts)}"
 
     def _under(
-        self, client: CompletionClient, prompt: Prompt, tokens: int, salt: str, adapter: str = ""
+        self, client: CompletionClient, prompt: Question, tokens: int, salt: str, adapter: str = ""
     ) -> tuple[Reply, Sighting]:
         if self._with_salts and not salt and self._reset:
             posted(client, "reset", (self._reset,))
@@ -346,6 +345,7 @@ class Pairs(Material):
     def _flood(self, like: Key | None) -> Key:
         """Make a long new prompt, which may begin like another one."""
         number, begun = next(self._floods), self._prompts[like] if like else ()
+        assert not isinstance(begun, Chat), f"{like} is a chat"
         most = min(self._longest - WRITTEN - ROOM, 4 * TRIED[0])
         new = flood(self._pool(), most, seed=f"{self._name} {number}")
         self._prompts[-number, "begun"] = cut(joined(begun, new), len(new))
@@ -395,6 +395,9 @@ class Pairs(Material):
         names = itertools.cycle(self._able.adapters or ("",))
         for each in self._scenes:
             self._prompts[each.number, "begun"] = each.begun
+            if each.kind == "image":
+                drawn = image_scene(f"{self._seed} {each.number}").items()
+                self._prompts |= {(each.number, text): chat for text, chat in drawn}
             if each.kind == "adapter":
                 self._prompts[each.number, "elsewhere"] = each.begun
                 name = next(names)
@@ -404,7 +407,7 @@ class Pairs(Material):
         """All documents in a row."""
         found = [self._prompts[n, "whole"] for n in self._numbers]
         if all(isinstance(each, tuple) for each in found):
-            return tuple(token for each in found for token in each if isinstance(token, int))
+            return tuple(n for each in found if isinstance(each, tuple) for n in each)
         return "".join(each for each in found if isinstance(each, str))
 
     def _means(self, client: CompletionClient) -> tuple[Means, ...]:
@@ -445,7 +448,7 @@ class Pairs(Material):
         for number in self._numbers[:_FIRST]:
             prompt = self._prompts[number, "whole"]
 
-            def ask(salt: str, prompt: Prompt = prompt) -> Reply:
+            def ask(salt: str, prompt: Question = prompt) -> Reply:
                 return self._under(client, prompt, self._options.tokens, salt)[0]
 
             try:
@@ -456,6 +459,8 @@ class Pairs(Material):
         return None
 
 
-def _content(prompt: Prompt, reply: Reply) -> Prompt:
+def _content(prompt: Question, reply: Reply) -> Prompt:
     """Return an answer as its prompt is written: ids after ids, a text after a text."""
+    if isinstance(prompt, Chat):
+        return ()  # the template of a chat stands between both
     return reply.text if isinstance(prompt, str) else reply.ids

@@ -12,7 +12,8 @@ from kvproof.harness.http.completion_client import Prompt
 
 Text: TypeAlias = Literal["whole", "shared", "inside", "border", "begun", "continued", "elsewhere"]
 """A document with its question; with another question; cut at any place; cut at a border; the two
-prompts of a scene; the first of them without the scene's adapter."""
+prompts of a scene; the first of them without the scene's adapter, or
+with its images in the other order."""
 
 TEXTS: tuple[Text, ...] = ("whole", "shared", "inside", "border")
 

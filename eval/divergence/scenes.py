@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from kvproof.harness.http.completion_client import Prompt
 
 Kind: TypeAlias = Literal[
-    "block", "part", "salt", "adapter", "twin", "turn", "1k", "8k", "32k", "longest"
+    "block", "part", "salt", "adapter", "image", "twin", "turn", "1k", "8k", "32k", "longest"
 ]
 
 REACHES: Mapping[Kind, tuple[str, ...]] = {
@@ -28,6 +28,7 @@ REACHES: Mapping[Kind, tuple[str, ...]] = {
     ),
     "salt": ("salt", "other-namespace"),
     "adapter": ("adapter", "other-namespace"),
+    "image": ("image", "swapped-images"),
     "twin": ("twins",),
     "turn": ("generated", "both"),
     "1k": ("1k", "long-beside-short"),

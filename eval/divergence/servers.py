@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from kvproof.eval.divergence.chats import sees_images
 from kvproof.eval.divergence.forced import Unanswered, answered
 from kvproof.eval.divergence.scenes import ROOM
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol, Server
@@ -63,13 +64,15 @@ def learned(client: CompletionClient) -> Abilities:
             "a server with /v1/completions; --model names its model",
         ) from error
     scored = (top for top in _TOPS if (found := taken(logprobs=top)) and found.logprobs)
+    top = next(scored, None)
     ids = taken(return_token_ids=True)
     return Abilities(
-        top=next(scored, None),
+        top=top,
         token_ids=bool(ids and ids.prompt_ids),
         ignore_eos=taken(ignore_eos=True) is not None,
         salt=taken(cache_salt="kvproof") is not None,
         adapters=tuple(name for name in _adapters(client) if taken(model=name)),
+        images=top is not None and sees_images(client, top),
     )
 
 
@@ -117,6 +120,7 @@ def means_of(
     able: dict[Means, bool] = {
         "salt": able_to.salt,
         "adapter": bool(able_to.adapters),
+        "image": able_to.images,
         **dict.fromkeys(orders, True),
         "longest": TRIED[0] < longest <= MOST_LONG,
         "pool": True,

@@ -56,7 +56,8 @@ class Chunk(NamedTuple):
     logprobs: tuple[float, ...] = ()
     last: bool = False
     tokens: tuple[Chance, ...] = ()
-    """Tokens of a text's completion; without log-probabilities its ids, else its characters."""
+    """Tokens of the answer: with their scores; of a text's completion without scores its ids, else
+    its characters."""
     ids: tuple[int, ...] = ()
     prompt_ids: tuple[int, ...] = ()
 
@@ -106,7 +107,8 @@ def _with_choice(choice: Any, part: str, usage: Usage | None) -> Chunk:
     if not isinstance(text, str):
         raise Malformed(f"the content is no text: {_shown(str(text).encode())}")
     reason = str(choice.get("finish_reason") or "")
-    return Chunk(text, reason, usage, _logprobs(choice.get("logprobs")))
+    scores = choice.get("logprobs")
+    return Chunk(text, reason, usage, _logprobs(scores), tokens=_scored(scores))
 
 
 def _with_text(choice: Any, body: dict[str, Any], usage: Usage | None) -> Chunk:
@@ -152,6 +154,21 @@ def _logprobs(value: Any) -> tuple[float, ...]:
     found = [_logprob(each.get("logprob") if isinstance(each, dict) else None) for each in entries]
     known = tuple(each for each in found if each is not None)
     return known if len(known) == len(found) else ()
+
+
+def _scored(value: Any) -> tuple[Chance, ...]:
+    """Places of this part of a chat; empty if one of them has no score."""
+    try:
+        return tuple(
+            Chance(str(each["token"]), float(each["logprob"]), _top(_named(each["top_logprobs"])))
+            for each in value["content"]
+        )
+    except (LookupError, TypeError, ValueError, OverflowError, AttributeError):
+        return ()
+
+
+def _named(value: Any) -> dict[str, Any]:
+    return {str(each["token"]): each["logprob"] for each in value}
 
 
 def _logprob(value: object) -> float | None:

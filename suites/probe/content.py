@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import secrets
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from kvproof.harness.served.images import data_url
 from kvproof.suites.probe.answers import Answer
 
 Words: TypeAlias = tuple[int, ...]
@@ -22,10 +20,6 @@ FIRST_ID = 40
 LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 HEAD = 12
 """Random words that make a prompt unique."""
-_SIDE = 224
-"""Width and height of an image, pixels."""
-_DATA = 2048
-"""Bytes of an image's pixels (about 1,130) and of the comment that fills up its file."""
 
 
 def fresh(count: int) -> Words:
@@ -92,7 +86,7 @@ def _messages(turn: Turn) -> list[dict[str, Any]]:
     text = _written(turn.words)
     parts: Any = text
     if turn.image:
-        parts = [{"type": "image_url", "image_url": {"url": _url(turn.image)}}]
+        parts = [{"type": "image_url", "image_url": {"url": data_url(turn.image)}}]
         parts.append({"type": "text", "text": text})
     said = [{"role": "assistant", "content": _of_chat(turn.answer)}] if turn.answer else []
     return [{"role": "user", "content": parts}, *said]
@@ -101,27 +95,3 @@ def _messages(turn: Turn) -> list[dict[str, Any]]:
 def _of_chat(answer: Answer) -> str:
     """Return the text that a client sends back: no reasoning, unless there is nothing else."""
     return answer.content or answer.text
-
-
-def _url(data: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
-
-
-def image() -> bytes:
-    """Return a PNG file with tiles of random colours; all have the same size, in bytes too."""
-    tiles = [secrets.token_bytes(3 * 8) for _ in range(8)]
-    wide = _SIDE // 8
-    rows = [
-        b"\0" + b"".join(tiles[y // wide][3 * x : 3 * x + 3] * wide for x in range(8))
-        for y in range(_SIDE)
-    ]
-    head = struct.pack(">IIBBBBB", _SIDE, _SIDE, 8, 2, 0, 0, 0)
-    data = zlib.compress(b"".join(rows))
-    comment = b"Comment\0".ljust(_DATA - len(data), b".")
-    parts = ((b"IHDR", head), (b"tEXt", comment), (b"IDAT", data), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts)
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    check = zlib.crc32(kind + data)
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kvproof.harness.served.images import new_image
 from kvproof.suites.probe.answers import Answer, NoAnswer
 from kvproof.suites.probe.asker import ANSWER, Question, new_salt
 from kvproof.suites.probe.compare import Kind
-from kvproof.suites.probe.content import HEAD, Turn, fresh, image, other
+from kvproof.suites.probe.content import HEAD, Turn, fresh, other
 from kvproof.suites.probe.server_connection import Sent
 from kvproof.suites.probe.trials import RANDOM, TrialContext, TrialInvalid, long_answer, long_turn
 
@@ -142,7 +143,7 @@ def _conversation(context: TrialContext, length: int) -> list[Asked]:
 def _image(context: TrialContext, length: int) -> list[Asked]:
     opening = Turn(fresh(HEAD))
     first = Question((opening,), context.salt(), form="chat")
-    shown = opening._replace(answer=context.asker.ask(first), image=image())
+    shown = opening._replace(answer=context.asker.ask(first), image=new_image())
     context.asker.ask(first._replace(turns=(shown, Turn(fresh(length)))))
     return _ends(context, first, lambda: (shown, Turn(fresh(length))))
 

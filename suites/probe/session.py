@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from kvproof.harness.served.counters import Figures
+from kvproof.harness.served.images import new_image
 from kvproof.suites.framework.property import Property
 from kvproof.suites.probe import check as about
 from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.asker import Asker, Question
 from kvproof.suites.probe.check import Outcome, Verdict
 from kvproof.suites.probe.claims import judge_claims
-from kvproof.suites.probe.content import HEAD, Turn, fresh, image
+from kvproof.suites.probe.content import HEAD, Turn, fresh
 from kvproof.suites.probe.counts import judge_counts
 from kvproof.suites.probe.depths import USUAL, deep, fitting, reached, words
 from kvproof.suites.probe.facts import Facts
@@ -255,7 +256,7 @@ class Session:
         words = fresh(HEAD)
         try:
             bare = self.asker.ask(Question((Turn(words),), form="chat"))
-            seen = self.asker.ask(Question((Turn(words, image=image()),), form="chat"))
+            seen = self.asker.ask(Question((Turn(words, image=new_image()),), form="chat"))
         except NoAnswer as trouble:
             return f"the server takes no image: {trouble}"
         if seen.prompt <= bare.prompt + 1:

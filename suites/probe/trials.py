@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from random import Random, SystemRandom
 from typing import TypeAlias
 
+from kvproof.harness.served.images import new_image
 from kvproof.suites.probe.answers import Answer, NoAnswer
 from kvproof.suites.probe.asker import CHANCE, LONG, Asker, Question, new_salt
 from kvproof.suites.probe.compare import Pair
-from kvproof.suites.probe.content import HEAD, Turn, Words, fresh, image, other
+from kvproof.suites.probe.content import HEAD, Turn, Words, fresh, other
 from kvproof.suites.probe.server_connection import ServerUnreachable
 from kvproof.suites.probe.sizes import Sizes
 
@@ -296,7 +297,7 @@ def images(context: TrialContext, length: int) -> Trial:
     def about(picture: bytes) -> Question:
         return Question((opening._replace(answer=said, image=picture), words), salt, form="chat")
 
-    first, second = about(image()), about(image())._replace(bound=bound)
+    first, second = about(new_image()), about(new_image())._replace(bound=bound)
     one, two = asker.ask(first), asker.ask(second)
     back = asker.ask(first._replace(again=True))
     trial.saw("image found again", happened=(back.cached or 0) > bound)

@@ -40,6 +40,10 @@ class Script:
     adapters: tuple[str, ...] = ()
     adapter_in_key: bool = True
     """Blocks of one adapter are not hit by another, or by none."""
+    images: bool = False
+    """Chats are answered, and their images are read."""
+    image_in_key: bool = True
+    """Blocks of one image are not hit by another one in its place."""
     sleep_forgets: bool = True
     """Blocks of before it slept are gone; their content is."""
     shift: float = 3.0
@@ -66,7 +70,7 @@ class Server(server.Server):
         self.came = threading.Condition(self.lock)
         """A request has come."""
         self.owners: dict[tuple[int, ...], str] = {}
-        """First block -> the adapter that computed it."""
+        """First block -> the adapter, or the images, that computed it."""
         self.slept = False
 
 
@@ -101,9 +105,9 @@ class Handler(server.Handler):
         if fault := self._fault(body, script):
             self.send_json(400, {"error": {"message": fault}})
             return
-        prompt = body["prompt"]
-        ids = tuple(prompt) if isinstance(prompt, list) else tokens_of(prompt)
+        ids = ids_of(body)
         space = body.get("cache_salt", "") + self._adapter(body) * script.adapter_in_key
+        space += "".join(images_of(body)) * script.image_in_key
         cached = self.server.hit(ids[:-1], BLOCK, space, on=script.cache)
         self.send_json(200, self._answer(body, ids, cached))
 
@@ -112,13 +116,14 @@ class Handler(server.Handler):
 
     def _read(self, body: dict[str, Any], ids: tuple[int, ...], cached: int) -> int:
         """Number of the content that a request reads; 0: its own without an adapter."""
-        script, adapter = self.server.script, self._adapter(body)
-        owner = self.server.owners.setdefault(ids[:BLOCK], adapter)
+        script, own = self.server.script, self._adapter(body) + "".join(images_of(body))
+        owner = self.server.owners.setdefault(ids[:-1], own)
+        owner = self.server.owners.setdefault(ids[: len(ids) // BLOCK * BLOCK // 2], owner)
         if cached and self.server.slept and not script.sleep_forgets:
             return 1
-        if cached and not script.adapter_in_key:
-            adapter = owner
-        return zlib.crc32(adapter.encode())
+        if cached and not (script.adapter_in_key and script.image_in_key):
+            own = owner
+        return zlib.crc32(own.encode())
 
     def _fault(self, body: dict[str, Any], script: Script) -> str:
         refused = {*script.refuses, *(() if script.salt else ("cache_salt",))}
@@ -129,7 +134,9 @@ class Handler(server.Handler):
             return "no more"
         if (body.get("logprobs") or 0) > script.tops:
             return "logprobs is too large"
-        return "too long" if len(body["prompt"]) > script.most_prompt else ""
+        if "messages" in body and not script.images:
+            return "no chats"
+        return "too long" if len(body.get("prompt", "")) > script.most_prompt else ""
 
     def _answer(self, body: dict[str, Any], ids: tuple[int, ...], cached: int) -> dict[str, Any]:
         script, content = self.server.script, 0
@@ -146,8 +153,11 @@ class Handler(server.Handler):
             rows.append(logprobs(answer, content, script, noise))
             answer.append(int(rows[-1].argmax()))
         new = answer[len(ids) :]
-        choice: dict[str, Any] = {"text": "".join(map(word, new)), "finish_reason": "length"}
-        if script.logprobs and body.get("logprobs") is not None:
+        text = "".join(map(word, new))
+        choice: dict[str, Any] = {"text": text, "finish_reason": "length"}
+        if "messages" in body:
+            choice |= {"message": {"content": text}, "logprobs": _of_chat(new, rows)}
+        elif script.logprobs and body.get("logprobs") is not None:
             choice["logprobs"] = _written(new, rows, body["logprobs"])
         if body.get("return_token_ids"):
             choice |= {"token_ids": new, "prompt_token_ids": list(ids)}
@@ -155,6 +165,23 @@ class Handler(server.Handler):
         if script.counts:
             usage["prompt_tokens_details"] = {"cached_tokens": cached}
         return {"choices": [choice], "usage": usage}
+
+
+def ids_of(body: dict[str, Any]) -> tuple[int, ...]:
+    """Tokens of a prompt; an image is a block of placeholders."""
+    prompt = body.get("prompt")
+    if isinstance(prompt, list):
+        return tuple(prompt)
+    if prompt is None:
+        text = body["messages"][0]["content"][-1]["text"]
+        prompt = f"{' w7' * BLOCK * len(images_of(body))} {text}"
+    return tokens_of(prompt)
+
+
+def images_of(body: dict[str, Any]) -> list[str]:
+    """URLs of the images of a chat."""
+    parts = body["messages"][0]["content"] if "messages" in body else ()
+    return [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
 
 
 def word(token: int) -> str:
@@ -184,6 +211,15 @@ def logprobs(
         logits += noise.normal(0, script.noise, WORDS)
     found: npt.NDArray[np.float64] = logits - np.log(np.exp(logits).sum())
     return found
+
+
+def _of_chat(new: Sequence[int], rows: Sequence[npt.NDArray[np.float64]]) -> object:
+    def said(token: int, row: npt.NDArray[np.float64]) -> dict[str, Any]:
+        return {"token": word(token), "logprob": float(row[token])}
+
+    tops = [[said(int(each), row) for each in np.argsort(row)[::-1][:5]] for row in rows]
+    found = zip(new, rows, tops, strict=True)
+    return {"content": [said(token, row) | {"top_logprobs": top} for token, row, top in found]}
 
 
 def _written(new: Sequence[int], rows: Sequence[npt.NDArray[np.float64]], top: int) -> object:

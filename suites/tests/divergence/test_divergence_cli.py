@@ -92,6 +92,15 @@ def test_situations_are_drawn_until_they_occur(tmp_path: Path) -> None:
 SLEEP = ("--sleep", "/sleep?level=1", "--sleep", "/wake")
 
 
+def test_images_are_situations_where_a_server_sees_them(tmp_path: Path) -> None:
+    with servers(Script(noise=1e-3, images=True)) as (url,):
+        code, found = run(tmp_path, "--url", url, "--require", "image", "swapped-images")
+    (row,) = found["judgement"]["rows"]
+    assert (code, row["reasons"]) == (Exit.PASS, [])
+    seen = {each["situation"]: each for each in row["seen"]}
+    assert min(seen[name]["documents"] for name in ("image", "swapped-images")) >= 4, seen
+
+
 def test_adapters_and_sleep_are_situations_where_a_server_has_them(tmp_path: Path) -> None:
     script = Script(noise=1e-3, adapters=("tiny", "other"))
     wanted = ("adapter", "other-namespace", "sleep")
@@ -106,12 +115,16 @@ def test_adapters_and_sleep_are_situations_where_a_server_has_them(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("fault", "wanted"),
-    [({"adapter_in_key": False}, "adapter"), ({"sleep_forgets": False}, "sleep")],
+    [
+        ({"adapter_in_key": False}, "adapter"),
+        ({"image_in_key": False}, "image"),
+        ({"sleep_forgets": False}, "sleep"),
+    ],
 )
-def test_entries_of_another_adapter_or_of_before_a_sleep_fail(
+def test_entries_of_another_identity_or_of_before_a_sleep_fail(
     tmp_path: Path, fault: dict[str, Any], wanted: str
 ) -> None:
-    script = Script(noise=1e-3, adapters=("tiny",), **fault)
+    script = Script(noise=1e-3, adapters=("tiny",), images=True, **fault)
     with servers(script) as (url,):
         code, found = run(tmp_path, "--url", url, *SLEEP, "--require", wanted)
     (row,) = found["judgement"]["rows"]
@@ -144,7 +157,7 @@ def test_an_exact_server_must_be_exact(tmp_path: Path) -> None:
 
 def judged(script: Script) -> int:
     """Requests of the judged side: those without a salt, longer than those that find abilities."""
-    return sum(len(each["prompt"]) > 1 and "cache_salt" not in each for each in script.seen)
+    return sum(len(each.get("prompt", "")) > 1 and "cache_salt" not in each for each in script.seen)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +267,7 @@ def test_answers_are_samples_as_those_of_every_evaluation(tmp_path: Path) -> Non
 
 
 def test_a_prompt_that_the_base_did_not_answer_is_compared_with_nothing(tmp_path: Path) -> None:
-    learned = 6 + 28  # requests of one token: the server's options, and the ids of 28 texts
+    learned = 7 + 28  # requests of one token: the server's options, and the ids of 28 texts
     with servers(Script(noise=1e-3, fails_at=learned + 6)) as (url,):
         code, found = run(tmp_path, "--url", url)
     assert code == Exit.INCONCLUSIVE

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from kvproof.eval.divergence.chats import Chat, Question
 from kvproof.eval.divergence.distributions import difference
 from kvproof.eval.divergence.forced import MOST_RESTARTS, forced
 from kvproof.harness.http.completion import Chance, Usage
@@ -71,7 +72,8 @@ class Model:
         self.right, self.wrong, self.start, self.cuts = right, wrong, start, cuts
         self.asked: list[Prompt] = []
 
-    def __call__(self, prompt: Prompt, tokens: int) -> Reply:
+    def __call__(self, prompt: Question, tokens: int) -> Reply:
+        assert not isinstance(prompt, Chat), prompt
         self.asked.append(prompt)
         at = len(prompt) - self.start
         rest = list(self.right[at : at + tokens])

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import pytest
 
 from kvproof.harness.served.counters import grown, total
+from kvproof.harness.served.images import new_image
 from kvproof.suites.probe.answers import Answer, NoAnswer, Token, read_answer
 from kvproof.suites.probe.asker import CHANCE, Question, Seen
 from kvproof.suites.probe.compare import Pair, difference, spread
-from kvproof.suites.probe.content import HEAD, Turn, fresh, image, other, prompt_of
+from kvproof.suites.probe.content import HEAD, Turn, fresh, other, prompt_of
 
 
 def said(*tokens: tuple[str, float, dict[str, float]]) -> Answer:
@@ -164,10 +165,10 @@ def test_prompts_share_what_their_words_share() -> None:
 
 
 def test_images_are_png_files_of_one_size() -> None:
-    one, two = image(), image()
+    one, two = new_image(), new_image()
     assert one != two
     assert one[:24] == two[:24]
-    assert len({len(image()) for _ in range(50)}) == 1  # an engine may know a file by its size
+    assert len({len(new_image()) for _ in range(50)}) == 1  # an engine may know a file by its size
     assert struct.unpack(">II", one[16:24]) == (224, 224)
     place = one.index(b"IDAT")
     length = struct.unpack(">I", one[place - 4 : place])[0]
