@@ -174,6 +174,23 @@ def test_a_hit_inside_a_block_needs_room_beside_the_block_that_it_copies(
     assert found.value.property == "refusal_changes_nothing"
 
 
+def test_a_block_after_a_hit_inside_it_gives_way_to_an_equal_one(
+    judged: Callable[..., Session],
+) -> None:
+    """The trie never had the block of `b`, which counts as cached until it is told to be gone."""
+    session = judged(
+        *served(prompt("a", 3)),
+        Admit(prompt("b", 7)),
+        Evict(1),
+        Admit(prompt("c", 7)),
+        Extend("b", (107,)),
+    )
+    ours, theirs = (session.live[name] for name in "bc")
+    assert (ours.hit, theirs.hit) == (3, 0)
+    assert ours.groups[0][0] == theirs.groups[0][0]
+    assert not session.state.model.duplicates()
+
+
 def test_a_conversation_is_judged(judged: Callable[..., Session]) -> None:
     session = judged(
         *served(prompt("a", 6)),
