@@ -75,7 +75,7 @@ class LmdeployTarget(EngineTarget):
         self._manager = self._scheduler.block_manager
         self._prompts: dict[str, int] = {}
         self._private: dict[str, set[int]] = {}
-        """Blocks of running requests that the trie need not have: copies, and those of `_inside`."""
+        """Blocks of running requests that the trie need not have: copies, and all of `_inside`."""
         self._inside: set[str] = set()
         """Running requests with a hit inside a block: the trie may lack their blocks."""
         self._last_session = 0
