@@ -187,6 +187,7 @@ class Session:
             hit = forecast.listed if state.profile.maximal else 0
             self._answers.refused(request, answer, (), problem=malformed(request), hit=hit)
             return answer
+        matched = forecast  # what there was before the room for the step was made
         if answer.moves:
             self._host.moved(answer.moves, answer.blocks)
             forecast = forecast._replace(resident=None)  # the host tier has changed
@@ -204,7 +205,7 @@ class Session:
         if answer.hit and self.layout.partly_visible:
             self._indexing.touch(live)
         if self.layout.states:
-            live.junction = self._indexing.junction(live, answer.hit, forecast)
+            live.junction = self._indexing.junction(live, answer.hit, matched)
         if state.profile.experts and answer.hit:
             live.routed = state.model.rows_of_hit(live.prints, answer.hit)
         self.live[request.id] = live

@@ -75,9 +75,9 @@ class LmdeployTarget(EngineTarget):
         self._manager = self._scheduler.block_manager
         self._prompts: dict[str, int] = {}
         self._private: dict[str, set[int]] = {}
-        """Blocks of running requests that copy a block of the trie."""
+        """Blocks of running requests that the trie need not have: copies, and all of `_inside`."""
         self._inside: set[str] = set()
-        """Running requests with a hit inside a block: the trie may lack their later blocks."""
+        """Running requests with a hit inside a block: the trie may lack their blocks."""
         self._last_session = 0
         checkpoints = Checkpoints(self._scheduler) if config.state_rows else None
         self._view = View(self._scheduler, self._running, checkpoints)
@@ -119,16 +119,18 @@ class LmdeployTarget(EngineTarget):
         start, stop = int(native.num_history_ids), stop_of(native)
         step = self._numbered(name, native, stop)
         blocks, tables = self._tables(native)
-        self._private[name] = self._private_blocks(name, native, blocks[0])
         if hit % self._size:
             self._inside.add(name)
+        self._private[name] = self._private_blocks(name, native, blocks[0])
         moves = self._states.moves(native, start, stop, self._prompts[name])
         return Scheduled(step, hit, start, stop, blocks, tables, *moves)
 
     def _private_blocks(self, name: str, native: Any, table: Table) -> set[int]:
-        """Blocks without a place in the trie; a step may give some up for equal blocks of it."""
+        """Blocks that may have no place in the trie; a step may give some up for equal ones."""
         private = self._private.get(name, set())
         self._view.ended(private.difference(table))
+        if name in self._inside:
+            return set(table)
         return private.intersection(table) | self._view.copies(table, path(native))
 
     def _tables(self, native: Any) -> tuple[Tables, Tables]:
@@ -212,8 +214,7 @@ class LmdeployTarget(EngineTarget):
         tick()
         name, native = live
         blocks, _ = self._tables(native)
-        private = self._private.pop(name)
-        self._view.ended(blocks[0] if name in self._inside else private)
+        self._view.ended(self._private.pop(name))
         self._inside.discard(name)
         self._scheduler.end_session(native.session_id)
         return blocks

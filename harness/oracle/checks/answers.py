@@ -59,8 +59,25 @@ class AnswerChecks:
             counts[_FITS] += 1
         else:
             taken = state.taken() - set(held)
-            shared = state.model.surely_shared(state.prints(request), hit, taken) if hit else ()
-            self._fits(request, answer, whole - len(shared), capacity - len(taken))
+            needed = whole - self._spared(request, hit, taken) if hit else whole
+            self._fits(request, answer, needed, capacity - len(taken))
+
+    def _spared(self, request: Request, hit: int, taken: set[int]) -> int:
+        """Return how many blocks fewer a request needs if it hits what others hold.
+
+        A hit inside a unit copies a cached block, which has to stay beside the copy (B5, T6): it
+        spares one less, or the request hits whole units only.
+        """
+        state, prints = self._state, self._state.prints(request)
+        spared = len(state.model.surely_shared(prints, hit, taken))
+        partial = state.partial.longest(prints, hit) if state.partial else None
+        if hit % self._layout.unit == 0 or partial is None or partial.entries.keys() <= taken:
+            return spared
+        whole = state.hits.longest(prints, hit, request.spans, whole=True)
+        return max(
+            spared - len(partial.entries.keys() - taken),
+            len(state.model.surely_shared(prints, whole, taken)),
+        )
 
     def _malformed(self, request: Request, answer: Refused, problem: str) -> None:
         name = request.id

@@ -159,6 +159,38 @@ def test_a_checkpoint_is_evicted_for_one_that_is_not_saved(judged: Callable[...,
     assert found.value.property == "a_mismatch_destroys_no_checkpoint"
 
 
+@pytest.mark.parametrize(("blocks", "hit"), [(4, 0), (5, 6)])
+def test_a_hit_inside_a_block_needs_room_beside_the_block_that_it_copies(
+    judged: Callable[..., Session], blocks: int, hit: int
+) -> None:
+    """Without room it is refused, and evicts: the expected failure `refusal_changes_nothing`."""
+    session = judged(Admit(prompt("a", 9), 6), num_blocks=blocks)
+    if hit:
+        session.apply(Admit(prompt("b", 7)))
+        assert session.live["b"].hit == hit
+        return
+    with pytest.raises(Violation) as found:
+        session.apply(Admit(prompt("b", 7)))
+    assert found.value.property == "refusal_changes_nothing"
+
+
+def test_a_block_after_a_hit_inside_it_gives_way_to_an_equal_one(
+    judged: Callable[..., Session],
+) -> None:
+    """The trie never had the block of `b`, which counts as cached until it is told to be gone."""
+    session = judged(
+        *served(prompt("a", 3)),
+        Admit(prompt("b", 7)),
+        Evict(1),
+        Admit(prompt("c", 7)),
+        Extend("b", (107,)),
+    )
+    ours, theirs = (session.live[name] for name in "bc")
+    assert (ours.hit, theirs.hit) == (3, 0)
+    assert ours.groups[0][0] == theirs.groups[0][0]
+    assert not session.state.model.duplicates()
+
+
 def test_a_conversation_is_judged(judged: Callable[..., Session]) -> None:
     session = judged(
         *served(prompt("a", 6)),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import (
     Group,
     Refused,
@@ -18,6 +20,7 @@ from kvproof.harness.contract.target import (
 )
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.handles import Handle
+from kvproof.harness.session import Session
 from kvproof.suites.tests.adapters.engine_kit import SIZE, admit, serve
 from kvproof.suites.tests.patience import LONG
 
@@ -215,3 +218,21 @@ def test_a_fault_in_the_engine_falls_to_its_property(handle: Handle, fault: str)
 def test_the_engine_as_it_is_passes(handle: Handle, fault: str) -> None:
     found = handle.run_job(JOB, {"fault": fault}, timeout=LONG)
     assert found == {"property": "", "hits": 2}
+
+
+def test_a_match_is_judged_by_what_was_there_before_it(handle: Handle) -> None:
+    """The last prompt leaves a known one at a page that its own room then takes from the host."""
+    config = TargetConfig(6, SIZE, **{**HOSTED, **STATES, "host_blocks": 4, "state_rows": 16})
+    config = replace(config, host_policy="write_back", decode_interval=SIZE)
+    session = Session(handle.create(config), config)
+    page, first = SIZE, (1,) * SIZE
+    for name, tokens in (
+        ("a", first + (2,) * page),
+        ("b", (3,) * 2 * page),
+        ("c", (4,) * 4 * page),
+    ):
+        session.apply(ops.Admit(Request(name, tokens)))
+        session.apply(ops.Finish(name))
+    session.apply(ops.Admit(Request("d", first + (5,) * 4 * page)))
+    assert session.live["d"].junction == page
+    assert session.checks["prompts_leave_a_checkpoint"] == 4
