@@ -72,7 +72,9 @@ def fuzz(
     from kvproof.harness.cli.secrets import read_secret
 
     settings = load_settings(config)
-    specs = chosen_targets(target, settings.run.targets)
+    specs = chosen_targets(
+        target, settings.run.targets, connector=isolation.connector or settings.run.connector
+    )
     from kvproof.harness.cli.actions.campaign import (
         fuzz as action,
     )  # dear: not for a mistyped target
@@ -91,5 +93,5 @@ def fuzz(
         output=output,
         ray=ray,
         units=units,
-        own=isolation.own_targets(settings.run.known_failures),
+        own=isolation.own_targets(settings.run),
     )

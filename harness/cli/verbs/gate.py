@@ -42,7 +42,8 @@ def gate(
     from kvproof.harness.cli.actions.targets import chosen_targets
 
     settings = load_settings(config)
-    specs = chosen_targets(target, settings.run.targets)
+    connector = isolation.connector or settings.run.connector
+    specs = chosen_targets(target, settings.run.targets, connector=connector)
     from kvproof.harness.cli.actions import gate as action  # dear: not for a mistyped target
 
     return action.gate(
@@ -50,5 +51,5 @@ def gate(
         settings=settings,
         save=save_baseline,
         output=output,
-        own=isolation.own_targets(settings.run.known_failures),
+        own=isolation.own_targets(settings.run),
     )

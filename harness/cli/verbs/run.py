@@ -56,7 +56,9 @@ def run(
     from kvproof.harness.cli.actions.targets import chosen_targets
 
     settings = load_settings(config)
-    specs = () if list_properties else chosen_targets(target, settings.run.targets)
+    connector = isolation.connector or settings.run.connector
+    default = settings.run.targets
+    specs = () if list_properties else chosen_targets(target, default, connector=connector)
     from kvproof.harness.cli.actions import conformance  # dear: a mistyped target does without
 
     if list_properties:
@@ -68,7 +70,7 @@ def run(
         level=level,
         seed=seed,
         output=output,
-        own=isolation.own_targets(settings.run.known_failures),
+        own=isolation.own_targets(settings.run),
     )
 
 
@@ -101,10 +103,12 @@ def certify(
 
     """
     from kvproof.harness.cli.actions import certify as action
+    from kvproof.harness.cli.actions.targets import chosen_targets
 
-    return action.certify(
-        target, conformance_class, file=certificate, output=output, own=isolation.own_targets()
-    )
+    settings = load_settings().run
+    specs = chosen_targets([target], (), connector=isolation.connector or settings.connector)
+    own = isolation.own_targets(settings)
+    return action.certify(specs, conformance_class, file=certificate, output=output, own=own)
 
 
 @certificate_app.command
