@@ -1,4 +1,4 @@
-"""A connector class of a user's own under an engine: `vllm-engine==0.33.0+my_package:MyConnector`."""
+"""A connector class of a user's own under an engine, `vllm-engine==0.33.0+package:Connector`."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from kvproof.harness.contract.factors import Excluded, never
 
@@ -23,7 +23,7 @@ _SEVERAL: tuple[Mapping[str, str | tuple[str, ...]], ...] = (
 """Levels by which there are several groups."""
 DRAFT_SETTINGS = ("disable_eagle_block_drop", "disable_lookahead_block_hashes")
 """Settings of drafts by a model."""
-_NO_RESET = (
+NO_RESET = (
     "Failed to reset KV cache [...] due to the presence of running requests waiting for remote KV "
     "transfer, which is not supported yet"
 )
@@ -99,7 +99,7 @@ REFUSED = (
         )
         for push in _PUSHED
     ),
-    never(_NO_RESET, {"connector": (*_TIERS, *_LINKS), "sleep": "on"}),
+    never(NO_RESET, {"connector": (*_TIERS, *_LINKS), "sleep": "on"}),
     *(
         never(
             "Failed to promote local KV cache specs to one unified type",
@@ -167,20 +167,14 @@ NOT_DRIVEN = (
 """Combinations that are not vLLM's to refuse."""
 
 
-def of_own_connector(name: str, *, hybrid: bool) -> Iterator[Excluded]:
-    """Yield the exclusions of a class of a user's own; `hybrid`: it takes several groups."""
-    yield never(_NO_RESET, {"connector": name, "sleep": "on"})
-    yield never(
+def of_own_connector(name: str) -> tuple[Excluded, ...]:
+    """Return the exclusions of a class of a user's own."""
+    parts = never(
         "nothing tells whether the class takes the kernel's blocks for its own",
         {"connector": name, "kernel blocks": "parts"},
     )
-    for several in _SEVERAL:
-        if hybrid:
-            yield never(_ONE_GROUP_FAILS, {"connector": name, "losses": "on", **several})
-        else:
-            yield never(
-                "Connector does not support HMA but HMA is enabled", {"connector": name, **several}
-            )
+    losses = {"connector": name, "losses": "on"}
+    return (parts, *(never(_ONE_GROUP_FAILS, {**losses, **several}) for several in _SEVERAL))
 
 
 def one_group_beside_tiers(reason: str) -> tuple[Excluded, ...]:

@@ -27,8 +27,8 @@ def engine(arguments: dict[str, Any]) -> dict[str, Any]:
 def connect(arguments: dict[str, Any]) -> dict[str, Any]:
     """Let every engine of this process run with a connector class of the user's own.
 
-    `connector`: package.module:Class; `options`: its settings; `path`: folders to import from, after
-    all others. Returns the problem and the next step, both empty if there is none.
+    `connector`: package.module:Class; `options`: its settings; `path`: folders to import from,
+    after all others. Returns the problem and the next step, both empty if there is none.
     """
     sys.path += [each for each in arguments["path"] if each not in sys.path]
     _job()

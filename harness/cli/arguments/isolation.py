@@ -36,8 +36,8 @@ class IsolationArguments:
     run.known_failures of the settings file."""
 
     connector: str = ""
-    """Your own connector of vLLM, package.module:Class, derived from KVConnectorBase_V1: vllm-engine
-    runs with it. By default run.connector of the settings file."""
+    """Your own connector of vLLM, package.module:Class, derived from KVConnectorBase_V1:
+    vllm-engine runs with it. By default run.connector of the settings file."""
 
     connector_option: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
     """A setting of the connector, key=value; repeatable. A field of vLLM's KVTransferConfig
@@ -65,4 +65,7 @@ class IsolationArguments:
 
         options_of(self.connector_option)
         given = settings.connector_options if settings else {}
-        return (*(f"{key}={json.dumps(each)}" for key, each in given.items()), *self.connector_option)
+        return (
+            *(f"{key}={json.dumps(each)}" for key, each in given.items()),
+            *self.connector_option,
+        )

@@ -23,7 +23,7 @@ _BY_ADDRESS = frozenset(
 )
 
 
-class Accesses(BaseTorchFunctionMode):
+class Accesses(BaseTorchFunctionMode):  # type: ignore[misc] # the engine's torch, untyped here
     """Looks at each call of torch inside of `hook`."""
 
     def __init__(self) -> None:
@@ -46,17 +46,13 @@ class Accesses(BaseTorchFunctionMode):
 
     def hook(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return a hook of the class that is watched while it runs."""
+        called = taking(name, call)
 
         def watched(*given: Any, **more: Any) -> Any:
             if self.unseen:
                 self.settle()
-            try:
-                with self:
-                    return call(*given, **more)
-            except TypeError as error:
-                if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-                    raise IllegalAccess(f"{name} takes other arguments: {error}") from error
-                raise
+            with self:
+                return called(*given, **more)
 
         return watched
 
@@ -65,9 +61,7 @@ class Accesses(BaseTorchFunctionMode):
         if self._device is not None:
             self._device.complete(self._device.submitted)
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         touched = any(_place(each) in self._places for each in _tensors((args, kwargs)))
         if not touched or self._device is None:
             return super().__torch_function__(func, types, args, kwargs)
@@ -83,6 +77,20 @@ class Accesses(BaseTorchFunctionMode):
 
     def _version(self) -> int:
         return sum(each._version for each in self._caches)
+
+
+def taking(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a hook; one that does not take vLLM's arguments is a finding."""
+
+    def called(*given: Any, **more: Any) -> Any:
+        try:
+            return call(*given, **more)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                raise IllegalAccess(f"{name} does not take vLLM's arguments: {error}") from error
+            raise
+
+    return called
 
 
 def _tensors(values: Any) -> Iterator[Any]:

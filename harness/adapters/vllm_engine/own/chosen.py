@@ -11,13 +11,16 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
-from kvproof.harness.adapters.vllm_engine.exclusions import of_own_connector
+from kvproof.harness.adapters.vllm_engine.exclusions import NO_RESET, of_own_connector
 from kvproof.harness.contract.whole_engine_traits import Tier, WholeEngineTraits
 
-_ENDS = ("get_finished", "get_transfer_results")
-"""Hooks by which a class reports that copies have ended."""
-_ALONE = "a class of your own is driven in one engine, with kv_role kv_both by default"
-_IMMEDIATE = "it reports no ends of copies: they are over when its hooks return"
+_ALONE = "a class of your own is driven in one engine"
+_ONE_GROUP = "the class does not derive from SupportsHMA: vLLM runs it with one group"
+_BY_CONTENT = "copies of a class of your own are judged by the content that arrives"
+_DRAWN = {"kv_load_failure_policy": ("recompute",)}
+"""Settings that are drawn where the user gives none."""
+_OF_LINKS = ("two engines", "unequal workers", "ends that are reported twice")
+"""Needs of two engines, and of connectors whose reports can be repeated."""
 
 
 @dataclass
@@ -75,11 +78,13 @@ def _problem_of(name: str) -> tuple[str, str]:
         base = f"{KVConnectorBase_V1.__module__}.{KVConnectorBase_V1.__qualname__}"
         return "is no class derived from KVConnectorBase_V1", f"vLLM asks for {base}"
     missing = sorted(getattr(found, "__abstractmethods__", ()))
-    return (f"does not define {', '.join(missing)}", "vLLM calls all of them") if missing else ("", "")
+    return (
+        (f"does not define {', '.join(missing)}", "vLLM calls all of them") if missing else ("", "")
+    )
 
 
 def load(name: str) -> Any:
-    """Import `package.module:Class`. Raises ImportError, AttributeError, or what the module does."""
+    """Import `package.module:Class`. Raises what its module raises."""
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
@@ -105,32 +110,37 @@ def is_hybrid(name: str) -> bool:
 
 
 def traits_with(traits: WholeEngineTraits) -> WholeEngineTraits:
-    """Return the traits of engines that all have the chosen connector; without one, those given."""
+    """Return the traits of engines that all have the chosen connector; without one, those given.
+
+    Settings of vLLM that do not concern a connector keep their defaults.
+    """
     if not CHOSEN.name:
         return traits
-    tier = Tier(name=CHOSEN.name, loses=True, heads=(1, 2), given=CHOSEN.options)
-    excluded = of_own_connector(CHOSEN.name, hybrid=is_hybrid(CHOSEN.name))
-    without = {} if _reports_ends() else {"blocks_in_flight_are_not_reused": _IMMEDIATE}
+    hybrid = is_hybrid(CHOSEN.name)
+    refuses = {**dict.fromkeys(_OF_LINKS, _ALONE), "sleep": NO_RESET}
+    if not hybrid:
+        refuses |= dict.fromkeys(("windows", "states", "zeroing"), _ONE_GROUP)
     return replace(
         traits,
-        tiers=(tier,),
+        features=tuple(each for each in traits.features if each not in refuses),
+        refuses={**traits.refuses, **refuses},
+        without={**traits.without, "blocks_in_flight_are_not_reused": _BY_CONTENT},
+        settings={},
+        settings_in_blocks={},
+        sleep_levels=(),
+        local=traits.local if hybrid else (),
+        tiers=(
+            Tier(
+                name=CHOSEN.name,
+                loses=True,
+                heads=(1, 2),
+                settings={each: _DRAWN[each] for each in _DRAWN.keys() - CHOSEN.options.keys()},
+                given=CHOSEN.options,
+            ),
+        ),
         links=(),
         without_tier=0,
-        excluded=(*traits.excluded, *excluded),
-        without={**traits.without, **without},
-        refuses={
-            **traits.refuses,
-            **dict.fromkeys(("two engines", "unequal workers", "ends that are reported twice"), _ALONE),
-        },
-    )
-
-
-def _reports_ends() -> bool:
-    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
-
-    found = load(CHOSEN.name)
-    return any(
-        getattr(found, each, None) is not getattr(KVConnectorBase_V1, each, None) for each in _ENDS
+        excluded=(*traits.excluded, *of_own_connector(CHOSEN.name)),
     )
 
 

@@ -33,11 +33,15 @@ class Reports:
         self._running = running
         self._loads: dict[str, Sequence[int]] = {}
         """Request -> blocks of its last load."""
+        self._filled: dict[int, str] = {}
+        """Block -> the request whose load filled it last."""
         self._found: dict[str, int] = {}
         """Request -> tokens that were computed when the class was asked."""
         self._receiving: list[_Held] = []
         self._sending: list[_Held] = []
         self._errors: set[int] = set()
+        self._promised = False
+        """Whether a load was scheduled since the last step of the worker."""
 
     # scheduler
 
@@ -59,7 +63,9 @@ class Reports:
                 first = self._found.get(request.request_id, 0)
                 ids = blocks.get_block_ids()[0]
                 last = -(-(first + num_external_tokens) // size)
-                self._loads[request.request_id] = list(ids[first // size : last])
+                self._loads[request.request_id] = filled = list(ids[first // size : last])
+                self._filled.update(dict.fromkeys(filled, request.request_id))
+                self._promised = True
             return call(request, blocks, num_external_tokens)
 
         return update_state_after_alloc
@@ -82,12 +88,23 @@ class Reports:
             call(*given, **more)
             found = set(errors() or ())
             self._errors |= found
-            for name, blocks in self._loads.items():
-                if own := found.intersection(blocks):
-                    self._device.findings.saw("a load fails in part")
-                    self._device.losses.lose(name, own)
+            for name, own in self._of(found).items():
+                self._device.findings.saw("a load fails in part")
+                self._device.losses.lose(name, own)
 
         return load
+
+    def losing(self, load: Callable[..., Any], lose: Callable[..., Any]) -> Callable[..., Any]:
+        """Let the class lose content that the scheduler has been promised."""
+
+        def losing(*given: Any, **more: Any) -> None:
+            promised, self._promised = self._promised, False
+            if promised and self._device.losses.pattern:
+                lose(self._device.losses.pick)
+                self._device.findings.saw("a store loses content that was found")
+            load(*given, **more)
+
+        return losing
 
     def finished(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Hold back the ends that the class reports until their transfers end."""
@@ -114,9 +131,18 @@ class Reports:
         def get_block_ids_with_load_errors() -> set[int]:
             found = self._errors.union(call() or ())
             self._errors = set()
+            for name in self._of(found):
+                self._device.losses.requests.add(name)
             return found
 
         return get_block_ids_with_load_errors
+
+    def _of(self, blocks: set[int]) -> dict[str, set[int]]:
+        """Return request -> those of the blocks that its load is to fill."""
+        found: dict[str, set[int]] = {}
+        for block in blocks & self._filled.keys():
+            found.setdefault(self._filled[block], set()).add(block)
+        return found
 
     @property
     def _device(self) -> Any:

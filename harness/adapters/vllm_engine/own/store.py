@@ -9,7 +9,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from kvproof.harness.adapters.vllm_engine.own import chosen
-from kvproof.harness.adapters.vllm_engine.own.accesses import Accesses
+from kvproof.harness.adapters.vllm_engine.own.accesses import Accesses, taking
 from kvproof.harness.adapters.vllm_engine.own.reports import Reports
 from kvproof.harness.adapters.vllm_engine.running import Running
 from kvproof.harness.whole_engine.device import ShadowDevice
@@ -58,21 +58,25 @@ class OwnConnector:
 
     def worker(self, agent: Any) -> None:
         """Look at the hooks of the worker's half."""
-        self._agent = agent
         for name in filter(lambda each: hasattr(agent, each), _WORKER):
             setattr(agent, name, self._accesses.hook(name, getattr(agent, name)))
         errors = agent.get_block_ids_with_load_errors
         for name in ("start_load_kv", "wait_for_layer_load"):
             setattr(agent, name, self._reports.loading(getattr(agent, name), errors))
+        if lose := getattr(agent, "lose_content", None):
+            agent.start_load_kv = self._reports.losing(agent.start_load_kv, lose)
         agent.get_block_ids_with_load_errors = self._reports.errors(errors)
         ends = "get_transfer_results" if hasattr(agent, "get_transfer_results") else "get_finished"
         setattr(agent, ends, self._reports.finished(getattr(agent, ends)))
 
     def scheduler(self, half: Any) -> None:
         """Look at the hooks of the scheduler's half."""
-        half.get_num_new_matched_tokens = self._reports.asked(half.get_num_new_matched_tokens)
-        half.update_state_after_alloc = self._reports.allocated(half.update_state_after_alloc)
-        half.update_connector_output = self._reports.told(half.update_connector_output)
+        for name, look in (
+            ("get_num_new_matched_tokens", self._reports.asked),
+            ("update_state_after_alloc", self._reports.allocated),
+            ("update_connector_output", self._reports.told),
+        ):
+            setattr(half, name, look(taking(name, getattr(half, name))))
 
     def seen(self, cache: Any, device: ShadowDevice) -> Any:
         """Return a layer's cache as the connector gets it."""
@@ -81,7 +85,9 @@ class OwnConnector:
 
     def watch(self, caches: Any, device: ShadowDevice) -> None:
         """Watch the caches of all layers."""
-        flat = [each for cache in caches for each in (cache if isinstance(cache, list) else [cache])]
+        flat = [
+            each for cache in caches for each in (cache if isinstance(cache, list) else [cache])
+        ]
         self._accesses.watch(flat, device)
 
     def launched(self) -> None:
@@ -90,11 +96,7 @@ class OwnConnector:
             self._accesses.settle()
 
     def before_step(self, device: ShadowDevice) -> None:
-        """Let a class that has `lose_content` lose some of it, by the pattern of this step."""
-        lose = getattr(self._agent, "lose_content", None)
-        if lose is not None and device.losses.pattern:
-            lose(device.losses.pick)
-            device.findings.saw("a store loses content")
+        """There is nothing to do: losses come between look-up and load."""
 
     def close(self, *halves: Any) -> None:
         """Shut both halves down, and remove the folder."""
