@@ -13,7 +13,7 @@ from kvproof.harness.adapters.vllm_engine.counts import Counts, cached
 from kvproof.harness.adapters.vllm_engine.engine_settings import engine_settings, store_of
 from kvproof.harness.adapters.vllm_engine.nixl.agent import LEASE_S
 from kvproof.harness.adapters.vllm_engine.nixl.connector import ASK
-from kvproof.harness.adapters.vllm_engine.own.chosen import is_own
+from kvproof.harness.adapters.vllm_engine.own.chosen import is_own, raised_by_own
 from kvproof.harness.adapters.vllm_engine.requests import core_request
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.contract.whole_engine import (
@@ -52,6 +52,8 @@ def start(config: EngineConfig, findings: Findings) -> VllmEngine:
     try:
         return VllmEngine(config)
     except ValueError as error:
+        if raised_by_own(config.connector, error):
+            raise
         raise Refused(" ".join(str(error).split())) from error
 
 

@@ -42,6 +42,15 @@ def is_own(connector: str) -> bool:
     return ":" in connector
 
 
+def raised_by_own(connector: str, error: Exception) -> bool:
+    """Tell whether an exception at an engine's start came from its own connector's class."""
+    if not is_own(connector):
+        return False
+    files = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
+    own = sys.modules[connector.partition(":")[0]].__file__
+    return own in files or any(each.endswith("kv_connector/factory.py") for each in files)
+
+
 def choose(name: str, options: Mapping[str, Any]) -> tuple[str, str]:
     """Let every engine run with a class; return the problem and the next step, empty if none."""
     before = set(sys.modules)
