@@ -56,12 +56,13 @@ def choose(name: str, options: Mapping[str, Any]) -> tuple[str, str]:
     before = set(sys.modules)
     problem = _problem_of(name)
     if not problem[0]:
-        package = name.partition(":")[0].partition(".")[0]
+        own = name.partition(":")[0]
+        package = own.partition(".")[0]
         CHOSEN.name, CHOSEN.options = name, options
         CHOSEN.modules = {
             each: module
             for each, module in sys.modules.items()
-            if each not in before and each.partition(".")[0] == package
+            if each == own or (each not in before and each.partition(".")[0] == package)
         }
     return problem
 

@@ -42,6 +42,8 @@ class Reports:
         self._errors: set[int] = set()
         self._promised = False
         """Whether a load was scheduled since the last step of the worker."""
+        self._injects = True
+        """Whether loads fail as on another worker; else the class loses content by itself."""
 
     # scheduler
 
@@ -95,7 +97,8 @@ class Reports:
         return load
 
     def losing(self, load: Callable[..., Any], lose: Callable[..., Any]) -> Callable[..., Any]:
-        """Let the class lose content that the scheduler has been promised."""
+        """Let the class lose content that the scheduler has been promised, and report it itself."""
+        self._injects = False
 
         def losing(*given: Any, **more: Any) -> None:
             promised, self._promised = self._promised, False
@@ -150,7 +153,7 @@ class Reports:
 
     def _receive(self, name: str) -> _Held:
         device, blocks = self._device, self._loads.get(name, ())
-        lost = [blocks[at] for at in device.losses.pick(len(blocks))]
+        lost = [blocks[at] for at in device.losses.pick(len(blocks))] if self._injects else []
         device.findings.saw("a load fails in part", lost)
         if lost:
             device.losses.requests.add(name)
