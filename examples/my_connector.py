@@ -29,7 +29,7 @@ class Copies(KVConnectorMetadata):  # type: ignore[misc] # the engine's class, u
 
 
 class MyConnector(KVConnectorBase_V1):  # type: ignore[misc] # as above
-    """Stores blocks in the step that fills them, and loads what the pool has not."""
+    """Stores blocks in the step that fills them, and loads those that left the pool."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -52,7 +52,7 @@ class MyConnector(KVConnectorBase_V1):  # type: ignore[misc] # as above
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int, bool]:
-        """Look for the blocks behind those that the pool has; the last token is computed."""
+        """Look for the blocks that follow those of the pool; the last token is computed."""
         first = self._computed[request.request_id] = num_computed_tokens // self._size
         keys = self._keys(request)[first : (request.num_tokens - 1) // self._size]
         found = len(list(takewhile(STORE.__contains__, keys)))

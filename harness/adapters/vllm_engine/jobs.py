@@ -48,7 +48,7 @@ def declared() -> WholeEngineTraits:
     """Return the traits of the installed release, and of the packages installed with it."""
     from kvproof.harness.adapters.vllm_engine import releases
     from kvproof.harness.adapters.vllm_engine.nixl import connector as nixl
-    from kvproof.harness.adapters.vllm_engine.own.chosen import traits_with
+    from kvproof.harness.adapters.vllm_engine.own_traits import traits_with
     from kvproof.harness.adapters.vllm_engine.stores import files, lmcache
 
     connectors = {

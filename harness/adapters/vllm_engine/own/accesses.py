@@ -1,8 +1,8 @@
 """Copies of a connector that kvproof does not know, as torch carries them out on the caches.
 
-On a device, work on a cache is ordered behind the launches before it. So whatever touches a cache
-first completes them, and no more: other launches stay queued. A class that takes a cache by its
-address, or copies in a thread, is out of sight: every launch then runs before each of its hooks.
+On a device, work on a cache comes after the launches that were submitted earlier. So each call that
+touches a cache completes them first; without such a call they stay queued. A class that takes a
+cache by its address, or copies in a thread, is out of sight: launches then run before each hook.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The class that is under test in this process: its import, and the traits of engines with it."""
+"""The class that is under test in this process: its import and its options."""
 
 from __future__ import annotations
 
@@ -7,20 +7,9 @@ import importlib
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
-
-from kvproof.harness.adapters.vllm_engine.exclusions import NO_RESET, of_own_connector
-from kvproof.harness.contract.whole_engine_traits import Tier, WholeEngineTraits
-
-_ALONE = "a class of your own is driven in one engine"
-_ONE_GROUP = "the class does not derive from SupportsHMA: vLLM runs it with one group"
-_BY_CONTENT = "copies of a class of your own are judged by the content that arrives"
-_DRAWN = {"kv_load_failure_policy": ("recompute",)}
-"""Settings that are drawn where the user gives none."""
-_OF_LINKS = ("two engines", "unequal workers", "ends that are reported twice")
-"""Needs of two engines, and of connectors whose reports can be repeated."""
 
 
 @dataclass
@@ -117,41 +106,6 @@ def is_hybrid(name: str) -> bool:
     from vllm.distributed.kv_transfer.kv_connector.v1 import supports_hma
 
     return bool(supports_hma(load(name)))
-
-
-def traits_with(traits: WholeEngineTraits) -> WholeEngineTraits:
-    """Return the traits of engines that all have the chosen connector; without one, those given.
-
-    Settings of vLLM that do not concern a connector keep their defaults.
-    """
-    if not CHOSEN.name:
-        return traits
-    hybrid = is_hybrid(CHOSEN.name)
-    refuses = {**dict.fromkeys(_OF_LINKS, _ALONE), "sleep": NO_RESET}
-    if not hybrid:
-        refuses |= dict.fromkeys(("windows", "states", "zeroing"), _ONE_GROUP)
-    return replace(
-        traits,
-        features=tuple(each for each in traits.features if each not in refuses),
-        refuses={**traits.refuses, **refuses},
-        without={**traits.without, "blocks_in_flight_are_not_reused": _BY_CONTENT},
-        settings={},
-        settings_in_blocks={},
-        sleep_levels=(),
-        local=traits.local if hybrid else (),
-        tiers=(
-            Tier(
-                name=CHOSEN.name,
-                loses=True,
-                heads=(1, 2),
-                settings={each: _DRAWN[each] for each in _DRAWN.keys() - CHOSEN.options.keys()},
-                given=CHOSEN.options,
-            ),
-        ),
-        links=(),
-        without_tier=0,
-        excluded=(*traits.excluded, *of_own_connector(CHOSEN.name)),
-    )
 
 
 def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:

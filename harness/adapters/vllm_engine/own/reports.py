@@ -1,9 +1,8 @@
 """Reports of an own connector about copies: late, as from the slowest of several workers, or bad.
 
-An end that the class reports is passed on when a transfer of the device ends, which takes as many
-steps as the history says. Of an asynchronous load some blocks are lost, as drawn: the class' other
-half hears of them as of a failure on another worker. Failures that the class reports itself are
-told to the device before the launch that they concern.
+An end that the class reports is passed on when a transfer of the device ends, after the drawn
+number of steps. Of an asynchronous load drawn blocks are lost and reported, as if another worker had
+failed. The device gets the failures that the class reports itself ahead of the launch.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvproof.harness.adapters.vllm_engine.running import Running
 from kvproof.harness.whole_engine.failed_loads import LOST
 from kvproof.harness.whole_engine.transfers import Transfer
 
 
 @dataclass
 class _Held:
-    """An end that the scheduler has not been told of."""
+    """An end that has not been passed on."""
 
     name: str
     transfer: Transfer
@@ -29,7 +27,7 @@ class _Held:
 class Reports:
     """Both halves of one engine's connector."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Any) -> None:
         self._running = running
         self._loads: dict[str, Sequence[int]] = {}
         """Request -> blocks of its last load."""
@@ -73,7 +71,7 @@ class Reports:
         return update_state_after_alloc
 
     def told(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The scheduler has worked on the failures of a step."""
+        """Note that the scheduler has worked on the failures of a step."""
 
         def update_connector_output(connector_output: Any) -> Any:
             self._device.losses.report(connector_output.invalid_block_ids or ())

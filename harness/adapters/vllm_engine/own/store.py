@@ -11,7 +11,6 @@ from typing import Any
 from kvproof.harness.adapters.vllm_engine.own import chosen
 from kvproof.harness.adapters.vllm_engine.own.accesses import Accesses, taking
 from kvproof.harness.adapters.vllm_engine.own.reports import Reports
-from kvproof.harness.adapters.vllm_engine.running import Running
 from kvproof.harness.whole_engine.device import ShadowDevice
 
 FOLDER = "{folder}"
@@ -32,7 +31,7 @@ _WORKER = (
 class OwnConnector:
     """A folder, and the view of the class' copies and reports."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Any) -> None:
         """Import the class anew: what its modules keep belongs to one engine."""
         self._name, self._given = running.config.connector, running.config.tier
         self._folder = Path(mkdtemp(prefix="kvproof-connector-"))
