@@ -20,16 +20,17 @@ def divided(target: str) -> tuple[str, str]:
     return (engine, connector) if plus and ":" in connector else (target, "")
 
 
-def with_connector(targets: Sequence[str], connector: str) -> list[str]:
-    """Return targets with a connector in each engine that runs one; empty: as they are.
+def with_connector(targets: Sequence[str], connector: str, *, usual: str = "") -> list[str]:
+    """Return targets with a connector in each engine that runs one; empty: with the usual one.
 
-    Raises UsageError for a name of another form, and where no target runs one.
+    Raises UsageError for a name of another form, and where no target runs the one that was given.
     """
-    if not connector:
+    wanted = connector or usual
+    if not wanted:
         return list(targets)
-    check(connector)
-    found = [_beside(each, connector) for each in targets]
-    if found == list(targets):
+    check(wanted)
+    found = [_beside(each, wanted) for each in targets]
+    if connector and found == list(targets):
         raise UsageError(
             f"--connector {connector} is for {' and '.join(ENGINES)}, not for {', '.join(targets)}",
             f"for example --target {ENGINES[0]}==0.33.0",

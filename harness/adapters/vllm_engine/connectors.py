@@ -82,6 +82,8 @@ class Connector:
 
     def without_forward(self, output: Any) -> Any:
         """Return the connector's output in a step that computes nothing."""
+        if self._own is not None:
+            self._own.wait()
         return KVConnectorModelRunnerMixin.kv_connector_no_forward(output, self._config)
 
     def around(self, output: Any, launch: Callable[[], Launched]) -> tuple[Launched, Any]:

@@ -32,11 +32,15 @@ from kvproof.harness.isolation.worker_handle import WorkerHandle
 
 
 def chosen_targets(
-    given: Sequence[str] | None, default: Sequence[str], *, connector: str = ""
+    given: Sequence[str] | None,
+    default: Sequence[str],
+    *,
+    connector: str = "",
+    usual_connector: str = "",
 ) -> list[str]:
     """Return the targets that `--target` names, else the default ones. Raises UsageError.
 
-    `connector`: a class of the user's own that engines run with.
+    `connector`: a class of the user's own that engines run with; else the usual one.
 
     Accepts `--targets a,b`, `--targets "a b"` and `--target a --target b`. Comes before the verb's
     own imports, so that a mistyped name is answered at once.
@@ -44,7 +48,7 @@ def chosen_targets(
     named = names(given)
     if not (named or default):
         raise UsageError("there is no target to judge", "for example --target reference")
-    specs = with_connector(expand(named or default), connector)
+    specs = with_connector(expand(named or default), connector, usual=usual_connector)
     check_names(specs)
     return specs
 

@@ -39,11 +39,8 @@ def gate(
         Where your own target runs.
 
     """
-    from kvproof.harness.cli.actions.targets import chosen_targets
-
     settings = load_settings(config)
-    connector = isolation.connector or settings.run.connector
-    specs = chosen_targets(target, settings.run.targets, connector=connector)
+    specs = isolation.targets(target, settings.run)
     from kvproof.harness.cli.actions import gate as action  # dear: not for a mistyped target
 
     return action.gate(

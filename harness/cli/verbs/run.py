@@ -53,12 +53,8 @@ def run(
         Where your own target runs.
 
     """
-    from kvproof.harness.cli.actions.targets import chosen_targets
-
     settings = load_settings(config)
-    connector = isolation.connector or settings.run.connector
-    default = settings.run.targets
-    specs = () if list_properties else chosen_targets(target, default, connector=connector)
+    specs = () if list_properties else isolation.targets(target, settings.run)
     from kvproof.harness.cli.actions import conformance  # dear: a mistyped target does without
 
     if list_properties:
@@ -103,10 +99,9 @@ def certify(
 
     """
     from kvproof.harness.cli.actions import certify as action
-    from kvproof.harness.cli.actions.targets import chosen_targets
 
     settings = load_settings().run
-    specs = chosen_targets([target], (), connector=isolation.connector or settings.connector)
+    specs = isolation.targets([target], settings)
     own = isolation.own_targets(settings)
     return action.certify(specs, conformance_class, file=certificate, output=output, own=own)
 

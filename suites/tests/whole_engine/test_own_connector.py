@@ -51,6 +51,8 @@ def test_a_connector_is_for_engines_that_run_one() -> None:
         f"{TARGET}+{CONNECTOR}",
     ]
     assert with_connector([TARGET], "") == [TARGET]
+    assert with_connector([TARGET], "", usual="a:B") == [f"{TARGET}+a:B"]
+    assert with_connector(["reference"], "", usual=CONNECTOR) == ["reference"]
     with pytest.raises(UsageError, match="is for vllm-engine, not for reference"):
         with_connector(["reference"], CONNECTOR)
     check_names([f"{TARGET}+{CONNECTOR}"])

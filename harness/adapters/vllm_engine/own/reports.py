@@ -1,8 +1,8 @@
 """Reports of an own connector about copies: late, as from the slowest of several workers, or bad.
 
 An end that the class reports is passed on when a transfer of the device ends, after the drawn
-number of steps. Of an asynchronous load drawn blocks are lost and reported, as if another worker had
-failed. The device gets the failures that the class reports itself ahead of the launch.
+number of steps. Of an asynchronous load drawn blocks are lost and reported, as if another worker
+had failed. The device gets the failures that the class reports itself ahead of the launch.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
@@ -13,6 +14,7 @@ from kvproof.harness.adapters.vllm_engine.own.accesses import Accesses, taking
 from kvproof.harness.adapters.vllm_engine.own.reports import Reports
 from kvproof.harness.whole_engine.device import ShadowDevice
 
+_PATIENCE_S = 0.005
 FOLDER = "{folder}"
 """In the value of an option: an empty folder of each engine."""
 _WORKER = (
@@ -93,6 +95,11 @@ class OwnConnector:
         """Run a launch at once where copies may come from out of sight."""
         if self._accesses.unseen:
             self._accesses.settle()
+
+    def wait(self) -> None:
+        """Give threads of the class some real time in a step that computes nothing."""
+        if self._accesses.unseen:
+            time.sleep(_PATIENCE_S)
 
     def before_step(self, device: ShadowDevice) -> None:
         """There is nothing to do: losses come between look-up and load."""
