@@ -107,9 +107,9 @@ def verify(file: Path, *, run: Path | None, repeat: bool) -> int:
         checked.append(f"{len(given.records)} records")
     if repeat and not problems:
         folder = new_directory("run")
-        options = tuple(map(str, given.config.get("connector_options", ())))
-        own = OwnTargets(connector_options=options)
-        _judge(given.target, given.conformance_class, folder, own)
+        options = given.config.get("connector_options")  # of a file that may come from others
+        texts = tuple(map(str, options)) if isinstance(options, list) else ()
+        _judge(given.target, given.conformance_class, folder, OwnTargets(connector_options=texts))
         problems += differences(given, read_run(folder))
         checked.append("a run of the same seeds")
     return _concluded(file, given, problems, checked)
