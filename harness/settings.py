@@ -68,6 +68,10 @@ class RunSettings(_Table, frozen=True, kw_only=True):
     budget: BudgetName = "pr"
     known_failures: str = ""
     """File of `kvproof xfail`, relative to the settings file; empty: none."""
+    connector: str = ""
+    """A connector of vLLM of your own, `package.module:Class`; empty: none."""
+    connector_options: dict[str, Any] = {}
+    """Its settings."""
 
 
 class Limit(_Table, frozen=True, kw_only=True):

@@ -94,6 +94,8 @@ class Tier:
     """Heads of a layer, to draw from."""
     settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Settings by the engine's own names, with the values to draw from."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of every configuration."""
     refused: str = ""
 
 
@@ -180,6 +182,8 @@ class WholeEngineTraits:
     """The first is the usual one."""
     drafts: tuple[DraftMethod, ...] = ()
     tiers: tuple[Tier, ...] = ()
+    without_tier: int = 4
+    """Weight of an engine without a connector, where each connector has its own."""
     links: tuple[Link, ...] = ()
     excluded: tuple[Excluded, ...] = ()
     """Combinations of levels that the engine refuses, or that its adapter does not drive."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from kvproof.harness.contract.target import Target, TargetConfig
 from kvproof.harness.errors import TargetDied, UsageError
-from kvproof.harness.isolation import environments, fit, worker_main
+from kvproof.harness.isolation import connected, environments, fit, worker_main
 from kvproof.harness.isolation.chosen import VARIABLE, Chosen, chosen, is_engine, named
 from kvproof.harness.isolation.environments import EngineVersion
 from kvproof.harness.isolation.handles import Handle, InProcessHandle
@@ -81,7 +81,10 @@ def check_names(specs: Sequence[str]) -> None:
     """Raise UsageError for a name that `open_handle` does not know; opens and imports nothing."""
     names = {each.name for each in _offers()}
     for spec in specs:
-        if ":" in spec:
+        engine, connector = connected.divided(spec)
+        if connector and engine.partition("==")[0] in connected.ENGINES:
+            connected.check(connector)
+        elif ":" in spec:
             _factory(spec)
         elif spec not in names and not is_engine(spec):
             raise _unknown(spec.partition("==")[0])
@@ -110,6 +113,8 @@ class OwnTargets(NamedTuple):
     """Seconds for its import, and for its first `__init__` and `close`."""
     known_failures: str = ""
     """File with the known failures of targets, as `kvproof xfail` writes it; empty: none."""
+    connector_options: tuple[str, ...] = ()
+    """Settings of a connector of the user's own, as `key=value`."""
 
     def recorded(self) -> dict[str, Any]:
         """Return the unusual choices for a run's configuration."""
@@ -144,6 +149,9 @@ def open_handle(
 
 
 def _opened(spec: str, log_directory: Path | None, options: OwnTargets) -> Handle:
+    engine, connector = connected.divided(spec)
+    if connector and engine.partition("==")[0] in connected.ENGINES:
+        return _connected(engine, connector, options, log_directory)
     if "==" in spec or is_engine(spec):
         return _fitting(_engine(spec, options.python), log_directory)
     if ":" in spec:
@@ -156,6 +164,19 @@ def _opened(spec: str, log_directory: Path | None, options: OwnTargets) -> Handl
     if offer.ours:  # its suites import it
         return InProcessHandle(spec, worker_main.load(offer.factory))
     return _own(spec, offer.factory, options, log_directory)
+
+
+def _connected(
+    engine: str, connector: str, options: OwnTargets, log_directory: Path | None
+) -> WorkerHandle:
+    connected.check(connector)
+    handle = _fitting(_engine(engine, options.python), log_directory)
+    try:
+        connected.connect(handle, connector, options.connector_options)
+    except BaseException:
+        handle.close()
+        raise
+    return handle
 
 
 def open_target(spec: str, config: TargetConfig) -> Target:

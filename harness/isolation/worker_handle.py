@@ -223,12 +223,17 @@ class WorkerHandle:
 
         Raises TargetDied.
         """
-        self.run_job(job, arguments, timeout=self._start_timeout)
-        self._prepared.append((job, arguments))
+        self.prepare(job, arguments)
         try:
             yield
         finally:
-            self._prepared.clear()
+            self._prepared.remove((job, arguments))
+
+    def prepare(self, job: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Run the job in the worker, now and in each that follows it. Raises TargetDied."""
+        found = self.run_job(job, arguments, timeout=self._start_timeout)
+        self._prepared.append((job, arguments))
+        return found
 
     def close(self) -> None:
         """End the worker and every process that it started."""

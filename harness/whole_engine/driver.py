@@ -6,6 +6,7 @@ operation that makes no sense now is ignored, so that histories can be cut.
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -51,6 +52,24 @@ MOST_STEPS = 3000
 _HARNESS = Path(__file__).parents[1]
 
 Start = Callable[[EngineConfig, Findings], WholeEngine]
+
+
+def raised(error: Exception) -> str:
+    """Return the sentence on an exception of an engine; one of the harness is raised again."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = Path(frames[-1].filename)
+    ours = _HARNESS in last.parents
+    if ours and not isinstance(error, IllegalAccess):
+        raise error
+    roots = [_HARNESS, *(Path(each) for each in sys.path if each)]
+    root = max((each for each in roots if each in last.parents), key=_depth, default=Path("/"))
+    said = str(error) or frames[-1].line  # an assertion may have no words
+    place = f"{last.relative_to(root)}:{frames[-1].name}"
+    return f"the engine raised {type(error).__name__}: {said} in {place}"
+
+
+def _depth(path: Path) -> int:
+    return len(path.parts)
 
 
 class Progress(NamedTuple):
@@ -139,19 +158,13 @@ class Driver:
     def _raised(self, error: Exception) -> None:
         if self.findings.wrong is not None:
             return  # the step had gone wrong before: nothing on the device can be relied on
+        sentence = raised(error)
         frames = traceback.extract_tb(error.__traceback__)
-        ours = _HARNESS in Path(frames[-1].filename).parents
-        if ours and not isinstance(error, IllegalAccess):
-            raise error  # a fault of the harness is no finding
-        last = Path(frames[-1].filename)
-        file = str(last.relative_to(_HARNESS) if ours else last).rpartition("site-packages/")[2]
-        place = f"{file}:{frames[-1].name}"
-        said = str(error) or frames[-1].line  # an assertion may have no words
         handled = any(frame.name in self.engine.takes_ends for frame in frames)
         self.findings.check(
             ONCE if handled and self.findings.just_repeated() else RUNS,
             False,  # noqa: FBT003 - the condition of a check
-            lambda: f"the engine raised {type(error).__name__}: {said} in {place}",
+            lambda: sentence,
         )
 
     def _submit(self, **keywords: Any) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from kvproof.harness.contract.whole_engine import EngineConfig, Refused, config_of
 from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
-from kvproof.harness.whole_engine.driver import Driver
+from kvproof.harness.whole_engine.driver import RUNS, Driver, raised
 
 
 class Job:
@@ -29,6 +29,8 @@ class Job:
     ) -> None:
         self._start, self._traits = start, traits
         self._driver: Driver | None = None
+        self._at_start = ""
+        """Why the engine did not start; empty: it did, or refused."""
         self._checks: Counter[str] = Counter()
         self._situations: Counter[str] = Counter()
 
@@ -44,11 +46,14 @@ class Job:
         """Start an engine in place of the last one."""
         if self._driver is not None:
             self._driver.close()
-        self._driver = None
+        self._driver, self._at_start = None, ""
         try:
             self._driver = self._start(config_of(config))
         except Refused as refused:
             return str(refused).splitlines()[0]
+        except Exception as error:  # noqa: BLE001 - whatever an engine raises is its verdict
+            self._at_start = raised(error)
+            return ""
         self._checks, self._situations = Counter(), Counter()
         return ""
 
@@ -65,11 +70,16 @@ class Job:
 
     def timeline(self) -> dict[str, Any]:
         """Return requests, launches and transfers over the steps of the last history."""
+        if self._at_start:
+            return {}
         assert self._driver is not None, "open comes first"
         return self._driver.record()
 
     def apply(self, *, verb: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out an operation of the history."""
+        """Carry out an operation; an engine that did not start fails in the first one."""
+        if self._at_start:
+            wrong = [RUNS, self._at_start, {}]
+            return {"answer": "", "checks": {RUNS: 1}, "situations": {}, "wrong": wrong}
         assert self._driver is not None, "open comes first"
         answer = self._driver.apply(verb, keywords)
         findings = self._driver.findings

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from kvproof.harness.contract import format as wording
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.isolation.connected import divided
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.records.events import Replayed, Step, TargetFailed
@@ -63,6 +64,8 @@ def expected_of(handle: Handle) -> list[Expected]:
     found = expected_failures.load(
         profile.engine, profile.version, names=names, unsupported=profile.unsupported
     )
+    if divided(handle.name)[1]:  # those of other connectors have no history here
+        found = [replace(each, history=None) for each in found]
     if path := handle.known_failures:
         found += subject_failures.load(Path(path), handle.name, names=names)
     return found

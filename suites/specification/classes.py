@@ -94,11 +94,11 @@ CLASSES = {
         ),
         _class(
             "tier",
-            "a store or connector of keys and values outside of the pool",
-            "transfer objects prefixes",
+            "a store of keys and values outside of the pool, or a connector under an engine's loop",
+            "transfer objects prefixes engine",
             "full",
-            core="G2 G4 G6 G7 G8 G10 H6",
-            extended="G1 G3 G5 G9 K3 K5 X2",
+            core="D6 G2 G4 G6 G7 G8 G10 H6 W1 W4 W7 W9",
+            extended="G1 G3 G5 G9 K3 K5 V1 X2",
         ),
         _class(
             "events",

@@ -15,7 +15,7 @@ from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits, link
 from kvproof.suites.framework.component_suite import Arguments, DealtConfig
 from kvproof.suites.whole_engine.choices import Choices, one_of
 from kvproof.suites.whole_engine.links import join
-from kvproof.suites.whole_engine.table import CONNECTOR, NONE, ON
+from kvproof.suites.whole_engine.table import CONNECTOR, NONE, ON, connector_of
 
 LONGEST = 12
 """Blocks of a request."""
@@ -57,7 +57,7 @@ def config_of(row: Row, choices: Choices) -> DealtConfig:
 def _findable(row: Row, choices: Choices) -> list[str]:
     """Return the feature of prompts that a store of whole prompts finds again."""
     whole = {each.name for each in choices.traits.tiers if each.whole_prompts}
-    return ["findable"] if row.get(CONNECTOR) in whole else []
+    return ["findable"] if connector_of(row, choices.traits) in whole else []
 
 
 def engine_of(row: Row, choices: Choices, groups: Sequence[Arguments] = ()) -> Arguments:
@@ -148,12 +148,13 @@ def _drafts(row: Row, choices: Choices) -> Arguments:
 
 
 def _tier(row: Row, choices: Choices) -> Arguments:
-    tier = next((each for each in choices.traits.tiers if each.name == row.get(CONNECTOR)), None)
+    name = connector_of(row, choices.traits)
+    tier = next((each for each in choices.traits.tiers if each.name == name), None)
     if tier is None:
         return {}
     found: Arguments = {
         "connector": tier.name,
-        "tier": _settings(row, choices, tier.settings, tier.name),
+        "tier": {**tier.given, **_settings(row, choices, tier.settings, tier.name)},
     }
     if row.get("heads") == "several":
         found["heads"] = one_of(choices, [each for each in tier.heads if each > 1])

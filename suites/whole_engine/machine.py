@@ -47,7 +47,7 @@ class EngineMachine:
             (wrong,) = self._ask(("go_on", {}))  # it is known
         return str(seen["answer"])
 
-    def timeline(self) -> Timeline:
-        """Return which request ran when until now."""
+    def timeline(self) -> Timeline | None:
+        """Return which request ran when until now; None: the engine did not start."""
         (seen,) = self._ask(("timeline", {}))
-        return msgspec.convert(seen, Timeline)
+        return msgspec.convert(seen, Timeline) if seen else None

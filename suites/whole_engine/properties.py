@@ -100,7 +100,7 @@ namespaces_are_separate | W1 | SPACES | by shadow memory
 spans_are_separate | W1 | PICTURES | by shadow memory
     equal placeholders of different media are different content
     why: a user asks about one picture and gets the description of another user's picture
-no_hit_across_epochs | W1 D6 | RESET AFTER_RESET | by shadow memory
+no_hit_across_epochs | W1 D6 H6 | RESET AFTER_RESET | by shadow memory
     after a reset that was reported as done, nothing from before it is read, from any tier
     why: after a weight update in training rollouts still use keys of the old policy
 only_accepted_drafts_stay | W5 | ACCEPTED REJECTED | by shadow memory

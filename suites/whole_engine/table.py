@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvproof.harness.contract.factors import Excluded, never
+from kvproof.harness.contract.factors import Excluded, Row, never
 from kvproof.harness.contract.whole_engine_traits import Link, WholeEngineTraits, usable
 from kvproof.suites.framework.rows import Factors
 
 NONE, OFF, ON = "none", "off", "on"
 CONNECTOR = "connector"
-_WITHOUT = 4
-"""Weight of an engine without a connector, where each connector has its own."""
 _SWITCHES = {
     "asynchronous": "ahead",
     "states": "states",
@@ -37,6 +35,11 @@ def factors(traits: WholeEngineTraits) -> Factors:
     levels = _levels(traits)
     excluded = [*_generic(traits), *traits.excluded]
     return Factors(levels, [each for each in excluded if each.when.keys() <= levels.keys()])
+
+
+def connector_of(row: Row, traits: WholeEngineTraits) -> str:
+    """Return the connector of a row; where every engine has the same one, rows do not name it."""
+    return row.get(CONNECTOR, _connectors(traits)[0])
 
 
 def missing(traits: WholeEngineTraits) -> dict[str, str]:
@@ -91,7 +94,7 @@ def _setting(name: str) -> str:
 
 def _connectors(traits: WholeEngineTraits) -> list[str]:
     own = [each.name for each in usable(traits.tiers) for _ in range(each.weight)]
-    return [*[NONE] * _WITHOUT, *own, *(each.copies for each in usable(traits.links))]
+    return [*[NONE] * traits.without_tier, *own, *(each.copies for each in usable(traits.links))]
 
 
 def _of_connectors(traits: WholeEngineTraits) -> dict[str, list[str]]:

@@ -26,6 +26,7 @@ from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunne
 
 from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.nixl.connector import NixlWorker
+from kvproof.harness.adapters.vllm_engine.own.store import OwnConnector
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.contract.whole_engine import EngineConfig
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
@@ -46,6 +47,9 @@ class Connector:
             kv_cache_config=kv_cache_config,
         )
         self.agent = get_kv_transfer_group() if has_kv_transfer_group() else None
+        self._own = RUNNING.tier if isinstance(RUNNING.tier, OwnConnector) else None
+        if self._own is not None:
+            self._own.worker(self.agent)
 
     def __bool__(self) -> bool:
         return self.agent is not None
@@ -57,6 +61,8 @@ class Connector:
         seen = getattr(RUNNING.tier, "seen", lambda cache, _: cache)
         self._layers = {name: seen(each, device) for name, each in caches.items()}
         worker = getattr(self.agent, "connector_worker", None)
+        if self._own is not None:
+            self._own.watch(caches.values(), device)
         self.nixl = NixlWorker(worker) if hasattr(worker, "nixl_wrapper") else None
         self.agent.register_kv_caches(caches)
         context = self._config.compilation_config.static_forward_context
@@ -76,6 +82,8 @@ class Connector:
 
     def without_forward(self, output: Any) -> Any:
         """Return the connector's output in a step that computes nothing."""
+        if self._own is not None:
+            self._own.wait()
         return KVConnectorModelRunnerMixin.kv_connector_no_forward(output, self._config)
 
     def around(self, output: Any, launch: Callable[[], Launched]) -> tuple[Launched, Any]:
@@ -90,6 +98,8 @@ class Connector:
             for name in self._layers:
                 self.agent.wait_for_layer_load(name)
             launched = launch()
+            if self._own is not None:
+                self._own.launched()
             for name, cache in self._layers.items():
                 self.agent.save_kv_layer(name, cache, None)
         return launched, kv_output

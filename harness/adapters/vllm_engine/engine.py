@@ -10,9 +10,10 @@ from typing import Any
 from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.connectors import nixl_in_turn
 from kvproof.harness.adapters.vllm_engine.counts import Counts, cached
-from kvproof.harness.adapters.vllm_engine.engine_settings import STORES, engine_settings
+from kvproof.harness.adapters.vllm_engine.engine_settings import engine_settings, store_of
 from kvproof.harness.adapters.vllm_engine.nixl.agent import LEASE_S
 from kvproof.harness.adapters.vllm_engine.nixl.connector import ASK
+from kvproof.harness.adapters.vllm_engine.own.chosen import is_own, raised_by_own
 from kvproof.harness.adapters.vllm_engine.requests import core_request
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.contract.whole_engine import (
@@ -51,6 +52,8 @@ def start(config: EngineConfig, findings: Findings) -> VllmEngine:
     try:
         return VllmEngine(config)
     except ValueError as error:
+        if raised_by_own(config.connector, error):
+            raise
         raise Refused(" ".join(str(error).split())) from error
 
 
@@ -75,7 +78,9 @@ class VllmEngine:
         RUNNING.owned = self._owned
         self._running = replace(RUNNING)
         self._wire: Wire | None = None
-        self._store = RUNNING.tier if config.connector in STORES else None
+        self._store = RUNNING.tier if store_of(config.connector) else None
+        if is_own(config.connector):
+            RUNNING.tier.scheduler(self.scheduler.connector)
         self._published: list[Any] = []
         self._slept = 0
         self._counts = Counts()

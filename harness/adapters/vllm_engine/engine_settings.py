@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.exclusions import DRAFT_SETTINGS
 from kvproof.harness.adapters.vllm_engine.nixl.connector import settings as nixl_settings
-from kvproof.harness.adapters.vllm_engine.running import RUNNING
+from kvproof.harness.adapters.vllm_engine.own.chosen import is_hybrid, is_own
+from kvproof.harness.adapters.vllm_engine.own.store import OwnConnector
+from kvproof.harness.adapters.vllm_engine.running import RUNNING, Running
 from kvproof.harness.adapters.vllm_engine.stores.files import FileStore
 from kvproof.harness.adapters.vllm_engine.stores.lmcache import LMCacheStore
 from kvproof.harness.contract.whole_engine import EngineConfig
@@ -70,7 +73,8 @@ def engine_settings(config: EngineConfig) -> Any:
         more["speculative_config"] = _drafts(config)
     if config.connector:
         more["kv_transfer_config"] = _connector(config.connector)
-        more["kv_transfer_config"].kv_connector_extra_config |= config.tier
+        if not is_own(config.connector):
+            more["kv_transfer_config"].kv_connector_extra_config |= config.tier
     architecture = "ShadowHybridForCausalLM" if states else "ShadowForCausalLM"
     arguments = EngineArgs(
         model=model_folder(architecture, 2, **_heads(config)),
@@ -90,7 +94,7 @@ def engine_settings(config: EngineConfig) -> Any:
         kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="null")
         if config.events
         else None,
-        disable_hybrid_kv_cache_manager=config.connector in STORES
+        disable_hybrid_kv_cache_manager=_takes_one_group(config.connector)
         or releases.without_hybrid(config),
         **more,
     )
@@ -99,7 +103,7 @@ def engine_settings(config: EngineConfig) -> Any:
 
 def _heads(config: EngineConfig) -> dict[str, int]:
     """Return the model's sizes where a connector takes them from there, not from the caches."""
-    if not config.connector.startswith(("lmcache", "nixl_")):
+    if not (config.connector.startswith(("lmcache", "nixl_")) or is_own(config.connector)):
         return {}
     from kvproof.harness.adapters.vllm_engine.specs import HEAD
 
@@ -108,6 +112,17 @@ def _heads(config: EngineConfig) -> dict[str, int]:
 
 STORES = {"example": FileStore, "lmcache": LMCacheStore}
 """Connectors that copy by themselves; they refuse to run with several groups."""
+
+
+def store_of(connector: str) -> Callable[[Running], Any] | None:
+    """Return the class that prepares a connector which copies by itself; None: it does not."""
+    return OwnConnector if is_own(connector) else STORES.get(connector)
+
+
+def _takes_one_group(connector: str) -> bool:
+    return not is_hybrid(connector) if is_own(connector) else connector in STORES
+
+
 _TIER = "kvproof.harness.adapters.vllm_engine.offload"
 _CONNECTORS: dict[str, dict[str, Any]] = {
     "offload": {
@@ -143,9 +158,9 @@ _CONNECTORS: dict[str, dict[str, Any]] = {
 def _connector(name: str) -> Any:
     from vllm.config import KVTransferConfig
 
-    if name in STORES:
-        RUNNING.tier = STORES[name](RUNNING)
-        return KVTransferConfig(kv_role="kv_both", **RUNNING.tier.settings())
+    if store := store_of(name):
+        RUNNING.tier = store(RUNNING)
+        return KVTransferConfig(**{"kv_role": "kv_both", **RUNNING.tier.settings()})
     if name.startswith("nixl_"):
         return KVTransferConfig(**nixl_settings(*name.split("_")[1:], layout=RUNNING.config.layout))
     if not name.startswith("failing_"):

@@ -23,6 +23,14 @@ _SEVERAL: tuple[Mapping[str, str | tuple[str, ...]], ...] = (
 """Levels by which there are several groups."""
 DRAFT_SETTINGS = ("disable_eagle_block_drop", "disable_lookahead_block_hashes")
 """Settings of drafts by a model."""
+NO_RESET = (
+    "Failed to reset KV cache [...] due to the presence of running requests waiting for remote KV "
+    "transfer, which is not supported yet"
+)
+_ONE_GROUP_FAILS = (
+    "A KV connector reported block-level load failures (invalid_block_ids) which is not supported "
+    "for models with multiple KV cache groups"
+)
 _PUSHED = tuple({"connector": "push", **several} for several in _SEVERAL[:2])
 
 REFUSED = (
@@ -91,11 +99,7 @@ REFUSED = (
         )
         for push in _PUSHED
     ),
-    never(
-        "Failed to reset KV cache [...] due to the presence of running requests waiting for "
-        "remote KV transfer, which is not supported yet",
-        {"connector": (*_TIERS, *_LINKS), "sleep": "on"},
-    ),
+    never(NO_RESET, {"connector": (*_TIERS, *_LINKS), "sleep": "on"}),
     *(
         never(
             "Failed to promote local KV cache specs to one unified type",
@@ -103,14 +107,7 @@ REFUSED = (
         )
         for several in _SEVERAL
     ),
-    *(
-        never(
-            "A KV connector reported block-level load failures (invalid_block_ids) which is not "
-            "supported for models with multiple KV cache groups",
-            {"connector": _FAILING, **several},
-        )
-        for several in _SEVERAL
-    ),
+    *(never(_ONE_GROUP_FAILS, {"connector": _FAILING, **several}) for several in _SEVERAL),
     never(
         "assert len(local_block_descs_ids) == len(remote_block_descs_ids), in the pull worker",
         {"connector": "pull", "chunk": "on"},
@@ -168,6 +165,16 @@ NOT_DRIVEN = (
     ),
 )
 """Combinations that are not vLLM's to refuse."""
+
+
+def of_own_connector(name: str) -> tuple[Excluded, ...]:
+    """Return the exclusions of a class of a user's own."""
+    parts = never(
+        "nothing tells whether the class takes the kernel's blocks for its own",
+        {"connector": name, "kernel blocks": "parts"},
+    )
+    losses = {"connector": name, "losses": "on"}
+    return (parts, *(never(_ONE_GROUP_FAILS, {**losses, **several}) for several in _SEVERAL))
 
 
 def one_group_beside_tiers(reason: str) -> tuple[Excluded, ...]:

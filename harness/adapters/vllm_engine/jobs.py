@@ -5,6 +5,7 @@ Imported in the engine's environment only.
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import Any
 
@@ -23,6 +24,20 @@ def engine(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"answers": [job.call(verb, keywords) for verb, keywords in arguments["calls"]]}
 
 
+def connect(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Let every engine of this process run with a connector class of the user's own.
+
+    `connector`: package.module:Class; `options`: its settings; `path`: folders to import from,
+    after all others. Returns the problem and the next step, both empty if there is none.
+    """
+    sys.path += [each for each in arguments["path"] if each not in sys.path]
+    _job()
+    from kvproof.harness.adapters.vllm_engine.own.chosen import choose
+
+    problem, hint = choose(arguments["connector"], arguments["options"])
+    return {"problem": problem, "hint": hint}
+
+
 @cache
 def _job() -> Job:
     plugin.install()
@@ -33,6 +48,7 @@ def declared() -> WholeEngineTraits:
     """Return the traits of the installed release, and of the packages installed with it."""
     from kvproof.harness.adapters.vllm_engine import releases
     from kvproof.harness.adapters.vllm_engine.nixl import connector as nixl
+    from kvproof.harness.adapters.vllm_engine.own_traits import traits_with
     from kvproof.harness.adapters.vllm_engine.stores import files, lmcache
 
     connectors = {
@@ -41,7 +57,7 @@ def declared() -> WholeEngineTraits:
         "lmcache": lmcache.refused(),
     }
     more = {name: why for name, why in connectors.items() if why}
-    return traits({**releases.lacking(), **more})
+    return traits_with(traits({**releases.lacking(), **more}))
 
 
 def open_driver(config: EngineConfig) -> Driver:

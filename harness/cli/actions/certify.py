@@ -10,13 +10,12 @@ import msgspec
 from rich.markup import escape
 
 from kvproof.harness.cli.actions import conformance
-from kvproof.harness.cli.actions.targets import chosen_targets
 from kvproof.harness.cli.output import print_text, standard_output, table_of
 from kvproof.harness.cli.runs import new_directory
 from kvproof.harness.errors import Exit, TargetDied, UsageError
 from kvproof.harness.isolation import build_identity
 from kvproof.harness.isolation.environments import package_of
-from kvproof.harness.isolation.registry import USUAL, OwnTargets, open_handle
+from kvproof.harness.isolation.registry import OwnTargets, open_handle
 from kvproof.harness.records.run_directory import read_run, store
 from kvproof.suites.specification.certificate import Certificate, exit_code, issue
 from kvproof.suites.specification.classes import CLASSES
@@ -30,14 +29,15 @@ from kvproof.suites.specification.verification import (
 _SHOWN = ("fail", "inconclusive", "known_failure")
 
 
-def certify(target: str, name: str, *, file: Path, output: Path | None, own: OwnTargets) -> int:
+def certify(
+    specs: Sequence[str], name: str, *, file: Path, output: Path | None, own: OwnTargets
+) -> int:
     """Judge a target by the suites of a class and write the certificate; returns the exit code.
 
     Raises UsageError.
     """
-    specs = chosen_targets([target], ())
     if len(specs) != 1:
-        raise UsageError(f"{target!r} is {len(specs)} targets", "a certificate is of one")
+        raise UsageError(f"{', '.join(specs)}: {len(specs)} targets", "a certificate is of one")
     build = _build(specs[0], own)
     folder = output or new_directory("run")
     _judge(specs[0], name, folder, own)
@@ -107,7 +107,9 @@ def verify(file: Path, *, run: Path | None, repeat: bool) -> int:
         checked.append(f"{len(given.records)} records")
     if repeat and not problems:
         folder = new_directory("run")
-        _judge(given.target, given.conformance_class, folder, USUAL)
+        options = given.config.get("connector_options")  # of a file that may come from others
+        texts = tuple(map(str, options)) if isinstance(options, list) else ()
+        _judge(given.target, given.conformance_class, folder, OwnTargets(connector_options=texts))
         problems += differences(given, read_run(folder))
         checked.append("a run of the same seeds")
     return _concluded(file, given, problems, checked)

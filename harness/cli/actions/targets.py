@@ -17,6 +17,7 @@ from kvproof.harness.contract.differences import Difference
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.harness.isolation import environments, fit
 from kvproof.harness.isolation.chosen import is_engine, named
+from kvproof.harness.isolation.connected import with_connector
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import (
     USUAL,
@@ -30,8 +31,16 @@ from kvproof.harness.isolation.registry import (
 from kvproof.harness.isolation.worker_handle import WorkerHandle
 
 
-def chosen_targets(given: Sequence[str] | None, default: Sequence[str]) -> list[str]:
+def chosen_targets(
+    given: Sequence[str] | None,
+    default: Sequence[str],
+    *,
+    connector: str = "",
+    usual_connector: str = "",
+) -> list[str]:
     """Return the targets that `--target` names, else the default ones. Raises UsageError.
+
+    `connector`: a class of the user's own that engines run with; else the usual one.
 
     Accepts `--targets a,b`, `--targets "a b"` and `--target a --target b`. Comes before the verb's
     own imports, so that a mistyped name is answered at once.
@@ -39,7 +48,7 @@ def chosen_targets(given: Sequence[str] | None, default: Sequence[str]) -> list[
     named = names(given)
     if not (named or default):
         raise UsageError("there is no target to judge", "for example --target reference")
-    specs = expand(named or default)
+    specs = with_connector(expand(named or default), connector, usual=usual_connector)
     check_names(specs)
     return specs
 

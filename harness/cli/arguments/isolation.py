@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from kvproof.harness.isolation.registry import OwnTargets
+    from kvproof.harness.settings import RunSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +36,51 @@ class IsolationArguments:
     it. A failure in it is no failure of the run, and one that is gone is. By default
     run.known_failures of the settings file."""
 
-    def own_targets(self, known_failures: str = "") -> OwnTargets:
+    connector: str = ""
+    """Your own connector of vLLM, package.module:Class, derived from KVConnectorBase_V1:
+    vllm-engine runs with it. By default run.connector of the settings file."""
+
+    connector_option: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
+    """A setting of the connector, key=value; repeatable. A field of vLLM's KVTransferConfig
+    (kv_role, kv_load_failure_policy), or else a key of its extra config. {folder} in it is an empty
+    folder of each engine. In the settings file: [run.connector_options]."""
+
+    def targets(self, given: Sequence[str] | None, settings: RunSettings) -> list[str]:
+        """Return the targets that are named, else those of the settings, with the connector.
+
+        Raises UsageError.
+        """
+        from kvproof.harness.cli.actions.targets import chosen_targets
+
+        return chosen_targets(
+            given,
+            settings.targets,
+            connector=self.connector,
+            usual_connector=settings.connector,
+        )
+
+    def own_targets(self, settings: RunSettings | None = None) -> OwnTargets:
         """Return the options as `open_handle` takes them. Raises UsageError.
 
-        `known_failures` is the file that the settings name.
+        `settings` are the defaults.
         """
         from kvproof.harness.cli.duration import seconds
         from kvproof.harness.cli.sizes import size_of
         from kvproof.harness.isolation.registry import OwnTargets
 
         start = seconds(self.worker_start)
-        known = str(self.known_failures or known_failures)
-        return OwnTargets(self.in_process, size_of(self.worker_memory), self.python, start, known)
+        known = str(self.known_failures or (settings.known_failures if settings else ""))
+        memory, options = size_of(self.worker_memory), self._options(settings)
+        return OwnTargets(self.in_process, memory, self.python, start, known, options)
+
+    def _options(self, settings: RunSettings | None) -> tuple[str, ...]:
+        import json
+
+        from kvproof.harness.isolation.connected import options_of
+
+        options_of(self.connector_option)
+        given = settings.connector_options if settings else {}
+        return (
+            *(f"{key}={json.dumps(each)}" for key, each in given.items()),
+            *self.connector_option,
+        )

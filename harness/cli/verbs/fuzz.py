@@ -67,15 +67,12 @@ def fuzz(
         Where your own target runs.
 
     """
-    from kvproof.harness.cli.actions.targets import chosen_targets
     from kvproof.harness.cli.duration import seconds
     from kvproof.harness.cli.secrets import read_secret
 
     settings = load_settings(config)
-    specs = chosen_targets(target, settings.run.targets)
-    from kvproof.harness.cli.actions.campaign import (
-        fuzz as action,
-    )  # dear: not for a mistyped target
+    specs = isolation.targets(target, settings.run)
+    from kvproof.harness.cli.actions.campaign import fuzz as action  # dear: as in run
 
     shared = replace(settings.campaign, **({"database": database} if database else {}))
     return action.fuzz(
@@ -91,5 +88,5 @@ def fuzz(
         output=output,
         ray=ray,
         units=units,
-        own=isolation.own_targets(settings.run.known_failures),
+        own=isolation.own_targets(settings.run),
     )

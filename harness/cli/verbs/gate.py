@@ -39,10 +39,8 @@ def gate(
         Where your own target runs.
 
     """
-    from kvproof.harness.cli.actions.targets import chosen_targets
-
     settings = load_settings(config)
-    specs = chosen_targets(target, settings.run.targets)
+    specs = isolation.targets(target, settings.run)
     from kvproof.harness.cli.actions import gate as action  # dear: not for a mistyped target
 
     return action.gate(
@@ -50,5 +48,5 @@ def gate(
         settings=settings,
         save=save_baseline,
         output=output,
-        own=isolation.own_targets(settings.run.known_failures),
+        own=isolation.own_targets(settings.run),
     )

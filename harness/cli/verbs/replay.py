@@ -39,7 +39,7 @@ def replay(
     """
     from kvproof.harness.cli.actions.targets import chosen_targets
 
-    specs = chosen_targets(target, ()) if target else []
+    specs = chosen_targets(target, (), connector=isolation.connector) if target else []
     from kvproof.harness.cli.actions.replay import replay_paths  # dear: not for a mistyped target
 
     return replay_paths(paths, targets=specs, output=output, own=isolation.own_targets())

@@ -53,10 +53,8 @@ def run(
         Where your own target runs.
 
     """
-    from kvproof.harness.cli.actions.targets import chosen_targets
-
     settings = load_settings(config)
-    specs = () if list_properties else chosen_targets(target, settings.run.targets)
+    specs = () if list_properties else isolation.targets(target, settings.run)
     from kvproof.harness.cli.actions import conformance  # dear: a mistyped target does without
 
     if list_properties:
@@ -68,7 +66,7 @@ def run(
         level=level,
         seed=seed,
         output=output,
-        own=isolation.own_targets(settings.run.known_failures),
+        own=isolation.own_targets(settings.run),
     )
 
 
@@ -102,9 +100,10 @@ def certify(
     """
     from kvproof.harness.cli.actions import certify as action
 
-    return action.certify(
-        target, conformance_class, file=certificate, output=output, own=isolation.own_targets()
-    )
+    settings = load_settings().run
+    specs = isolation.targets([target], settings)
+    own = isolation.own_targets(settings)
+    return action.certify(specs, conformance_class, file=certificate, output=output, own=own)
 
 
 @certificate_app.command

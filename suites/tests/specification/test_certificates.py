@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvproof.harness.cli.actions import certify
 from kvproof.harness.cli.app import main
 from kvproof.harness.errors import Exit, UsageError
+from kvproof.harness.isolation.registry import OwnTargets
 from kvproof.harness.records.events import (
     Ended,
     PropertyVerdict,
@@ -176,6 +178,27 @@ def test_a_file_that_was_changed_is_found(
     assert code("certificate", "verify", str(file)) == ends
     captured = capsys.readouterr()
     assert words in " ".join((captured.out + captured.err).split())
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [({}, ()), ({"connector_options": ["size=3"]}, ("size=3",)), ({"connector_options": 3}, ())],
+)
+def test_a_repetition_has_the_options_of_the_connector(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    config: dict[str, Any],
+    options: tuple[str, ...],
+) -> None:
+    made = msgspec.structs.replace(issued(tmp_path), config=config)
+    file = tmp_path / "certificate.json"
+    file.write_bytes(msgspec.json.encode(made))
+    judged: list[OwnTargets] = []
+    monkeypatch.setattr(certify, "_judge", lambda *given: judged.append(given[-1]))
+    monkeypatch.setattr(certify, "read_run", lambda _: None)
+    monkeypatch.setattr(certify, "differences", lambda *_: ())
+    assert code("certificate", "verify", str(file), "--repeat") == Exit.PASS
+    assert judged == [OwnTargets(connector_options=options)]
 
 
 @pytest.mark.slow(reason="a run, though a small one")
