@@ -61,7 +61,11 @@ def expected_of(handle: Handle) -> list[Expected]:
     """
     profile, names = handle.profile, property_names()
     found = expected_failures.load(
-        profile.engine, profile.version, names=names, unsupported=profile.unsupported
+        profile.engine,
+        profile.version,
+        names=names,
+        unsupported=profile.unsupported,
+        build=handle.name.partition("==")[2],
     )
     if path := handle.known_failures:
         found += subject_failures.load(Path(path), handle.name, names=names)
