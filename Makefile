@@ -109,7 +109,7 @@ docs: $(VENV)/.core  ## the table of commands in the README
 	$(BIN)/python -m kvproof.suites.tests.documents.write
 
 site: $(VENV)/.site  ## the documentation with its generated pages, in build/site: searchable, offline
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 KVPROOF_CERTIFICATES='$(CERTIFICATES)' $(BIN)/mkdocs build --strict
 	@echo "open build/site/index.html"
 
 attack: $(VENV)/.dev  ## hostile input for every verb, a minute; ARGS="--minutes 20 --seed 1"

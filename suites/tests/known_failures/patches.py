@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -34,48 +33,11 @@ from kvproof.suites.framework.rooms import Room
 from kvproof.suites.runner.replay import replay
 from kvproof.suites.tests.documents.findings import found
 from kvproof.suites.tests.documents.newest import showing
+from kvproof.suites.tests.known_failures.proof import GONE, PATCH, PROOF, SHOWN, Proof, Sides
 
-PATCH, PROOF = "fix.patch", "proof.json"
 RED = ("fail", "inconclusive")
-
-
-class Sides(msgspec.Struct, frozen=True):
-    """One question, asked of both."""
-
-    released: str
-    patched: str
-
-
-class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """What a patch changes."""
-
-    target: str
-    patch: str
-    """SHA-256 of the diff."""
-    history: Sides | None
-    """Outcome of the replay: FAILED and FIXED where the patch mends the bug; None: no history."""
-    script: Sides
-    """Whether the finding's script `shows it`, or `does not show it`."""
-    budget: str
-    """Budget of the suites, at level full."""
-    held: int
-    """Properties that hold in the patched engine."""
-    green: list[str]
-    """Properties that failed as known in the release, and hold in the patched engine."""
-    known: list[str]
-    """Properties that still fail by other known failures."""
-    red: dict[str, str]
-    """Property that is red in the patched engine and not in the release -> reason."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether the bug is gone, and nothing else is red."""
-        plays = self.history in (None, Sides("FAILED", "FIXED"))
-        return plays and self.script == Sides(SHOWN, GONE) and not self.red
-
-
-SHOWN: Literal["shows it"] = "shows it"
-GONE: Literal["does not show it"] = "does not show it"
+Verdicts = dict[str, tuple[str, str]]
+"""Property, with its suite -> verdict and reason."""
 
 
 def prove(room: Room, bug: Bug, budget: str) -> Proof:
@@ -99,12 +61,16 @@ def prove(room: Room, bug: Bug, budget: str) -> Proof:
             if verdict == "pass" and before[name][0] == "expected_failure"
         ],
         known=[name for name, (verdict, _) in after.items() if verdict == "expected_failure"],
-        red={
-            name: reason
-            for name, (verdict, reason) in after.items()
-            if verdict in RED and before.get(name, ("",))[0] not in RED
-        },
+        red=dict(_red(before, after, f"/findings/{bug.finding})")),
     )
+
+
+def _red(before: Verdicts, after: Verdicts, place: str) -> Iterator[tuple[str, str]]:
+    """Yield the properties that fail in the patched engine alone, or still by the finding."""
+    for name, (verdict, reason) in after.items():
+        new = verdict in RED and before.get(name, ("",))[0] not in RED
+        if new or (verdict == "expected_failure" and place in reason):
+            yield name, reason
 
 
 @contextmanager
@@ -149,12 +115,12 @@ def _script(engine: EngineVersion, folder: Path) -> str:
 
 
 @cache
-def verdicts(released: EngineVersion, budget: str) -> dict[str, tuple[str, str]]:
-    """Return property, with its suite, -> verdict and reason; once for each release."""
+def verdicts(released: EngineVersion, budget: str) -> Verdicts:
+    """Judge a release, once."""
     return _verdicts(released, budget)
 
 
-def _verdicts(engine: EngineVersion, budget: str) -> dict[str, tuple[str, str]]:
+def _verdicts(engine: EngineVersion, budget: str) -> Verdicts:
     with scratch("kvproof-proof-") as folder:
         run = folder / "run"
         conformance.run(
