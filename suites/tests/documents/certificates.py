@@ -75,7 +75,7 @@ def _matrix(found: Sequence[Entry]) -> str:
     return _table(["target", "release", *CLASSES], rows)
 
 
-_NONE = '<span title="no certificate">no certificate</span>'
+_NONE = '<span title="no certificate">–</span>'  # noqa: RUF001 - a dash is what a table cell shows
 
 
 def _linked(each: Certificate, digest: str) -> str:
@@ -83,12 +83,12 @@ def _linked(each: Certificate, digest: str) -> str:
 
 
 def _outcome(each: Certificate) -> str:
-    return escape(f"{_MARKS[each.outcome]} {each.outcome}")
+    return f"{_MARKS[each.outcome]} {each.outcome}".replace(" ", "&nbsp;")
 
 
 def _counts(each: Certificate) -> str:
-    return ", ".join(
-        f"{kind} {passed} of {claimed}"
+    return "<br>".join(
+        f"{passed}/{claimed}&nbsp;{kind}"
         for kind in ("core", "extended")
         for passed, claimed in (collection.passed(each, kind),)
     )

@@ -80,7 +80,7 @@ def _entry(path: Path) -> Entry:
         certificate = read(path)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     except (UsageError, OSError) as error:
-        return Entry(name, "", None, text(str(error)))
+        return Entry(name, "", None, text(str(error).replace(repr(str(path)), "it")))
     problems = islice(own_problems(certificate), 3)
     return Entry(name, digest, certificate, text("; ".join(problems)))
 
