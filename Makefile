@@ -25,6 +25,7 @@ help:  ## these lines
 	@echo '  PYTHON=python3.12             another interpreter for .venv'
 	@echo '  TARGETS="reference vllm==0.33.0"  what gate, bench and matrix judge; engines are installed first'
 	@echo '  ARGS="..."                    passed on to kvproof gate, kvproof bench or pytest'
+	@echo '  CERTIFICATES=FOLDER           more certificates for the site'
 
 install: $(VENV)/.core  ## kvproof and its core dependencies into .venv
 

@@ -17,7 +17,7 @@ from kvproof.suites.framework.rooms import Room
 from kvproof.suites.runner.levels import properties
 from kvproof.suites.tests.documents import findings
 from kvproof.suites.tests.documents.newest import showing
-from kvproof.suites.tests.known_failures.proof import PATCH, PROOF, Proof
+from kvproof.suites.tests.known_failures.proof import PATCH, PROOF, SHOWN, Proof
 
 _IMPORTED = re.compile(r"^from (\w+_plain(?:_\w+)?) import", re.MULTILINE)
 """Import of a module that the scripts of a room share; it lies one folder above them."""
@@ -81,7 +81,8 @@ def _proof(proof: Proof) -> Iterator[str]:
     yield from ("| | released | patched |", "| --- | --- | --- |")
     if proof.history:
         yield f"| recorded history | {proof.history.released} | {proof.history.patched} |"
-    yield f"| script | {proof.script.released} | {proof.script.patched} |"
+    own = " (it makes calls that the patch changes)" if proof.script.patched == SHOWN else ""
+    yield f"| script | {proof.script.released} | {proof.script.patched}{own} |"
     new = "; ".join(f"`{name}`: {reason}" for name, reason in proof.red.items())
     yield f"| properties, budget {proof.budget} | | {proof.held} hold; newly red: {new or 'none'} |"
     green = ", ".join(f"`{name}`" for name in proof.green)

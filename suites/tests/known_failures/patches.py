@@ -30,7 +30,7 @@ from kvproof.harness.records.run_directory import read_run
 from kvproof.harness.scratch import scratch
 from kvproof.suites.framework.bugs import Bug
 from kvproof.suites.framework.rooms import Room
-from kvproof.suites.runner.replay import replay
+from kvproof.suites.runner.replay import property_of, replay
 from kvproof.suites.tests.documents.findings import found
 from kvproof.suites.tests.documents.newest import showing
 from kvproof.suites.tests.known_failures.proof import GONE, PATCH, PROOF, SHOWN, Proof, Sides
@@ -101,7 +101,9 @@ def _replayed(released: EngineVersion, mended: EngineVersion, history: Path) -> 
     outcomes = []
     for each in (released, mended):
         with open_handle(str(each)) as handle:
-            outcomes.append(replay(handle, history).outcome)
+            event = replay(handle, history)
+            broken = f" by {property_of(event)}" if event.outcome == "FAILED" else ""
+            outcomes.append(f"{event.outcome}{broken}")
     return Sides(*outcomes)
 
 

@@ -26,7 +26,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     patch: str
     """SHA-256 of the diff."""
     history: Sides | None
-    """Outcome of the replay: FAILED and FIXED where the patch mends the bug; None: no history."""
+    """Outcome of the replay, `FAILED by <property>` or `FIXED`; None: there is no history."""
     script: Sides
     """Whether the finding's script `shows it`, or `does not show it`.
 
@@ -43,7 +43,13 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """Property that is red in the patched engine and not in the release -> reason."""
 
     @property
+    def mended(self) -> bool:
+        """Whether what shows the bug in the release shows it no longer: its history, or script."""
+        sides = self.history or self.script
+        return sides.released != sides.patched
+
+    @property
     def whole(self) -> bool:
         """Whether the bug is gone, and nothing else is red."""
-        shown = self.script if self.history is None else self.history
-        return shown in (Sides("FAILED", "FIXED"), Sides(SHOWN, GONE)) and not self.red
+        fixed = self.history is None or self.history.patched == "FIXED"
+        return self.mended and fixed and not self.red
