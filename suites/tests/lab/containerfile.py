@@ -53,10 +53,11 @@ def carry_out(found: Sequence[Line], folder: Path, args: Sequence[str], engines:
             place.mkdir(parents=True)
         elif verb == "COPY":
             _copy(place)
-        elif verb == "RUN" and (code := _run(rest, place, values, engines)):
-            return code
+        elif verb == "RUN":
+            if code := _run(rest, place, values, engines):
+                return code
         else:
-            sys.stdout.write(f"{verb} {rest}\n")
+            sys.stdout.write(f"NOT RUN: {verb} {rest}\n")
     return 0
 
 
@@ -71,7 +72,7 @@ def _copy(place: Path) -> None:
 def _run(command: str, place: Path, values: dict[str, str], engines: list[str]) -> int:
     install = INSTALL.search(command)
     if install and engines and install["engine"] not in engines:
-        sys.stdout.write(f"NOT RUN {command}\n")
+        sys.stdout.write(f"NOT RUN: RUN {command}\n")
         return 0
     sys.stdout.write(f"RUN {command}\n")
     sys.stdout.flush()
