@@ -25,6 +25,7 @@ help:  ## these lines
 	@echo '  PYTHON=python3.12             another interpreter for .venv'
 	@echo '  TARGETS="reference vllm==0.33.0"  what gate, bench and matrix judge; engines are installed first'
 	@echo '  ARGS="..."                    passed on to kvproof gate, kvproof bench or pytest'
+	@echo '  CERTIFICATES=FOLDER           more certificates for the site'
 
 install: $(VENV)/.core  ## kvproof and its core dependencies into .venv
 
@@ -109,7 +110,7 @@ docs: $(VENV)/.core  ## the table of commands in the README
 	$(BIN)/python -m kvproof.suites.tests.documents.write
 
 site: $(VENV)/.site  ## the documentation with its generated pages, in build/site: searchable, offline
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 KVPROOF_CERTIFICATES='$(CERTIFICATES)' $(BIN)/mkdocs build --strict
 	@echo "open build/site/index.html"
 
 attack: $(VENV)/.dev  ## hostile input for every verb, a minute; ARGS="--minutes 20 --seed 1"

@@ -329,12 +329,12 @@ def _build(
         progress(f"fetching the wheel of {wanted.package}, for its Python files")
     downloads = scratch / "downloads"
     file = wheel or _downloaded(wanted, pip, downloads)
-    _unpack(file, _site_packages(scratch), _KEPT.get(wanted.engine, ()))
+    _unpack(file, site_packages(scratch), _KEPT.get(wanted.engine, ()))
     shutil.rmtree(downloads, ignore_errors=True)
     progress("starting the engine and comparing its signatures with the adapter's")
     if not wanted.locked:
         _complete(wanted, python, pip, progress)
-    _verify(wanted, python)
+    verify(wanted, python)
     mark(wanted, scratch, wheel.name if wheel else "")
 
 
@@ -356,7 +356,7 @@ def _complete(
         with _starting(wanted, python) as handle:
             found = fit.differences(handle)
         missing = [each.name for each in found if each.kind == "package"]
-        needed = wheels.requirement(_site_packages(python.parents[1]), wanted.package, missing)
+        needed = wheels.requirement(site_packages(python.parents[1]), wanted.package, missing)
         if not needed:
             break
         progress(f"installing {needed}, which it imports")
@@ -375,7 +375,8 @@ def requirements(wanted: Place) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def _site_packages(environment: Path) -> Path:
+def site_packages(environment: Path) -> Path:
+    """Return the folder of an environment's packages."""
     return next(environment.glob("lib/python*/site-packages"))
 
 
@@ -425,7 +426,8 @@ def _starting(wanted: EngineVersion, python: Path) -> WorkerHandle:
     return WorkerHandle(str(wanted), python, wanted.factory, log, version=wanted.version)
 
 
-def _verify(wanted: EngineVersion, python: Path) -> None:
+def verify(wanted: EngineVersion, python: Path) -> None:
+    """Start an engine once. Raises UsageError with its last lines if it does not start."""
     try:
         with _starting(wanted, python) as handle:
             handle.create(TargetConfig(num_blocks=8, block_size=handle.profile.block_sizes[0]))

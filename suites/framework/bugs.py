@@ -91,6 +91,8 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """`#1` of the room's repository, `owner/name#1`, `owner/name@commit`, or a URL."""
     where: str = ""
     """Path in the room's repository, or URL, of the code that has the bug."""
+    line: int = 0
+    """First line of the code there that has to change, in the newest release; 0: not noted."""
     rules: tuple[str, ...] = ()
     """Rules that the bug breaks; empty: those of its properties."""
     properties: tuple[str, ...] = ()

@@ -68,16 +68,19 @@ def load(
     names: Collection[str],
     folder: Path = rooms.FOLDER,
     unsupported: Collection[str] = (),
+    build: str = "",
 ) -> list[Expected]:
     """Return the entries of a release; an engine without a room has none.
 
-    `names` are those of all properties; entries of `unsupported` properties are left out.
+    `names` are those of all properties; entries of `unsupported` properties are left out. `build`
+    is the version with the name of an own build, as in 0.33.0+mine; empty: that of the release.
     Raises UsageError for an unreadable file, an unknown property or mechanism, or a second entry
     for both.
     """
     room = rooms.room(target, folder=folder)
     if room is None:
         return []
+    strict = EngineVersion(target, build or version).locked
     found: dict[tuple[str, str], Expected] = {}
     for bug, shown in _shown(room, target, version):
         _check(room, bug, shown.property, names, "property", "see kvproof run --list-properties")
@@ -88,7 +91,7 @@ def load(
                 f"{_place(room, bug)} fails {key[0]!r} by {key[1]!r} twice in {version}",
                 "keep one of them, or part their releases",
             )
-        found[key] = _entry(room, bug, shown, target, version)
+        found[key] = _entry(room, bug, shown, version, strict=strict)
     return [each for each in found.values() if each.needs not in unsupported]
 
 
@@ -100,7 +103,7 @@ def _shown(room: Room, target: str, version: str) -> Iterator[tuple[Bug, Shown]]
                 yield bug, shown
 
 
-def _entry(room: Room, bug: Bug, shown: Shown, target: str, version: str) -> Expected:
+def _entry(room: Room, bug: Bug, shown: Shown, version: str, *, strict: bool) -> Expected:
     place = f" (suites/engines/{room.package}/findings/{bug.finding})" if bug.finding else ""
     return Expected(
         shown.property,
@@ -111,7 +114,7 @@ def _entry(room: Room, bug: Bug, shown: Shown, target: str, version: str) -> Exp
         bug.goes_on if shown.goes_on is None else shown.goes_on,
         bug.needs,
         shown.rates.get(version),
-        EngineVersion(target, version).locked,
+        strict,
     )
 
 

@@ -62,7 +62,11 @@ def expected_of(handle: Handle) -> list[Expected]:
     """
     profile, names = handle.profile, property_names()
     found = expected_failures.load(
-        profile.engine, profile.version, names=names, unsupported=profile.unsupported
+        profile.engine,
+        profile.version,
+        names=names,
+        unsupported=profile.unsupported,
+        build=handle.name.partition("==")[2],
     )
     if divided(handle.name)[1]:  # those of other connectors have no history here
         found = [replace(each, history=None) for each in found]

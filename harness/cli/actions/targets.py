@@ -15,7 +15,7 @@ from kvproof.harness.cli.options import names
 from kvproof.harness.cli.output import print_text, standard_output, table_of
 from kvproof.harness.contract.differences import Difference
 from kvproof.harness.errors import Exit, UsageError
-from kvproof.harness.isolation import environments, fit
+from kvproof.harness.isolation import environments, fit, patched
 from kvproof.harness.isolation.chosen import is_engine, named
 from kvproof.harness.isolation.connected import with_connector
 from kvproof.harness.isolation.handles import Handle
@@ -95,9 +95,14 @@ def print_targets() -> None:
         print_text(f"To build one that is missing or outdated: {lacking[-1].command}")
 
 
-def install(spec: str, *, wheel: Path | None) -> None:
+def install(spec: str, *, wheel: Path | None, patch: Path | None) -> None:
     """Build the environment of an engine and print the progress. Raises UsageError."""
-    environments.install(spec, progress=print_text, wheel=wheel)
+    if wheel and patch:
+        raise UsageError("--wheel and --patch exclude each other", "patch the wheel's sources")
+    if patch:
+        patched.install(spec, patch, progress=print_text)
+    else:
+        environments.install(spec, progress=print_text, wheel=wheel)
 
 
 def check(spec: str, *, python: str, as_json: bool) -> int:

@@ -18,7 +18,7 @@ def list_() -> None:
 
 
 @app.command
-def install(spec: str, /, *, wheel: Path | None = None) -> None:
+def install(spec: str, /, *, wheel: Path | None = None, patch: Path | None = None) -> None:
     """Build the environment of an engine, for example vllm==0.33.0; seconds if it exists.
 
     A version without a lock file gets the packages of the nearest one; then the adapter judges
@@ -30,11 +30,14 @@ def install(spec: str, /, *, wheel: Path | None = None) -> None:
         Engine and version; with --wheel the engine alone.
     wheel
         A build of the engine of your own, in place of the one of the package index.
+    patch
+        A unified diff against the installed files of a release. The build gets a name of its own,
+        as in vllm==0.33.0+mine.
 
     """
     from kvproof.harness.cli.actions import targets
 
-    targets.install(spec, wheel=wheel)
+    targets.install(spec, wheel=wheel, patch=patch)
 
 
 @app.command

@@ -8,9 +8,6 @@ from collections.abc import Iterator
 from kvproof.suites.framework.bugs import Bug
 from kvproof.suites.framework.rooms import Room, rooms
 
-_LINK = re.compile(r"\(\.\./(\w+)/README\.md\)")
-"""A link to another finding of the engine."""
-
 
 def table() -> str:
     """Return the findings of all engines, as Markdown."""
@@ -27,14 +24,6 @@ def found() -> Iterator[tuple[Room, Bug]]:
     return ((room, bug) for room in rooms() for bug in room.bugs if bug.finding)
 
 
-def pages() -> dict[str, str]:
-    """Return path below the site -> the page of each finding."""
-    return {
-        f"engines/findings/{room.package}/{bug.finding}.md": _LINK.sub(r"(\1.md)", text(room, bug))
-        for room, bug in found()
-    }
-
-
 def text(room: Room, bug: Bug) -> str:
     """Return the page of a finding."""
     return (room.finding(bug) / "README.md").read_text(encoding="utf-8")
@@ -47,13 +36,14 @@ def _row(room: Room, bug: Bug) -> str:
     cells = (
         f"[{page.partition('# ')[2].splitlines()[0]}]({place})",
         f"{room.records.engine} {bug.versions}",
-        _cell(page, "judged as"),
+        cell(page, "judged as"),
         links or "none known",
     )
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(page: str, name: str) -> str:
+def cell(page: str, name: str) -> str:
+    """Return the text of a row in the table of a finding's page."""
     row = re.search(rf"^\| {name} \| (.*) \|$", page, re.MULTILINE)
     assert row, f"a page has no row {name!r}"
     return row[1]

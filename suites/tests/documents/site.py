@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 from kvproof.suites.framework.rooms import rooms
 from kvproof.suites.runner.known_bugs_table import known_bugs_table
 from kvproof.suites.tests.documents import (
+    certificates,
     engines,
     faults,
     findings,
     historical,
     property_pages,
     specification,
+    upstream,
 )
 from kvproof.suites.tests.documents.command_line import command_line
 from kvproof.suites.tests.documents.life_cycles import life_cycles
@@ -34,6 +36,7 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 
 TABLES: dict[str, Callable[[], str]] = {
+    "certificates": certificates.tables,
     "command line": command_line,
     "findings": findings.table,
     "historical bugs": historical.table,
@@ -58,7 +61,8 @@ def pages() -> dict[str, str]:
     return {
         "changelog.md": _LINK.sub(r"\1", changelog),
         **property_pages.pages(),
-        **findings.pages(),
+        **upstream.pages(),
+        **certificates.pages(),
     }
 
 

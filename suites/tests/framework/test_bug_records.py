@@ -149,6 +149,13 @@ def test_an_entry_has_what_its_record_says(tmp_path):
     assert not found.strict, "there is no lock of the release: the bug may be mended"
 
 
+def test_a_bug_may_be_mended_in_a_build_of_a_locked_release(tmp_path):
+    text = HEAD + entry().replace(">=1,<3", ">=0.33")
+    (released,) = load(tmp_path, text, "vllm", "0.33.0")
+    (own,) = load(tmp_path, text, "vllm", "0.33.0", build="0.33.0+mine")
+    assert (released.strict, own.strict) == (True, False)
+
+
 def test_a_finding_has_a_history_but_where_another_failure_comes_first(tmp_path):
     text = entry().replace('mechanism = "', 'finding = "f"\nmechanism = "')
     (found,) = load(tmp_path / "a", HEAD + text)

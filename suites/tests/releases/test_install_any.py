@@ -10,7 +10,7 @@ import pytest
 
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation import chosen as chosen_module
-from kvproof.harness.isolation import environments, fit, wheels
+from kvproof.harness.isolation import environments, fit, patched, wheels
 from kvproof.harness.isolation.chosen import VARIABLE, chosen
 from kvproof.harness.isolation.environments import EngineVersion, install, others, parse, state
 from kvproof.harness.isolation.registry import OwnTargets, list_targets, open_handle
@@ -153,3 +153,49 @@ def test_nothing_is_installed_that_the_engine_does_not_ask_for(tmp_path: Path) -
     assert asked("other") == ""
     assert asked("unheard_of", "gguf") == "gguf>=0.10"
     assert asked("cpuinfo") == ""  # its name is another one: nothing is guessed
+
+
+DIFF = """\
+--- a/toyengine/__init__.py
++++ b/toyengine/__init__.py
+@@ -1 +1 @@
+-version = '2.0'
++version = 'mended'
+"""
+
+
+@pytest.mark.slow(reason="builds an environment")
+def test_a_patch_makes_a_target_of_its_own(built: tuple[Path, list[str]], tmp_path: Path) -> None:
+    released, patch = next(built[0].glob("lib/python*/site-packages")), tmp_path / "fix.patch"
+    patch.write_text(DIFF)
+    directory = patched.install(f"{OTHER}+mine", patch, progress=lambda _: None)
+    mended = next(directory.glob("lib/python*/site-packages"))
+    assert (released / "toyengine" / "__init__.py").read_text() == "version = '2.0'\n"
+    assert (mended / "toyengine" / "__init__.py").read_text() == "version = 'mended'\n"
+    assert (mended / "helper2").readlink() == released / "helper2"
+    info = "toyengine-2.0.dist-info"
+    assert "Version: 2.0+mine" in (mended / info / "METADATA").read_text()
+    assert (mended / info / "RECORD").read_text() != (released / info / "RECORD").read_text()
+    with open_handle(f"{OTHER}+mine", log_directory=tmp_path) as handle:
+        assert handle.name == f"{OTHER}+mine"
+
+
+@pytest.mark.slow(reason="builds an environment")
+@pytest.mark.parametrize(
+    ("spec", "diff", "message"),
+    [
+        (OTHER, DIFF, "needs a name of its own"),
+        (f"{OTHER}+other", DIFF.replace("2.0", "3.0"), "does not apply"),
+        (f"{OTHER}+other", DIFF.replace("toyengine/", "../toyengine/"), "does not apply"),
+        (f"{OTHER}+other", "", "does not apply"),
+    ],
+)
+@pytest.mark.usefixtures("built")
+def test_a_patch_that_does_not_fit_leaves_nothing(
+    spec: str, diff: str, message: str, tmp_path: Path
+) -> None:
+    patch = tmp_path / "fix.patch"
+    patch.write_text(diff)
+    with pytest.raises(UsageError, match=message):
+        patched.install(spec, patch, progress=lambda _: None)
+    assert state(parse(f"{OTHER}+other")) == "missing"
