@@ -15,6 +15,7 @@ from kvproof.harness.cli.app import main
 from kvproof.harness.contract.whole_engine_traits import Tier, WholeEngineTraits
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.harness.isolation import environments
+from kvproof.harness.isolation.chosen import is_engine
 from kvproof.harness.isolation.connected import divided, options_of, with_connector
 from kvproof.harness.isolation.environments import EngineVersion
 from kvproof.harness.isolation.handles import Handle
@@ -56,6 +57,7 @@ def test_a_connector_is_for_engines_that_run_one() -> None:
     with pytest.raises(UsageError, match="is for vllm-engine, not for reference"):
         with_connector(["reference"], CONNECTOR)
     check_names([f"{TARGET}+{CONNECTOR}"])
+    assert is_engine(f"vllm-engine+{CONNECTOR}")  # --python takes it
     with pytest.raises(UsageError, match="not of the form package"):
         check_names([f"{TARGET}+1a:C"])
 
