@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.connected import divided
 from kvproof.harness.isolation.environments import EngineVersion, engines, factory_of, package_of
 
 VARIABLE = "KVPROOF_PYTHON"
@@ -45,7 +46,7 @@ def named(option: str) -> str:
 
 def is_engine(spec: str) -> bool:
     """Whether `spec` names an engine that an adapter of kvproof drives, in any version."""
-    return spec.partition("==")[0] in engines()
+    return divided(spec)[0].partition("==")[0] in engines()
 
 
 def chosen(spec: str, python: str) -> Chosen:

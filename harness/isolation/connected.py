@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kvproof.harness import strict_json
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.worker_handle import WorkerHandle
 
@@ -66,9 +66,13 @@ def _option(given: str) -> tuple[str, Any]:
             'for example --connector-option path={folder}, or size=3, or \'tiers=["a", "b"]\'',
         )
     try:
-        return name, json.loads(text)
-    except ValueError:
+        return name, strict_json.loads(given.encode().partition(b"=")[2])
+    except strict_json.NotStrict:
         return name, text
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"--connector-option {given!r} is not UTF-8", "write it in UTF-8"
+        ) from error
 
 
 def connect(handle: WorkerHandle, connector: str, options: Sequence[str]) -> None:

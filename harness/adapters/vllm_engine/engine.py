@@ -10,7 +10,7 @@ from typing import Any
 from kvproof.harness.adapters.vllm_engine import releases
 from kvproof.harness.adapters.vllm_engine.connectors import nixl_in_turn
 from kvproof.harness.adapters.vllm_engine.counts import Counts, cached
-from kvproof.harness.adapters.vllm_engine.engine_settings import engine_settings, store_of
+from kvproof.harness.adapters.vllm_engine.engine_settings import copies_by_itself, engine_settings
 from kvproof.harness.adapters.vllm_engine.nixl.agent import LEASE_S
 from kvproof.harness.adapters.vllm_engine.nixl.connector import ASK
 from kvproof.harness.adapters.vllm_engine.own.chosen import is_own, raised_by_own
@@ -51,8 +51,10 @@ def start(config: EngineConfig, findings: Findings) -> VllmEngine:
         os.environ["VLLM_KV_CACHE_LAYOUT"] = config.layout
     try:
         return VllmEngine(config)
-    except ValueError as error:
-        if raised_by_own(config.connector, error):
+    except Exception as error:
+        if is_own(config.connector) and RUNNING.tier is not None:
+            RUNNING.tier.close()
+        if not isinstance(error, ValueError) or raised_by_own(config.connector, error):
             raise
         raise Refused(" ".join(str(error).split())) from error
 
@@ -78,7 +80,7 @@ class VllmEngine:
         RUNNING.owned = self._owned
         self._running = replace(RUNNING)
         self._wire: Wire | None = None
-        self._store = RUNNING.tier if store_of(config.connector) else None
+        self._store = RUNNING.tier if copies_by_itself(config.connector) else None
         if is_own(config.connector):
             RUNNING.tier.scheduler(self.scheduler.connector)
         self._published: list[Any] = []

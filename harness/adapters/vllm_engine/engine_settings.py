@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from kvproof.harness.adapters.vllm_engine.exclusions import DRAFT_SETTINGS
 from kvproof.harness.adapters.vllm_engine.nixl.connector import settings as nixl_settings
 from kvproof.harness.adapters.vllm_engine.own.chosen import is_hybrid, is_own
 from kvproof.harness.adapters.vllm_engine.own.store import OwnConnector
-from kvproof.harness.adapters.vllm_engine.running import RUNNING, Running
+from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.adapters.vllm_engine.stores.files import FileStore
 from kvproof.harness.adapters.vllm_engine.stores.lmcache import LMCacheStore
 from kvproof.harness.contract.whole_engine import EngineConfig
@@ -94,8 +93,7 @@ def engine_settings(config: EngineConfig) -> Any:
         kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="null")
         if config.events
         else None,
-        disable_hybrid_kv_cache_manager=_takes_one_group(config.connector)
-        or releases.without_hybrid(config),
+        disable_hybrid_kv_cache_manager=_takes_one_group(config) or releases.without_hybrid(config),
         **more,
     )
     return arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)
@@ -114,13 +112,15 @@ STORES = {"example": FileStore, "lmcache": LMCacheStore}
 """Connectors that copy by themselves; they refuse to run with several groups."""
 
 
-def store_of(connector: str) -> Callable[[Running], Any] | None:
-    """Return the class that prepares a connector which copies by itself; None: it does not."""
-    return OwnConnector if is_own(connector) else STORES.get(connector)
+def copies_by_itself(connector: str) -> bool:
+    """Tell whether `Running.tier` prepares the connector, which copies by itself."""
+    return is_own(connector) or connector in STORES
 
 
-def _takes_one_group(connector: str) -> bool:
-    return not is_hybrid(connector) if is_own(connector) else connector in STORES
+def _takes_one_group(config: EngineConfig) -> bool:
+    if is_own(config.connector):
+        return not is_hybrid(config.connector, config.tier)
+    return config.connector in STORES
 
 
 _TIER = "kvproof.harness.adapters.vllm_engine.offload"
@@ -158,9 +158,12 @@ _CONNECTORS: dict[str, dict[str, Any]] = {
 def _connector(name: str) -> Any:
     from vllm.config import KVTransferConfig
 
-    if store := store_of(name):
-        RUNNING.tier = store(RUNNING)
-        return KVTransferConfig(**{"kv_role": "kv_both", **RUNNING.tier.settings()})
+    if is_own(name):
+        RUNNING.tier = OwnConnector(RUNNING)
+        return RUNNING.tier.config()
+    if name in STORES:
+        RUNNING.tier = STORES[name](RUNNING)
+        return KVTransferConfig(kv_role="kv_both", **RUNNING.tier.settings())
     if name.startswith("nixl_"):
         return KVTransferConfig(**nixl_settings(*name.split("_")[1:], layout=RUNNING.config.layout))
     if not name.startswith("failing_"):

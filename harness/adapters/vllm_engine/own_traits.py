@@ -24,7 +24,7 @@ def traits_with(traits: WholeEngineTraits) -> WholeEngineTraits:
     """
     if not CHOSEN.name:
         return traits
-    hybrid = is_hybrid(CHOSEN.name)
+    hybrid = is_hybrid(CHOSEN.name, CHOSEN.options)
     refuses = {**dict.fromkeys(_OF_LINKS, _ALONE), "sleep": NO_RESET}
     if not hybrid:
         refuses |= dict.fromkeys(("windows", "states", "zeroing"), _ONE_GROUP)

@@ -74,13 +74,13 @@ class IsolationArguments:
         return OwnTargets(self.in_process, memory, self.python, start, known, options)
 
     def _options(self, settings: RunSettings | None) -> tuple[str, ...]:
-        import json
+        import msgspec
 
         from kvproof.harness.isolation.connected import options_of
 
         options_of(self.connector_option)
         given = settings.connector_options if settings else {}
         return (
-            *(f"{key}={json.dumps(each)}" for key, each in given.items()),
+            *(f"{key}={msgspec.json.encode(each).decode()}" for key, each in given.items()),
             *self.connector_option,
         )

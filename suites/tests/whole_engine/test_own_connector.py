@@ -15,6 +15,7 @@ from kvproof.harness.cli.app import main
 from kvproof.harness.contract.whole_engine_traits import Tier, WholeEngineTraits
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.harness.isolation import environments
+from kvproof.harness.isolation.chosen import is_engine
 from kvproof.harness.isolation.connected import divided, options_of, with_connector
 from kvproof.harness.isolation.environments import EngineVersion
 from kvproof.harness.isolation.handles import Handle
@@ -56,20 +57,35 @@ def test_a_connector_is_for_engines_that_run_one() -> None:
     with pytest.raises(UsageError, match="is for vllm-engine, not for reference"):
         with_connector(["reference"], CONNECTOR)
     check_names([f"{TARGET}+{CONNECTOR}"])
+    assert is_engine(f"vllm-engine+{CONNECTOR}")  # --python takes it
     with pytest.raises(UsageError, match="not of the form package"):
         check_names([f"{TARGET}+1a:C"])
 
 
 def test_options_are_json_or_text() -> None:
-    assert options_of(["size=3", "path={folder}/a", 'names=["a"]', "late=true", "empty="]) == {
+    assert options_of(
+        [
+            "size=3",
+            "path={folder}/a",
+            'names=["a"]',
+            "late=true",
+            "empty=",
+            "much=1e999",
+            f"deep={'[' * 9999}",
+        ]
+    ) == {
         "size": 3,
         "path": "{folder}/a",
         "names": ["a"],
         "late": True,
         "empty": "",
+        "much": "1e999",
+        "deep": "[" * 9999,
     }
     with pytest.raises(UsageError, match="'size' is not of the form key=value"):
         options_of(["size"])
+    with pytest.raises(UsageError, match="is not UTF-8"):
+        options_of(["size=\udc80"])
 
 
 @pytest.mark.parametrize(
@@ -268,6 +284,7 @@ def test_the_example_loads_and_stores_real_content(handle: Handle) -> None:
 @pytest.mark.parametrize(
     ("connector", "words"),
     [
+        (CONNECTOR, "is not configured: "),
         ("my_conector:MyConnector", "No module named 'my_conector'"),
         ("my_connector:MyConector", "has no attribute 'MyConector'"),
         ("my_connector:Copies", "is no class derived from KVConnectorBase_V1"),
@@ -283,6 +300,6 @@ def test_what_is_wrong_with_a_class_is_said_plainly(
     (folder / "unfinished.py").write_text(
         f"from {base} import KVConnectorBase_V1\nclass Unfinished(KVConnectorBase_V1): ...\n"
     )
-    found = connect(handle, connector)
+    found = connect(handle, connector, kv_role="none")
     assert words in found["problem"]
     assert found["hint"]

@@ -98,6 +98,7 @@ def _tensors(values: Any) -> Iterator[Any]:
 
 
 def _place(tensor: Any) -> int:
-    """Return the address of its memory."""
+    """Return the address of its memory; 0: it has none of its own."""
     with torch._C.DisableTorchFunction():
-        return int(tensor.untyped_storage().data_ptr())
+        dense = tensor.layout is torch.strided and tensor.device.type == "cpu"
+        return int(tensor.untyped_storage().data_ptr()) if dense else 0

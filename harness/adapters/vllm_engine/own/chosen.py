@@ -43,7 +43,7 @@ def raised_by_own(connector: str, error: Exception) -> bool:
 def choose(name: str, options: Mapping[str, Any]) -> tuple[str, str]:
     """Let every engine run with a class; return the problem and the next step, empty if none."""
     before = set(sys.modules)
-    problem = _problem_of(name)
+    problem = _problem_of(name, options)
     if not problem[0]:
         own = name.partition(":")[0]
         package = own.partition(".")[0]
@@ -56,7 +56,7 @@ def choose(name: str, options: Mapping[str, Any]) -> tuple[str, str]:
     return problem
 
 
-def _problem_of(name: str) -> tuple[str, str]:
+def _problem_of(name: str, options: Mapping[str, Any]) -> tuple[str, str]:
     from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 
     try:
@@ -76,10 +76,14 @@ def _problem_of(name: str) -> tuple[str, str]:
     if not (isinstance(found, type) and issubclass(found, KVConnectorBase_V1)):
         base = f"{KVConnectorBase_V1.__module__}.{KVConnectorBase_V1.__qualname__}"
         return "is no class derived from KVConnectorBase_V1", f"vLLM asks for {base}"
-    missing = sorted(getattr(found, "__abstractmethods__", ()))
-    return (
-        (f"does not define {', '.join(missing)}", "vLLM calls all of them") if missing else ("", "")
-    )
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        return f"does not define {', '.join(missing)}", "vLLM calls all of them"
+    try:
+        transfer_config(name, options)
+    except ValueError as error:
+        said = " ".join(str(error).split())
+        return f"is not configured: {said}", "vllm/config/kv_transfer.py has the fields and values"
+    return "", ""
 
 
 def load(name: str) -> Any:
@@ -101,18 +105,29 @@ def load_anew() -> None:
         sys.modules.update(CHOSEN.modules)
 
 
-def is_hybrid(name: str) -> bool:
-    """Tell whether a class takes several groups of layers."""
+def is_hybrid(name: str, options: Mapping[str, Any]) -> bool:
+    """Tell whether a class takes several groups of layers, with all those that it is made of."""
+    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
     from vllm.distributed.kv_transfer.kv_connector.v1 import supports_hma
 
-    return bool(supports_hma(load(name)))
+    if not hasattr(KVConnectorFactory, "supports_hma_config"):
+        return bool(supports_hma(load(name)))
+    return bool(KVConnectorFactory.supports_hma_config(transfer_config(name, options)))
 
 
-def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of vLLM's KVTransferConfig: its own fields, and the rest as extra config."""
+def transfer_config(name: str, options: Mapping[str, Any]) -> Any:
+    """Return vLLM's KVTransferConfig: options that are none of its fields are extra config."""
     from vllm.config import KVTransferConfig
 
+    module, _, connector = name.partition(":")
     names = {each.name for each in dataclasses.fields(KVTransferConfig)}
-    own = {name: each for name, each in options.items() if name in names}
-    extra = {name: each for name, each in options.items() if name not in names}
-    return {"kv_connector_extra_config": extra, **own}
+    own = {key: each for key, each in options.items() if key in names}
+    extra = {key: each for key, each in options.items() if key not in names}
+    given = {
+        "kv_connector": connector,
+        "kv_connector_module_path": module,
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": extra,
+        **own,
+    }
+    return KVTransferConfig(**given)

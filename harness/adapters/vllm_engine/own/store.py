@@ -40,16 +40,10 @@ class OwnConnector:
         self._accesses, self._reports = Accesses(), Reports(running)
         chosen.load_anew()
 
-    def settings(self) -> dict[str, Any]:
-        """Return the arguments of vLLM's KVTransferConfig."""
-        module, _, name = self._name.partition(":")
+    def config(self) -> Any:
+        """Return vLLM's KVTransferConfig."""
         options = {key: self._filled(each) for key, each in self._given.items()}
-        return {
-            "kv_connector": name,
-            "kv_connector_module_path": module,
-            "kv_role": "kv_both",
-            **chosen.fields_of(options),
-        }
+        return chosen.transfer_config(self._name, options)
 
     def _filled(self, value: Any) -> Any:
         return value.replace(FOLDER, str(self._folder)) if isinstance(value, str) else value
