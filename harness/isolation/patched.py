@@ -84,7 +84,13 @@ def _git(folder: Path, *arguments: str) -> str:
     alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.resolve().parent)}
     try:
         done = subprocess.run(  # noqa: S603 - git, and the diff that the user names
-            line, cwd=folder, env=alone, capture_output=True, text=True, check=False
+            line,
+            cwd=folder,
+            env=alone,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
     except OSError as error:
         raise UsageError(f"git does not run: {error.strerror}", "install git") from error
