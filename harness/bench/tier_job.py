@@ -69,7 +69,7 @@ def turn(arguments: dict[str, Any]) -> dict[str, Any]:
 
     Arguments: tier, clients, size (bytes of an object), objects (of each engine), first (register
     the pages, and check all bytes once). Result: operation -> {objects, cpu_seconds (of engines and
-    server), wall_seconds (of the slowest engine)}, and `problem`.
+    server), wall_seconds (of the slowest engine)}, and `problem`, which ends the tier.
     """
     tier, count = _RUNNING[arguments["tier"]], arguments["clients"]
     if arguments["first"]:
@@ -82,6 +82,8 @@ def turn(arguments: dict[str, Any]) -> dict[str, Any]:
     problem = f"{', '.join(short)}: fewer than the {wanted} objects" if short else ""
     if arguments["first"] and not all(a["intact"] for a in tier.ask(count, "intact")):
         problem = "retrieved bytes differ from the stored ones"
+    if problem:
+        _end(arguments["tier"])
     return {**found, "problem": problem}
 
 

@@ -146,6 +146,7 @@ def test_an_engine_that_moves_less_is_no_winner(
     events, lost = measured(Here("reference", REFERENCE), clients=(1,))
     assert lost == [f"reference: {operation}: fewer than the 2 objects"]
     assert not any(isinstance(e, TierSummary) for e in events)
+    assert not tier_job._RUNNING
 
 
 def test_a_row_states_bytes_of_copies_and_objects_of_lookups() -> None:
