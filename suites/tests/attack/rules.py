@@ -167,7 +167,8 @@ def _places(
     command: Command, outcome: Outcome, verb: str, inputs: Mapping[str, int]
 ) -> Iterator[Broken]:
     """Nothing is written beside the output, and no temporary file stays; a socket's lock does."""
-    outputs = named_outputs(command.words)
+    home = command.environment.get("KVPROOF_HOME", "")
+    outputs = named_outputs((*command.words, home))
     yield from _changed(command, outputs, inputs)
     for path in _files(command.folder):
         name = str(path.relative_to(command.folder))
@@ -220,7 +221,7 @@ def contents(folder: Path) -> dict[str, int]:
 
 
 def named_outputs(words: tuple[str, ...]) -> frozenset[str]:
-    """First folders of all the paths that a command names, each may be its output."""
+    """Return the first folders of paths that a command or its home names: each may be written."""
     found = set[str]()
     for word in words:
         for each in (word, word.partition("=")[2]):
