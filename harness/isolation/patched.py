@@ -56,7 +56,7 @@ def _build(released: EngineVersion, wanted: EngineVersion, patch: Path, scratch:
             shutil.copy2(each, packages)
         else:
             (packages / each.name).symlink_to(each)
-    _git(packages, "apply", str(patch))
+    git(packages, "apply", str(patch))
     _name(packages / info.name, wanted.version, patch)
     environments.verify(wanted, scratch / "bin" / "python")
     environments.mark(wanted, scratch, patch.name)
@@ -64,7 +64,7 @@ def _build(released: EngineVersion, wanted: EngineVersion, patch: Path, scratch:
 
 def _changed(patch: Path, packages: Path) -> set[str]:
     """Return the packages, or modules, that a diff changes."""
-    rows = _git(packages, "apply", "--numstat", "-z", str(patch)).split("\0")
+    rows = git(packages, "apply", "--numstat", "-z", str(patch)).split("\0")
     return {row.split("\t")[2].partition("/")[0] for row in rows if row.count("\t") == 2}
 
 
@@ -78,8 +78,11 @@ def _name(info: Path, version: str, patch: Path) -> None:
         lines.write(f"{patch.name},sha256={digest},\n")
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    """Run git outside of every repository; it follows no link out of the folder."""
+def git(folder: Path, *arguments: str) -> str:
+    """Run git outside of every repository, so that it follows no link out of the folder.
+
+    Returns its output. Raises UsageError with its first lines where it fails.
+    """
     line: Sequence[str] = ["git", *arguments]
     alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.resolve().parent)}
     try:

@@ -58,6 +58,7 @@ class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped
         self._draft_token_ids = ()
         """Drafts are on the device; until 0.18 None means that there are none."""
         self.requests: dict[str, Any] = {}
+        self.num_accepted_tokens_event: Any = None  # of hybrid models with drafts
         self.num_prompt_logprobs: dict[str, int] = {}
         self.encoder_cache: dict[str, Any] = {}
         self.kv_caches: list[Any] = []

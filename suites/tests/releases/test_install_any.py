@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.harness.cli.app import main
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation import chosen as chosen_module
 from kvproof.harness.isolation import environments, fit, patched, wheels
@@ -199,3 +200,10 @@ def test_a_patch_that_does_not_fit_leaves_nothing(
     with pytest.raises(UsageError, match=message):
         patched.install(spec, patch, progress=lambda _: None)
     assert state(parse(f"{OTHER}+other")) == "missing"
+
+
+def test_a_wheel_and_a_patch_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["targets", "install", "vllm==0.33.0+a", "--wheel", "a.whl", "--patch", "a.patch"])
+    assert ended.value.code == 2
+    assert "--wheel and --patch exclude each other" in capsys.readouterr().err
