@@ -68,12 +68,13 @@ def fuzz(
 
     """
     from kvproof.harness.cli.actions.targets import chosen_targets
-    from kvproof.harness.cli.duration import seconds
-    from kvproof.harness.cli.secrets import read_secret
 
     settings = load_settings(config)
     specs = chosen_targets(target, settings.run.targets, **isolation.connectors(settings.run))
+    # dear: a mistyped target does without these
     from kvproof.harness.cli.actions.campaign import fuzz as action  # dear: as in run
+    from kvproof.harness.cli.duration import seconds
+    from kvproof.harness.cli.secrets import read_secret
 
     shared = replace(settings.campaign, **({"database": database} if database else {}))
     return action.fuzz(
