@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,19 +44,9 @@ class IsolationArguments:
     (kv_role, kv_load_failure_policy), or else a key of its extra config. {folder} in it is an empty
     folder of each engine. In the settings file: [run.connector_options]."""
 
-    def targets(self, given: Sequence[str] | None, settings: RunSettings) -> list[str]:
-        """Return the targets that are named, else those of the settings, with the connector.
-
-        Raises UsageError.
-        """
-        from kvproof.harness.cli.actions.targets import chosen_targets
-
-        return chosen_targets(
-            given,
-            settings.targets,
-            connector=self.connector,
-            usual_connector=settings.connector,
-        )
+    def connectors(self, settings: RunSettings) -> dict[str, str]:
+        """Return the connector that is given, and that of the settings, for `chosen_targets`."""
+        return {"connector": self.connector, "usual_connector": settings.connector}
 
     def own_targets(self, settings: RunSettings | None = None) -> OwnTargets:
         """Return the options as `open_handle` takes them. Raises UsageError.

@@ -67,12 +67,14 @@ def fuzz(
         Where your own target runs.
 
     """
-    from kvproof.harness.cli.duration import seconds
-    from kvproof.harness.cli.secrets import read_secret
+    from kvproof.harness.cli.actions.targets import chosen_targets
 
     settings = load_settings(config)
-    specs = isolation.targets(target, settings.run)
+    specs = chosen_targets(target, settings.run.targets, **isolation.connectors(settings.run))
+    # dear: a mistyped target does without these
     from kvproof.harness.cli.actions.campaign import fuzz as action  # dear: as in run
+    from kvproof.harness.cli.duration import seconds
+    from kvproof.harness.cli.secrets import read_secret
 
     shared = replace(settings.campaign, **({"database": database} if database else {}))
     return action.fuzz(

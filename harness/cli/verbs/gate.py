@@ -39,8 +39,10 @@ def gate(
         Where your own target runs.
 
     """
+    from kvproof.harness.cli.actions.targets import chosen_targets
+
     settings = load_settings(config)
-    specs = isolation.targets(target, settings.run)
+    specs = chosen_targets(target, settings.run.targets, **isolation.connectors(settings.run))
     from kvproof.harness.cli.actions import gate as action  # dear: not for a mistyped target
 
     return action.gate(

@@ -53,8 +53,14 @@ def run(
         Where your own target runs.
 
     """
+    from kvproof.harness.cli.actions.targets import chosen_targets
+
     settings = load_settings(config)
-    specs = () if list_properties else isolation.targets(target, settings.run)
+    specs = (
+        ()
+        if list_properties
+        else chosen_targets(target, settings.run.targets, **isolation.connectors(settings.run))
+    )
     from kvproof.harness.cli.actions import conformance  # dear: a mistyped target does without
 
     if list_properties:
@@ -99,9 +105,10 @@ def certify(
 
     """
     from kvproof.harness.cli.actions import certify as action
+    from kvproof.harness.cli.actions.targets import chosen_targets
 
     settings = load_settings().run
-    specs = isolation.targets([target], settings)
+    specs = chosen_targets([target], (), **isolation.connectors(settings))
     own = isolation.own_targets(settings)
     return action.certify(specs, conformance_class, file=certificate, output=output, own=own)
 
