@@ -49,7 +49,7 @@ def run(given: Inputs, to: Outputs, work: Work) -> None:
     grids = [slots(pool) for pool in pages]
     boxes = [(copied, columns)] * len(pages)
     prefill_hopper[(len(work.items),)](
-        given.q, *map(descriptor, pages, grids, boxes),
+        given.q, given.tree, *map(descriptor, pages, grids, boxes),
         to.out, to.parts, to.weights, to.lse, work.counts, work.items,
         given.block_table, given.sinks, given.k_scale, given.v_scale, given.scale, given.soft_cap,
         work.parts, given.block_table.stride(0), *given.q.stride()[:2], *to.strides,

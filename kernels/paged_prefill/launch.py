@@ -36,6 +36,8 @@ def paged_prefill(
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
     lse: torch.Tensor | None = None,
+    causal: bool = True,
+    tree: torch.Tensor | None = None,
     check_contents: bool = False,
     plan: Plan | None = None,
     work: Work | None = None,
@@ -70,6 +72,10 @@ def paged_prefill(
         v_scale: Like `k_scale`.
         lse: [tokens, heads] float32, any strides, written: natural logarithms of the sums of the
             exponentials of scores, that of the sink among them.
+        causal: False: every token sees all positions of its request, as of a prefix that requests
+            share; they may be fewer than its new tokens. Without a window.
+        tree: [tokens] int64, for drafts that branch: a token sees new token j < 64 of its request,
+            up to itself, only where bit j is set; -1 sees all. See `tree_masks`. Without a window.
         check_contents: Also check the values of the index tensors; waits for the device.
         plan: Another cut of the work than the rules choose.
         work: See `prefill_work`; made anew without it, which costs a small kernel.
@@ -80,10 +86,11 @@ def paged_prefill(
     """
     given = Inputs(
         q, k_pages, v_pages, block_table, lengths, query_starts,
-        scale, window, soft_cap, sinks, k_scale, v_scale,
+        scale, window, soft_cap, sinks, k_scale, v_scale, causal, tree,
     )  # fmt: skip
     check(given, out)
-    require(longest >= longest_query, f"longest is {longest}, expected {longest_query} or more")
+    least = longest_query if causal else 0
+    require(longest >= least, f"longest is {longest}, expected {least} or more")
     if lse is not None:
         shape_of("lse", lse, out.shape[:2])
         dtype_of("lse", lse, (torch.float32,))
@@ -113,6 +120,7 @@ def prefill_work(
     longest_query: int,
     longest: int,
     window: int = 0,
+    causal: bool = True,
 ) -> Work:
     """The division of a step among programs, made once for all its layers with the same shapes.
 
@@ -121,7 +129,7 @@ def prefill_work(
     """
     given = Inputs(
         q, k_pages, v_pages, block_table, lengths, query_starts,
-        1.0, window, 0.0, None, None, None,
+        1.0, window, 0.0, None, None, None, causal,
     )  # fmt: skip
     return _work(given, longest_query, longest, None)
 
@@ -174,8 +182,8 @@ def _run(given: Inputs, to: Outputs, work: Work) -> None:
     plan, dim = work.plan, given.q.shape[2]
     prefill[(len(work.items),)](
         given.q, given.k_pages, given.v_pages, to.out, to.parts, to.weights, to.lse,
-        work.counts, work.items, given.block_table, given.sinks, given.k_scale, given.v_scale,
-        given.scale, given.soft_cap, work.parts, given.block_table.stride(0),
+        work.counts, work.items, given.block_table, given.tree, given.sinks, given.k_scale,
+        given.v_scale, given.scale, given.soft_cap, work.parts, given.block_table.stride(0),
         *given.q.stride()[:2], *given.k_pages.stride()[:3], *given.v_pages.stride()[:3],
         *to.strides, *given.scale_strides,
         GROUP=given.group, PAGE=given.page_size,

@@ -24,9 +24,11 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kvproof.kernels.gluon import async_load, barrier
 from kvproof.kernels.grid import Grid
+from kvproof.kernels.paged_prefill.arguments import MOST_TREE
 from kvproof.kernels.paged_prefill.triton_kernel_work import FIELDS
 
 LOG2E = gl.constexpr(1.4426950408889634)
+BITS = gl.constexpr(MOST_TREE)
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
 
@@ -41,7 +43,7 @@ def descriptor(tensor: torch.Tensor, grid: Grid, box: tuple[int, int]) -> Tensor
 @gluon.jit
 def _inner(
     cached, new, row, low, end, GROUP: gl.constexpr, ROWS: gl.constexpr, WINDOW: gl.constexpr,
-    TILE: gl.constexpr,
+    TILE: gl.constexpr, TREE: gl.constexpr,
 ):  # fmt: skip
     """Tiles in [inner_low, inner_end) need no mask; the first tile of an item always does."""
     inner_low = low
@@ -49,7 +51,7 @@ def _inner(
         highest = cached + gl.minimum((row + ROWS - 1) // GROUP, new - 1)
         inner_low = (gl.maximum(highest - WINDOW + 1, 0) + TILE - 1) // TILE
     inner_low = gl.minimum(gl.maximum(inner_low, low), end - 1)
-    inner_end = (cached + row // GROUP + 1) // TILE
+    inner_end = (cached if TREE else cached + row // GROUP + 1) // TILE
     return inner_low, gl.minimum(gl.maximum(inner_end, inner_low), end - 1)
 
 
@@ -116,8 +118,8 @@ def _load_queries(
 
 @gluon.jit
 def _weights(
-    s, top, total, tile, own, length, factor, cap,
-    WINDOW: gl.constexpr, CAPPED: gl.constexpr, layout: gl.constexpr, MASKED: gl.constexpr,
+    s, top, total, tile, place, factor, cap, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
+    TREE: gl.constexpr, layout: gl.constexpr, MASKED: gl.constexpr,
 ):  # fmt: skip
     """Unnormalised weights of one tile of scores, and the factor for the earlier ones."""
     TILE: gl.constexpr = s.shape[1]
@@ -127,8 +129,13 @@ def _weights(
     else:
         scale = factor * LOG2E
     if MASKED:
+        own, length, _, cached, bits = place
         key = tile * TILE + gl.arange(0, TILE, gl.SliceLayout(0, layout))[None, :]
         visible = (key <= own[:, None]) & (key < length)
+        if TREE:
+            bit = gl.minimum(gl.maximum(key - cached, 0), BITS - 1).to(gl.int64)
+            known = (key < cached) | (key >= cached + BITS)
+            visible = visible & (known | (((bits[:, None] >> bit) & 1) == 1))
         if WINDOW > 0:
             visible = visible & (key > own[:, None] - WINDOW)
         s = gl.where(visible, s, float("-inf"))
@@ -162,13 +169,13 @@ def _start_scores(q_kept, q_tile, k_tile, layout: gl.constexpr, KEPT: gl.constex
 @gluon.jit
 def _step(
     state, tile, i, q_kept, q_tile, ring, place, factor, cap, WINDOW: gl.constexpr,
-    CAPPED: gl.constexpr, s_layout: gl.constexpr, o_layout: gl.constexpr, KEPT: gl.constexpr,
-    MASKED: gl.constexpr,
+    CAPPED: gl.constexpr, TREE: gl.constexpr, s_layout: gl.constexpr, o_layout: gl.constexpr,
+    KEPT: gl.constexpr, MASKED: gl.constexpr,
 ):  # fmt: skip
     """Scores of the `i`-th tile, and their weights while those of the tile before are applied."""
     acc, p, shrink, top, total = state
     k_smem, v_smem, k_full, k_empty, v_full, v_empty = ring
-    own, length, low = place
+    low = place[2]
     STAGES: gl.constexpr = k_smem.shape[0]
     p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
     stage = i % STAGES
@@ -180,7 +187,7 @@ def _step(
     s = warpgroup_mma_wait(1, deps=[s])
     mbarrier.arrive(k_empty.index(stage))
     w, top, total, shrink = _weights(
-        s, top, total, tile, own, length, factor, cap, WINDOW, CAPPED, s_layout, MASKED
+        s, top, total, tile, place, factor, cap, WINDOW, CAPPED, TREE, s_layout, MASKED
     )
     # This wait also keeps ptxas from moving the next one above the softmax: it ends a basic block.
     after = i + 1
@@ -192,9 +199,9 @@ def _step(
 
 @gluon.jit
 def _consume(
-    q, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left, cached,
-    kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head, factor, cap,
-    WHICH: gl.constexpr, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
+    q, tree, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left,
+    cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head,
+    factor, cap, WHICH: gl.constexpr, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
     GROUP: gl.constexpr,
 ):  # fmt: skip
     k_smem, v_smem, k_full, k_empty, v_full, _ = ring
@@ -212,6 +219,11 @@ def _consume(
     q_tile = q_smem.index(WHICH)
     short = WHICH * HALF + gl.arange(0, HALF, gl.SliceLayout(1, s_layout))
     own = cached + (first + short) // GROUP
+    TREE: gl.constexpr = tree is not None
+    bits = own
+    if TREE:
+        bits = gl.load(tree + start + (first + short) // GROUP, mask=short < rows_left, other=0)
+    place = (own, length, low, cached, bits)
     top = gl.full([HALF], float("-inf"), gl.float32, gl.SliceLayout(1, s_layout))
     total = gl.zeros([HALF], gl.float32, gl.SliceLayout(1, s_layout))
     acc = gl.zeros([HALF, COLUMNS], gl.float32, o_layout)
@@ -226,32 +238,31 @@ def _consume(
     mbarrier.arrive(k_empty.index(0))
     tile = end - 1
     w, top, total, shrink = _weights(
-        s, top, total, tile, own, length, factor, cap, WINDOW, CAPPED, s_layout, MASKED=True
+        s, top, total, tile, place, factor, cap, WINDOW, CAPPED, TREE, s_layout, MASKED=True
     )
     p = gl.convert_layout(w.to(q_smem.dtype), p_layout)
     if end * TILE > length:
         mbarrier.wait(v_full.index(0), 0)
         _zero_beyond(v_smem.index(0), tile * TILE, length)
     mbarrier.wait(k_full.index(1 % STAGES), (1 // STAGES) & 1, pred=tile > low)
-    place = (own, length, low)
     for tile in range(end - 2, inner_end - 1, -1):
         state = (acc, p, shrink, top, total)
         acc, p, shrink, top, total = _step(
             state, tile, end - 1 - tile, q_kept, q_tile, ring, place, factor, cap,
-            WINDOW, CAPPED, s_layout, o_layout, KEPT, MASKED=True,
+            WINDOW, CAPPED, TREE, s_layout, o_layout, KEPT, MASKED=True,
         )  # fmt: skip
     for tile in range(inner_end - 1, inner_low - 1, -1):
         state = (acc, p, shrink, top, total)
         acc, p, shrink, top, total = _step(
             state, tile, end - 1 - tile, q_kept, q_tile, ring, place, factor, cap,
-            WINDOW, CAPPED, s_layout, o_layout, KEPT, MASKED=False,
+            WINDOW, CAPPED, TREE, s_layout, o_layout, KEPT, MASKED=False,
         )  # fmt: skip
     if WINDOW > 0:
         for tile in range(inner_low - 1, low - 1, -1):
             state = (acc, p, shrink, top, total)
             acc, p, shrink, top, total = _step(
                 state, tile, end - 1 - tile, q_kept, q_tile, ring, place, factor, cap,
-                WINDOW, CAPPED, s_layout, o_layout, KEPT, MASKED=True,
+                WINDOW, CAPPED, TREE, s_layout, o_layout, KEPT, MASKED=True,
             )  # fmt: skip
     last = end - 1 - low
     acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, o_layout))[:, None]
@@ -289,22 +300,22 @@ def _consume(
 
 @gluon.jit
 def _consume_others(
-    q, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left, cached,
-    kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head, factor, cap,
-    DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, GROUP: gl.constexpr,
+    q, tree, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left,
+    cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head,
+    factor, cap, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
     """The second half of the rows, if there is any."""
     if rows_left > q_smem.shape[1]:
         _consume(
-            q, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left,
-            cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row,
-            lse_head, factor, cap, 1, DIM, WINDOW, CAPPED, GROUP,
+            q, tree, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
+            rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head,
+            lse_row, lse_head, factor, cap, 1, DIM, WINDOW, CAPPED, GROUP,
         )  # fmt: skip
 
 
 @gluon.jit(do_not_specialize=["room"])
 def prefill_hopper(
-    q, k_desc, v_desc, out, parts, weights, lse, counts, items, block_table, sinks,
+    q, tree, k_desc, v_desc, out, parts, weights, lse, counts, items, block_table, sinks,
     k_scale, v_scale, factor, cap, room, table_row, q_row, q_head, out_row, out_head, lse_row,
     lse_head, k_rows, v_rows, k_apart, v_apart,
     GROUP: gl.constexpr, PAGE: gl.constexpr, BOX: gl.constexpr, TILE: gl.constexpr,
@@ -328,9 +339,11 @@ def prefill_hopper(
     end = gl.load(items + 6)
     slot = gl.load(items + 7)
     kv_head = gl.load(items + 8)
+    cached = gl.load(items + 9)
     rows_left = new * GROUP - first
-    cached = length - new
-    inner_low, inner_end = _inner(cached, new, first, low, end, GROUP, 2 * HALF, WINDOW, TILE)
+    inner_low, inner_end = _inner(
+        cached, new, first, low, end, GROUP, 2 * HALF, WINDOW, TILE, tree is not None
+    )
     slot = gl.where(slot < 0, slot, kv_head * room + slot)
     q_smem = gl.allocate_shared_memory(k_desc.dtype, [2, HALF, COLUMNS], k_desc.layout)
     k_smem = gl.allocate_shared_memory(k_desc.dtype, [STAGES, TILE, COLUMNS], k_desc.layout)
@@ -361,7 +374,7 @@ def prefill_hopper(
             (
                 _consume,
                 (
-                    q, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
+                    q, tree, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
                     rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row,
                     out_head, lse_row, lse_head, factor, cap,
                     gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP,
@@ -370,7 +383,7 @@ def prefill_hopper(
             (
                 _consume_others,
                 (
-                    q, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
+                    q, tree, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
                     rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row,
                     out_head, lse_row, lse_head, factor, cap, DIM, WINDOW, CAPPED, GROUP,
                 ),
