@@ -41,6 +41,8 @@ class Inputs(NamedTuple):
     v_scale: torch.Tensor | None
     causal: bool = True
     tree: torch.Tensor | None = None
+    part: torch.Tensor | None = None
+    part_lse: torch.Tensor | None = None
 
     @property
     def page_size(self) -> int:
@@ -63,6 +65,13 @@ class Inputs(NamedTuple):
         return (*self.q.shape[:2], self.kv_heads, len(self.lengths), self.window, self.causal)
 
     @property
+    def part_rows(self) -> tuple[int, ...]:
+        """Strides of tokens, of the other part and of its logarithms."""
+        if self.part is None or self.part_lse is None:
+            return (0, 0)
+        return (self.part.stride(0), self.part_lse.stride(0))
+
+    @property
     def scale_strides(self) -> tuple[int, ...]:
         """Strides of scales of tokens; those of heads are contiguous."""
         k_scale = self.k_scale
@@ -75,10 +84,12 @@ def check(given: Inputs, out: torch.Tensor) -> None:
     _check_heads(given)
     _check_options(given)
     _check_scales(given)
+    _check_part(given)
     same_device(
         q=given.q, k_pages=given.k_pages, v_pages=given.v_pages, block_table=given.block_table,
         lengths=given.lengths, query_starts=given.query_starts, out=out, sinks=given.sinks,
-        k_scale=given.k_scale, v_scale=given.v_scale, tree=given.tree,
+        k_scale=given.k_scale, v_scale=given.v_scale, tree=given.tree, part=given.part,
+        part_lse=given.part_lse,
     )  # fmt: skip
 
 
@@ -170,3 +181,19 @@ def _check_scales(given: Inputs) -> None:
     if given.k_scale is not None and given.v_scale is not None:
         ours, theirs = given.k_scale.stride(), given.v_scale.stride()
         require(ours == theirs, f"k_scale has strides {ours} and v_scale {theirs}: pass equal ones")
+
+
+def _check_part(given: Inputs) -> None:
+    part, lse = given.part, given.part_lse
+    require((part is None) == (lse is None), "part and part_lse are given together or not at all")
+    if part is None or lse is None:
+        return
+    shape_of("part", part, given.q.shape)
+    shape_of("part_lse", lse, given.q.shape[:2])
+    dtype_of("part", part, (given.q.dtype,))
+    dtype_of("part_lse", lse, (torch.float32,))
+    last_dim_contiguous("part_lse", lse)
+    require(
+        part[:1].is_contiguous(),
+        f"part has strides {part.stride()}: heads and columns of a token must be contiguous",
+    )

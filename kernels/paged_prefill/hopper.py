@@ -49,10 +49,11 @@ def run(given: Inputs, to: Outputs, work: Work) -> None:
     grids = [slots(pool) for pool in pages]
     boxes = [(copied, columns)] * len(pages)
     prefill_hopper[(len(work.items),)](
-        given.q, given.tree, *map(descriptor, pages, grids, boxes),
+        given.q, given.tree, given.part, given.part_lse, *map(descriptor, pages, grids, boxes),
         to.out, to.parts, to.weights, to.lse, work.counts, work.items,
         given.block_table, given.sinks, given.k_scale, given.v_scale, given.scale, given.soft_cap,
-        work.parts, given.block_table.stride(0), *given.q.stride()[:2], *to.strides,
+        work.parts, given.block_table.stride(0), *given.part_rows, *given.q.stride()[:2],
+        *to.strides,
         *(grid.rows for grid in grids), *(pool.stride(0) // pool.stride(1) for pool in pages),
         GROUP=given.group, PAGE=given.page_size, BOX=copied,
         TILE=plan.tile, DIM=given.q.shape[2], WIDTH=given.k_pages.shape[3], HALF=HOPPER_ROWS,

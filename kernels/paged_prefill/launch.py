@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from kvproof.kernels.backend import interpreted, power_above, runs_triton
+from kvproof.kernels.backend import (
+    interpreted,
+    power_above,
+    runs_triton,
+    start_options,
+    starts_ahead,
+)
 from kvproof.kernels.checks import dtype_of, require, shape_of
 from kvproof.kernels.paged_prefill import hopper, torch_reference
 from kvproof.kernels.paged_prefill.arguments import Inputs, check, check_ids
@@ -13,6 +19,7 @@ from kvproof.kernels.paged_prefill.outputs import Outputs, outputs
 from kvproof.kernels.paged_prefill.plans import choose, why_not
 from kvproof.kernels.paged_prefill.tiling import Plan
 from kvproof.kernels.paged_prefill.work import Work, divided
+from kvproof.kernels.part_merge.torch_reference import merged
 
 COMBINED_ROWS = 8
 """Rows of one head that a program combines."""
@@ -38,6 +45,8 @@ def paged_prefill(
     lse: torch.Tensor | None = None,
     causal: bool = True,
     tree: torch.Tensor | None = None,
+    part: torch.Tensor | None = None,
+    part_lse: torch.Tensor | None = None,
     check_contents: bool = False,
     plan: Plan | None = None,
     work: Work | None = None,
@@ -76,6 +85,11 @@ def paged_prefill(
             share; they may be fewer than its new tokens. Without a window.
         tree: [tokens] int64, for drafts that branch: a token sees new token j < 64 of its request,
             up to itself, only where bit j is set; -1 sees all. See `tree_masks`. Without a window.
+        part: [tokens, heads, dim] of q's dtype, a token contiguous: attention of the same tokens
+            over another part of their contexts; the answer is that over both. A sink belongs to
+            one of them.
+        part_lse: [tokens, heads] float32, its natural logarithms; where they are minus infinity
+            the part is empty and not read.
         check_contents: Also check the values of the index tensors; waits for the device.
         plan: Another cut of the work than the rules choose.
         work: See `prefill_work`; made anew without it, which costs a small kernel.
@@ -86,7 +100,7 @@ def paged_prefill(
     """
     given = Inputs(
         q, k_pages, v_pages, block_table, lengths, query_starts,
-        scale, window, soft_cap, sinks, k_scale, v_scale, causal, tree,
+        scale, window, soft_cap, sinks, k_scale, v_scale, causal, tree, part, part_lse,
     )  # fmt: skip
     check(given, out)
     least = longest_query if causal else 0
@@ -150,7 +164,14 @@ def attend_many(
 def _in_torch(given: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> None:
     assert given.query_starts is not None
     rows = int(given.query_starts[-1])
-    found, sums = torch_reference.paged_prefill(**given._asdict(), dtype=torch.float32)
+    part, part_lse = given.part, given.part_lse
+    alone = given._replace(part=None, part_lse=None)._asdict()
+    found, sums = torch_reference.paged_prefill(
+        **{name: value for name, value in alone.items() if not name.startswith("part")},
+        dtype=torch.float32,
+    )
+    if part is not None and part_lse is not None:
+        found, sums = merged(torch.stack((found, part)), torch.stack((sums, part_lse)))
     out[:rows] = found[:rows].to(out.dtype)
     if lse is not None:
         lse[:rows] = sums[:rows]
@@ -169,10 +190,13 @@ def _launch(
     from kvproof.kernels.paged_prefill.triton_kernel_combine import combine
 
     rows, dim = min(COMBINED_ROWS, work.plan.rows), out.shape[2]
+    ahead = starts_ahead(out.device)
     combine[(len(work.merges) * given.kv_heads * (work.plan.rows // rows),)](
-        to.parts, to.weights, given.sinks, out, lse, work.counts, work.merges, work.parts,
-        *to.strides, KV_HEADS=given.kv_heads, GROUP=given.group, DIM=dim,
-        COLUMNS=power_above(dim), BLOCK=work.plan.rows, ROWS=rows,
+        to.parts, to.weights, given.sinks, given.part, given.part_lse, out, lse, work.counts,
+        work.merges, work.parts, *given.part_rows, *to.strides,
+        KV_HEADS=given.kv_heads, GROUP=given.group, DIM=dim,
+        COLUMNS=power_above(dim), BLOCK=work.plan.rows, ROWS=rows, DEPENDENT=ahead,
+        **start_options(ahead=ahead),
     )  # fmt: skip
 
 
@@ -182,8 +206,9 @@ def _run(given: Inputs, to: Outputs, work: Work) -> None:
     plan, dim = work.plan, given.q.shape[2]
     prefill[(len(work.items),)](
         given.q, given.k_pages, given.v_pages, to.out, to.parts, to.weights, to.lse,
-        work.counts, work.items, given.block_table, given.tree, given.sinks, given.k_scale,
-        given.v_scale, given.scale, given.soft_cap, work.parts, given.block_table.stride(0),
+        work.counts, work.items, given.block_table, given.tree, given.part, given.part_lse,
+        given.sinks, given.k_scale, given.v_scale, given.scale, given.soft_cap, work.parts,
+        given.block_table.stride(0), *given.part_rows,
         *given.q.stride()[:2], *given.k_pages.stride()[:3], *given.v_pages.stride()[:3],
         *to.strides, *given.scale_strides,
         GROUP=given.group, PAGE=given.page_size,

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from kvproof.kernels.paged_prefill.arguments import MOST_TREE
+from kvproof.kernels.paged_prefill.triton_kernel_combine import other_part
 from kvproof.kernels.paged_prefill.triton_kernel_work import FIELDS
 
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -31,6 +32,17 @@ def _weights(s, top, total, visible, scale, MASKED: tl.constexpr):
     p = tl.exp2(s * scale - base[:, None])
     shrink = tl.exp2(top * scale - base)
     return p, new_top, total * shrink + tl.sum(p, 1), shrink
+
+
+@triton.jit
+def shares(weight, other):
+    """The base-2 logarithm of the sum of two, and the share of each; none of nothing."""
+    top = tl.maximum(weight, other)
+    base = tl.where(top > float("-inf"), top, 0.0)
+    mine = tl.exp2(weight - base)
+    theirs = tl.exp2(other - base)
+    whole = tl.where(top > float("-inf"), mine + theirs, 1.0)
+    return tl.where(top > float("-inf"), base + tl.log2(whole), top), mine / whole, theirs / whole
 
 
 @triton.jit
@@ -127,6 +139,8 @@ def prefill(
     items,
     block_table,
     tree,
+    part,
+    part_lse,
     sinks,
     k_scale,
     v_scale,
@@ -134,6 +148,8 @@ def prefill(
     cap,
     room,
     table_row,
+    part_row,
+    part_lse_row,
     q_row,
     q_head,
     k_page,
@@ -244,6 +260,14 @@ def prefill(
     if SCALES == OF_HEADS:
         acc *= tl.load(v_scale + kv_head)
     acc = acc / some[:, None]
+    if part is not None:
+        # Of a block in pieces the kernel that merges these adds the other part.
+        other, value = other_part(
+            part, part_lse, token_row * part_row, token_row * part_lse_row, head,
+            token < tl.where(slot < 0, new, 0), DIM, COLUMNS,
+        )  # fmt: skip
+        weight, mine, theirs = shares(weight, other)
+        acc = acc * mine[:, None] + value * theirs[:, None]
     if slot < 0:
         out_rows = out + token_row * out_row + head * out_head
         tl.store(out_rows[:, None] + columns[None, :], acc.to(out.dtype.element_ty), mask=here)

@@ -21,6 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from kvproof.kernels.gluon import async_load, barrier
 from kvproof.kernels.grid import Grid
@@ -132,10 +133,11 @@ def _weights(
         own, length, _, cached, bits = place
         key = tile * TILE + gl.arange(0, TILE, gl.SliceLayout(0, layout))[None, :]
         visible = (key <= own[:, None]) & (key < length)
-        if TREE:
-            bit = gl.minimum(gl.maximum(key - cached, 0), BITS - 1).to(gl.int64)
-            known = (key < cached) | (key >= cached + BITS)
-            visible = visible & (known | (((bits[:, None] >> bit) & 1) == 1))
+        if TREE:  # noqa: SIM102 - one is known to the compiler, the other is not
+            if (tile + 1) * TILE > cached:
+                bit = gl.minimum(gl.maximum(key - cached, 0), BITS - 1).to(gl.int64)
+                known = (key < cached) | (key >= cached + BITS)
+                visible = visible & (known | (((bits[:, None] >> bit) & 1) == 1))
         if WINDOW > 0:
             visible = visible & (key > own[:, None] - WINDOW)
         s = gl.where(visible, s, float("-inf"))
@@ -147,6 +149,17 @@ def _weights(
     shrink = gl.exp2(top * scale - base)
     total = total * shrink + gl.sum(p, axis=1)
     return p, new_top, total, shrink
+
+
+@gluon.jit
+def shares(weight, other):
+    """The base-2 logarithm of the sum of two, and the share of each; none of nothing."""
+    top = gl.maximum(weight, other)
+    base = gl.where(top > float("-inf"), top, 0.0)
+    mine = gl.exp2(weight - base)
+    theirs = gl.exp2(other - base)
+    whole = gl.where(top > float("-inf"), mine + theirs, 1.0)
+    return gl.where(top > float("-inf"), base + gl.log2(whole), top), mine / whole, theirs / whole
 
 
 @gluon.jit
@@ -199,7 +212,7 @@ def _step(
 
 @gluon.jit
 def _consume(
-    q, tree, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left,
+    q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left,
     cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head,
     factor, cap, WHICH: gl.constexpr, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
     GROUP: gl.constexpr,
@@ -219,6 +232,7 @@ def _consume(
     q_tile = q_smem.index(WHICH)
     short = WHICH * HALF + gl.arange(0, HALF, gl.SliceLayout(1, s_layout))
     own = cached + (first + short) // GROUP
+    tree, part, part_lse, part_row, part_lse_row = more
     TREE: gl.constexpr = tree is not None
     bits = own
     if TREE:
@@ -284,9 +298,21 @@ def _consume(
     row = WHICH * HALF + gl.arange(0, HALF, gl.SliceLayout(1, o_layout))
     column = gl.arange(0, COLUMNS, gl.SliceLayout(0, o_layout))
     mask = (row < rows_left)[:, None] & (column < DIM)[None, :]
+    head = kv_head * GROUP + (first + row) % GROUP
+    token_row = (start + (first + row) // GROUP).to(gl.int64)
+    if part is not None:
+        # Of a block in pieces the kernel that merges these adds the other part.
+        live = gl.where(slot < 0, rows_left, 0)
+        sums = part_lse + (start + (first + short) // GROUP).to(gl.int64) * part_lse_row
+        other = gl.load(sums + short_head, mask=short < live, other=float("-inf")) * LOG2E
+        weight, mine, theirs = shares(weight, other)
+        read = gl.convert_layout(other, gl.SliceLayout(1, o_layout)) > float("-inf")
+        there = part + (token_row * part_row + head * DIM)[:, None] + column[None, :]
+        value = gl.load(there, mask=mask & read[:, None], other=0.0).to(gl.float32)
+        acc = acc * gl.convert_layout(mine, gl.SliceLayout(1, o_layout))[:, None]
+        acc += value * gl.convert_layout(theirs, gl.SliceLayout(1, o_layout))[:, None]
     if slot < 0:
-        head = kv_head * GROUP + (first + row) % GROUP
-        rows = out + (start + (first + row) // GROUP).to(gl.int64) * out_row + head * out_head
+        rows = out + token_row * out_row + head * out_head
         gl.store(rows[:, None] + column[None, :], acc.to(out.dtype.element_ty), mask=mask)
         if lse is not None:
             token = (start + (first + short) // GROUP).to(gl.int64)
@@ -300,14 +326,14 @@ def _consume(
 
 @gluon.jit
 def _consume_others(
-    q, tree, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left,
+    q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left,
     cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head,
     factor, cap, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
     """The second half of the rows, if there is any."""
     if rows_left > q_smem.shape[1]:
         _consume(
-            q, tree, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
+            q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
             rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head,
             lse_row, lse_head, factor, cap, 1, DIM, WINDOW, CAPPED, GROUP,
         )  # fmt: skip
@@ -315,9 +341,9 @@ def _consume_others(
 
 @gluon.jit(do_not_specialize=["room"])
 def prefill_hopper(
-    q, tree, k_desc, v_desc, out, parts, weights, lse, counts, items, block_table, sinks,
-    k_scale, v_scale, factor, cap, room, table_row, q_row, q_head, out_row, out_head, lse_row,
-    lse_head, k_rows, v_rows, k_apart, v_apart,
+    q, tree, part, part_lse, k_desc, v_desc, out, parts, weights, lse, counts, items, block_table,
+    sinks, k_scale, v_scale, factor, cap, room, table_row, part_row, part_lse_row, q_row, q_head,
+    out_row, out_head, lse_row, lse_head, k_rows, v_rows, k_apart, v_apart,
     GROUP: gl.constexpr, PAGE: gl.constexpr, BOX: gl.constexpr, TILE: gl.constexpr,
     DIM: gl.constexpr, WIDTH: gl.constexpr, HALF: gl.constexpr, STAGES: gl.constexpr,
     WINDOW: gl.constexpr, CAPPED: gl.constexpr, COPIERS: gl.constexpr,
@@ -366,15 +392,17 @@ def prefill_hopper(
     ring = (k_smem, v_smem, k_full, k_empty, v_full, v_empty)
     tiles = (low, inner_low, inner_end, end)
     table = block_table + request.to(gl.int64) * table_row
+    more = (tree, part, part_lse, part_row, part_lse_row)
     kv_column = kv_head * WIDTH
     if k_scale is not None:
         factor *= gl.load(k_scale + kv_head)
+    gdc_launch_dependents()
     gl.warp_specialize(
         [
             (
                 _consume,
                 (
-                    q, tree, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
+                    q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
                     rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row,
                     out_head, lse_row, lse_head, factor, cap,
                     gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP,
@@ -383,7 +411,7 @@ def prefill_hopper(
             (
                 _consume_others,
                 (
-                    q, tree, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
+                    q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
                     rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row,
                     out_head, lse_row, lse_head, factor, cap, DIM, WINDOW, CAPPED, GROUP,
                 ),

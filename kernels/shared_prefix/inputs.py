@@ -39,7 +39,7 @@ def sizes_of(case: Case) -> Sizes:
     if case["lengths"] == "equal":
         cuts = [batch * number // count for number in range(count + 1)]
         sharing = [high - low for low, high in pairwise(cuts)]
-        return Sizes(sharing, [long] * count, [own] * batch)
+        return Sizes(sharing, [long] * count, [max(own, least)] * batch)
     edges = [long, 0, 1, page - 1, page, page + 1, max(0, long - 1)]
     prefixes = [min(long, edges[number % len(edges)]) for number in range(count)]
     sharing = [0] * count
@@ -47,7 +47,7 @@ def sizes_of(case: Case) -> Sizes:
         sharing[request * request % count] += 1
     few = [own, 0, least, page, page + 1, own]
     rows = [few[request % len(few)] for request in range(batch)]
-    return Sizes(sharing, prefixes, [min(own, max(least, row)) if row else 0 for row in rows])
+    return Sizes(sharing, prefixes, [max(least, min(own, row)) if row else 0 for row in rows])
 
 
 def make(case: Case, source: Source) -> Problem:

@@ -1,4 +1,4 @@
-"""The public function: attention over prefixes, over the rest of each request, and their merge."""
+"""The public function: attention over the rest of each request, then over prefixes, merged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from kvproof.kernels.checks import dtype_of, shape_of
 from kvproof.kernels.paged_decode import paged_decode
 from kvproof.kernels.paged_decode.workspace import Workspace
 from kvproof.kernels.paged_prefill import Work, paged_prefill, prefill_work
-from kvproof.kernels.part_merge import merge_parts
 
 
 def shared_prefix_decode(
@@ -69,23 +68,19 @@ def shared_prefix_decode(
 
     """
     _check(q, prefix_table, prefix_lengths, prefix_starts)
-    batch, tokens, heads, dim = q.shape
-    parts = q.new_empty((2, *q.shape))
-    sums = q.new_empty((2, batch, tokens, heads), dtype=torch.float32)
-    paged_prefill(
-        q.flatten(0, 1), k_pages, v_pages, prefix_table, prefix_lengths, prefix_starts,
-        parts[0].flatten(0, 1), scale=scale, longest_query=most_sharing * tokens,
-        longest=longest_prefix, soft_cap=soft_cap, k_scale=k_scale, v_scale=v_scale,
-        lse=sums[0].flatten(0, 1), causal=False, work=work,
-    )  # fmt: skip
+    own = torch.empty_like(q, memory_format=torch.contiguous_format)
+    sums = q.new_empty(q.shape[:3], dtype=torch.float32)
     paged_decode(
-        q, k_pages, v_pages, block_table, lengths, out=parts[1], scale=scale, soft_cap=soft_cap,
-        sinks=sinks, k_scale=k_scale, v_scale=v_scale, lse=sums[1], tables_ready=tables_ready,
+        q, k_pages, v_pages, block_table, lengths, out=own, scale=scale, soft_cap=soft_cap,
+        sinks=sinks, k_scale=k_scale, v_scale=v_scale, lse=sums, tables_ready=tables_ready,
         space=space,
     )  # fmt: skip
-    merge_parts(
-        parts.flatten(1, 2), sums.flatten(1, 2), out=out.view(-1, heads, dim),
-        out_sums=None if lse is None else lse.view(-1, heads),
+    paged_prefill(
+        q.flatten(0, 1), k_pages, v_pages, prefix_table, prefix_lengths, prefix_starts,
+        out.view(-1, *out.shape[2:]), scale=scale, longest_query=most_sharing * q.shape[1],
+        longest=longest_prefix, soft_cap=soft_cap, k_scale=k_scale, v_scale=v_scale,
+        lse=None if lse is None else lse.view(-1, lse.shape[-1]), causal=False,
+        part=own.flatten(0, 1), part_lse=sums.flatten(0, 1), work=work,
     )  # fmt: skip
 
 
@@ -117,7 +112,7 @@ def _check(
     prefix_lengths: torch.Tensor,
     prefix_starts: torch.Tensor,
 ) -> None:
-    """Check what the kernels of the parts have other names for."""
+    """Check what the kernels have other names for."""
     shape_of("q", q, (None, None, None, None))
     shape_of("prefix_lengths", prefix_lengths, (None,))
     count = len(prefix_lengths)

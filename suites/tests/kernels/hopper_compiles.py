@@ -139,7 +139,7 @@ def portable(*, dtype, **axes):
     return shared_bytes(ASTSource, paged_decode_kernel, fixed, known=known, **options)
 
 
-def prefill(*, page, head_dim, copiers, window=0, tree=False):
+def prefill(*, page, head_dim, copiers, window=0, tree=False, part=False):
     tile, columns = 128 if head_dim <= 128 else 64, max(hopper.HOPPER_COLUMNS, head_dim)
     box = min(hopper.box(page), tile)
     fixed = {
@@ -148,8 +148,10 @@ def prefill(*, page, head_dim, copiers, window=0, tree=False):
         "COPIERS": copiers, "k_scale": None, "v_scale": None,
     }  # fmt: skip
     fixed |= {} if tree else {"tree": None}
+    fixed |= {} if part else {"part": None, "part_lse": None}
     known = boxes(k_desc=(box, columns), v_desc=(box, columns)) | {
-        "counts": "*i32", "items": "*i32", "tree": "*i64",
+        "counts": "*i32", "items": "*i32", "tree": "*i64", "part": "*bf16",
+        "part_lse": "*fp32",
     }  # fmt: skip
     return shared_bytes(GluonASTSource, prefill_hopper, fixed, known=known)
 
