@@ -9,7 +9,7 @@ from typing import Any
 
 from kvproof.kernels.paged_prefill import cells as prefill
 from kvproof.kernels.paged_prefill.arguments import MOST_TREE
-from kvproof.kernels.spec import Case, Value, distinct
+from kvproof.kernels.spec import Case, distinct
 
 TREES = ("drawn", "same", "chain", "star")
 """A tree of its own for each request; the same for all; drafts one after the other; beside one
@@ -32,7 +32,7 @@ def published() -> list[Case]:
 
 def gpu() -> list[Case]:
     """Page x head size x dtype, trees of every kind and size, steps with other requests."""
-    small: dict[str, Value] = {"batch": 9, "context": 700, "heads": 8, "kv_heads": 2}
+    small: dict[str, Any] = {"batch": 9, "context": 700, "heads": 8, "kv_heads": 2}
     grid = [
         cell(**small, page=page, head_dim=dim, kv_dtype=dtype, new=new)
         for dtype, dim, page, new in product(
@@ -53,7 +53,7 @@ def gpu() -> list[Case]:
 
 def cpu() -> list[Case]:
     """Small cells for the interpreter."""
-    small: dict[str, Value] = {
+    small: dict[str, Any] = {
         "batch": 11, "context": 37, "heads": 4, "kv_heads": 2, "head_dim": 64, "lengths": "edges",
     }  # fmt: skip
     kinds = [cell(**small, page=4, tree=tree, new=new) for tree, new in product(TREES, (5, 21))]

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from kvproof.kernels.paged_prefill import paged_prefill, tree_masks
 from kvproof.kernels.paged_prefill import sweep as prefill
@@ -38,14 +39,12 @@ def make(case: Case, source: Source) -> Problem:
     return problem
 
 
-def parents_of(tree: str, count: int, draw: np.random.Generator) -> np.ndarray:
+def parents_of(tree: str, count: int, draw: np.random.Generator) -> NDArray[np.int64]:
     """The draft before each, -1 for none."""
-    own = np.arange(count)
-    if tree == "chain":
-        return own - 1
-    if tree == "star":
-        return np.minimum(own - 1, 0)
-    return np.maximum(own - draw.integers(1, BEFORE + 1, count), -1)
+    own = np.arange(count, dtype=np.int64)
+    before = {"chain": own - 1, "star": np.minimum(own - 1, 0)}
+    drawn: NDArray[np.int64] = np.maximum(own - draw.integers(1, BEFORE + 1, count), -1)
+    return before.get(tree, drawn)
 
 
 def _in_torch(**arguments: torch.Tensor) -> None:
