@@ -21,7 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-from triton.language.extra.cuda import gdc_launch_dependents
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kvproof.kernels.gluon import async_load, barrier
 from kvproof.kernels.grid import Grid
@@ -215,7 +215,7 @@ def _consume(
     q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left,
     cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head,
     factor, cap, WHICH: gl.constexpr, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
-    GROUP: gl.constexpr,
+    GROUP: gl.constexpr, DEPENDENT: gl.constexpr,
 ):  # fmt: skip
     k_smem, v_smem, k_full, k_empty, v_full, _ = ring
     low, inner_low, inner_end, end = tiles
@@ -300,6 +300,8 @@ def _consume(
     mask = (row < rows_left)[:, None] & (column < DIM)[None, :]
     head = kv_head * GROUP + (first + row) % GROUP
     token_row = (start + (first + row) // GROUP).to(gl.int64)
+    if DEPENDENT:
+        gdc_wait()
     if part is not None:
         # Of a block in pieces the kernel that merges these adds the other part.
         live = gl.where(slot < 0, rows_left, 0)
@@ -329,13 +331,14 @@ def _consume_others(
     q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left,
     cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head,
     factor, cap, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, GROUP: gl.constexpr,
+    DEPENDENT: gl.constexpr,
 ):  # fmt: skip
     """The second half of the rows, if there is any."""
     if rows_left > q_smem.shape[1]:
         _consume(
             q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
             rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head,
-            lse_row, lse_head, factor, cap, 1, DIM, WINDOW, CAPPED, GROUP,
+            lse_row, lse_head, factor, cap, 1, DIM, WINDOW, CAPPED, GROUP, DEPENDENT,
         )  # fmt: skip
 
 
@@ -346,11 +349,12 @@ def prefill_hopper(
     out_row, out_head, lse_row, lse_head, k_rows, v_rows, k_apart, v_apart,
     GROUP: gl.constexpr, PAGE: gl.constexpr, BOX: gl.constexpr, TILE: gl.constexpr,
     DIM: gl.constexpr, WIDTH: gl.constexpr, HALF: gl.constexpr, STAGES: gl.constexpr,
-    WINDOW: gl.constexpr, CAPPED: gl.constexpr, COPIERS: gl.constexpr,
+    WINDOW: gl.constexpr, CAPPED: gl.constexpr, COPIERS: gl.constexpr, DEPENDENT: gl.constexpr,
 ):  # fmt: skip
     """Attend one item: two times 64 query rows of one KV head, or fewer.
 
-    Heads of keys and values have `WIDTH` columns, `DIM` of them of use.
+    Heads of keys and values have `WIDTH` columns, `DIM` of them of use. `DEPENDENT`: it starts while
+    the kernel that makes the other part ends.
     """
     COLUMNS: gl.constexpr = k_desc.block_type.shape[1]
     if gl.program_id(0) >= gl.load(counts):
@@ -405,7 +409,7 @@ def prefill_hopper(
                     q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
                     rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row,
                     out_head, lse_row, lse_head, factor, cap,
-                    gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP,
+                    gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP, DEPENDENT,
                 ),
             ),
             (
@@ -413,7 +417,7 @@ def prefill_hopper(
                 (
                     q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
                     rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row,
-                    out_head, lse_row, lse_head, factor, cap, DIM, WINDOW, CAPPED, GROUP,
+                    out_head, lse_row, lse_head, factor, cap, DIM, WINDOW, CAPPED, GROUP, DEPENDENT,
                 ),
             ),
             (

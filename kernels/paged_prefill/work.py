@@ -36,6 +36,8 @@ class Work(NamedTuple):
     """Tiling that the items are cut by."""
     made_for: tuple[int, ...]
     """See `Inputs.cut`."""
+    after_part: bool = False
+    """The kernel right before the launch makes the other part, and has waited for all else."""
 
 
 def divided(given: Inputs, longest: int, plan: Plan) -> Work:

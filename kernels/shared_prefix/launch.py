@@ -80,7 +80,8 @@ def shared_prefix_decode(
         out.view(-1, *out.shape[2:]), scale=scale, longest_query=most_sharing * q.shape[1],
         longest=longest_prefix, soft_cap=soft_cap, k_scale=k_scale, v_scale=v_scale,
         lse=None if lse is None else lse.view(-1, lse.shape[-1]), causal=False,
-        part=own.flatten(0, 1), part_lse=sums.flatten(0, 1), work=work,
+        part=own.flatten(0, 1), part_lse=sums.flatten(0, 1),
+        work=None if work is None else work._replace(after_part=True),
     )  # fmt: skip
 
 
