@@ -2,7 +2,7 @@
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kvproof.kernels.paged_prefill.triton_kernel_work import FIELDS
 
@@ -53,6 +53,7 @@ def combine(
     EACH: tl.constexpr = BLOCK // ROWS
     if DEPENDENT:
         gdc_wait()
+        gdc_launch_dependents()
     merge = tl.program_id(0) // (KV_HEADS * EACH)
     if merge >= tl.load(counts + 1):
         return

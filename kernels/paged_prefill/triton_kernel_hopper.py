@@ -133,11 +133,10 @@ def _weights(
         own, length, _, cached, bits = place
         key = tile * TILE + gl.arange(0, TILE, gl.SliceLayout(0, layout))[None, :]
         visible = (key <= own[:, None]) & (key < length)
-        if TREE:  # noqa: SIM102 - one is known to the compiler, the other is not
-            if (tile + 1) * TILE > cached:
-                bit = gl.minimum(gl.maximum(key - cached, 0), BITS - 1).to(gl.int64)
-                known = (key < cached) | (key >= cached + BITS)
-                visible = visible & (known | (((bits[:, None] >> bit) & 1) == 1))
+        if TREE:
+            bit = gl.minimum(gl.maximum(key - cached, 0), BITS - 1).to(gl.int64)
+            known = (key < cached) | (key >= cached + BITS)
+            visible = visible & (known | (((bits[:, None] >> bit) & 1) == 1))
         if WINDOW > 0:
             visible = visible & (key > own[:, None] - WINDOW)
         s = gl.where(visible, s, float("-inf"))
@@ -353,7 +352,7 @@ def prefill_hopper(
 ):  # fmt: skip
     """Attend one item: two times 64 query rows of one KV head, or fewer.
 
-    Heads of keys and values have `WIDTH` columns, `DIM` of them of use. `DEPENDENT`: it starts while
+    Heads of keys and values have `WIDTH` columns, `DIM` of them of use. `DEPENDENT`: starts while
     the kernel that makes the other part ends.
     """
     COLUMNS: gl.constexpr = k_desc.block_type.shape[1]

@@ -31,12 +31,12 @@ def test_requests_over_shared_prefixes_are_right(case):
     judge(shared_sweep.KERNEL, shared_sweep.OURS, case)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow(reason="compiles nothing, but interprets many programs")
+@pytest.mark.parametrize("seed", range(2))
 def test_drawn_shapes_of_both_kernels_are_right(seed):
-    for case in shared.random_cells(2, seed=seed, small=True):
+    for case in shared.random_cells(1, seed=seed, small=True):
         judge(shared_sweep.KERNEL, shared_sweep.OURS, case)
-    for case in trees.random_cells(2, seed=seed, small=True):
+    for case in trees.random_cells(1, seed=seed, small=True):
         judge(tree_sweep.KERNEL, tree_sweep.OURS, case)
 
 
