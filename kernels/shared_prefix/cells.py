@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from itertools import product
+from itertools import cycle, product
 from typing import Any
 
 from kvproof.kernels.paged_prefill.arguments import MOST_DIM
@@ -49,19 +49,21 @@ def gpu() -> list[Case]:
 
 
 def cpu() -> list[Case]:
-    """Small cells for the interpreter: every dtype, page and feature, and their pairs."""
+    """Small cells for the interpreter: every dtype, page and feature."""
     small: dict[str, Value] = {
         "batch": 9, "prefixes": 4, "prefix": 40, "own": 20, "heads": 4, "kv_heads": 2,
         "lengths": "edges", "head_dim": 64,
     }  # fmt: skip
     features: list[dict[str, Value]] = [
-        {}, {"q_tokens": 3}, {"sinks": True}, {"soft_cap": 3.0}, {"lengths": "equal"},
+        {"q_tokens": 3}, {"sinks": True}, {"soft_cap": 3.0}, {"lengths": "equal"},
         {"prefixes": 1, "prefix": 150}, {"prefixes": 9}, {"kv_heads": 4}, {"own": 1},
     ]  # fmt: skip
     kinds = ((4, "bf16"), (16, "fp16"), (8, "fp8"), (4, "int8"))
+    plain = [cell(**small, page=page, kv_dtype=dtype) for page, dtype in kinds]
+    turns = zip(cycle(kinds), features, strict=False)
     return [
-        cell(**{**small, **feature}, page=page, kv_dtype=dtype)
-        for (page, dtype), feature in product(kinds, features)
+        *plain,
+        *(cell(**{**small, **each}, page=page, kv_dtype=dtype) for (page, dtype), each in turns),
     ]
 
 

@@ -12,8 +12,8 @@ from kvproof.kernels.paged_prefill.arguments import MOST_TREE
 from kvproof.kernels.spec import Case, distinct
 
 TREES = ("drawn", "same", "chain", "star")
-"""A tree of its own for each request; the same for all; drafts one after the other; beside one
-another."""
+"""A tree of its own for each request; the same for all; drafts one after the other; one draft and
+its children."""
 
 
 def cell(*, tree: str = "drawn", new: int = 16, batch: int = 64, **axes: Any) -> Case:

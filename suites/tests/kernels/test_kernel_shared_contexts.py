@@ -14,7 +14,6 @@ from kvproof.kernels.paged_prefill.sweep import KERNEL as PREFILL  # isort: skip
 from kvproof.kernels.shared_prefix import cells as shared, launch, prefix_work, shared_prefix_decode  # isort: skip - likewise
 from kvproof.kernels.shared_prefix import sweep as shared_sweep  # isort: skip - likewise
 from kvproof.kernels.source import Source  # isort: skip - likewise
-from kvproof.kernels.spec import cell_name  # isort: skip - likewise
 from kvproof.kernels.tree_attention import cells as trees, sweep as tree_sweep  # isort: skip - likewise
 
 SHARED = shared.cell(page=4, head_dim=32, batch=7, prefixes=3, prefix=30, own=12, heads=4,
@@ -24,25 +23,6 @@ BRANCHING = trees.cell(page=4, head_dim=16, heads=4, kv_heads=2, batch=3, contex
 
 def arguments_of(case, sweep=shared_sweep, **changed):
     return {**sweep.KERNEL.make(case, Source(seed=1, device=DEVICE)).arguments, **changed}
-
-
-@pytest.mark.parametrize("case", shared.cpu()[::3], ids=cell_name)
-def test_requests_over_shared_prefixes_are_right(case):
-    judge(shared_sweep.KERNEL, shared_sweep.OURS, case)
-
-
-@pytest.mark.slow(reason="compiles nothing, but interprets many programs")
-@pytest.mark.parametrize("seed", range(2))
-def test_drawn_shapes_of_both_kernels_are_right(seed):
-    for case in shared.random_cells(1, seed=seed, small=True):
-        judge(shared_sweep.KERNEL, shared_sweep.OURS, case)
-    for case in trees.random_cells(1, seed=seed, small=True):
-        judge(tree_sweep.KERNEL, tree_sweep.OURS, case)
-
-
-@pytest.mark.parametrize("case", trees.cpu(), ids=cell_name)
-def test_drafts_see_their_own_branch_only(case):
-    judge(tree_sweep.KERNEL, tree_sweep.OURS, case)
 
 
 def test_without_triton_the_answers_are_the_same(monkeypatch):
