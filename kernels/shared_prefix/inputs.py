@@ -95,7 +95,7 @@ def make(case: Case, source: Source) -> Problem:
 def _tables(
     source: Source, order: torch.Tensor, needs: list[int], prefixes: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pages of prefixes and of requests, with a page that nobody owns as padding."""
+    """Pages of prefixes and of requests; padding is a spare page."""
     found, first = [], 0
     for some in (needs[:prefixes], needs[prefixes:]):
         table = source.empty((len(some), max(some) + 1), torch.int32)

@@ -113,7 +113,7 @@ def _check(
     prefix_lengths: torch.Tensor,
     prefix_starts: torch.Tensor,
 ) -> None:
-    """Check what the kernels have other names for."""
+    """Check arguments with other names than in the kernels."""
     shape_of("q", q, (None, None, None, None))
     shape_of("prefix_lengths", prefix_lengths, (None,))
     count = len(prefix_lengths)
