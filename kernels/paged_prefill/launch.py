@@ -19,7 +19,6 @@ from kvproof.kernels.paged_prefill.outputs import Outputs, outputs
 from kvproof.kernels.paged_prefill.plans import choose, why_not
 from kvproof.kernels.paged_prefill.tiling import Plan
 from kvproof.kernels.paged_prefill.work import Work, divided
-from kvproof.kernels.part_merge.torch_reference import merged
 
 COMBINED_ROWS = 8
 """Rows of one head that a program combines."""
@@ -171,7 +170,7 @@ def _in_torch(given: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> Non
         dtype=torch.float32,
     )
     if part is not None and part_lse is not None:
-        found, sums = merged(torch.stack((found, part)), torch.stack((sums, part_lse)))
+        found, sums = torch_reference.with_part(found, sums, part, part_lse)
     out[:rows] = found[:rows].to(out.dtype)
     if lse is not None:
         lse[:rows] = sums[:rows]

@@ -115,3 +115,15 @@ def paged_prefill(
                 tree=None if tree is None else tree[rows],
             )  # fmt: skip
     return out, sums
+
+
+def with_part(
+    found: torch.Tensor, sums: torch.Tensor, part: torch.Tensor, part_lse: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Add attention over another part of the context; an empty part is not read."""
+    whole = torch.logaddexp(sums, part_lse)
+    mine, theirs = (
+        torch.where(each > float("-inf"), torch.exp(each - whole), 0)[..., None]
+        for each in (sums, part_lse)
+    )
+    return found * mine + torch.where(theirs > 0, part, 0) * theirs, whole
