@@ -21,8 +21,9 @@ from kvproof.kernels.indexer import indexer
 from kvproof.kernels.kv_fill import kv_fill
 from kvproof.kernels.latent_fill import latent_fill
 from kvproof.kernels.paged_decode import paged_decode
-from kvproof.kernels.paged_prefill import paged_prefill
+from kvproof.kernels.paged_prefill import paged_prefill, tree_masks
 from kvproof.kernels.part_merge import merge_parts
+from kvproof.kernels.shared_prefix import shared_prefix_decode
 from kvproof.kernels.sparse_latent import sparse_latent
 from kvproof.kernels.state_copy import StatePools, state_pools
 from kvproof.kernels.state_copy import copy_rows as copy_states
@@ -47,10 +48,12 @@ __all__ = [
     "paged_decode",
     "paged_prefill",
     "scatter_blocks",
+    "shared_prefix_decode",
     "sparse_latent",
     "state_pools",
     "transfer_from_host",
     "transfer_to_host",
+    "tree_masks",
 ]
 
 Backend = Literal["triton", "interpreter", "torch"]
@@ -58,6 +61,8 @@ Backend = Literal["triton", "interpreter", "torch"]
 OPERATIONS: Mapping[str, tuple[Callable[..., object], ...]] = {
     "paged_decode": (paged_decode,),
     "paged_prefill": (paged_prefill,),
+    "tree_attention": (paged_prefill, tree_masks),
+    "shared_prefix": (shared_prefix_decode,),
     "part_merge": (merge_parts,),
     "kv_fill": (kv_fill,),
     "block_expand": (block_expand,),

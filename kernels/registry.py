@@ -12,6 +12,8 @@ from kvproof.kernels.spec import Kernel, Provider
 KERNELS = (
     "paged_decode",
     "paged_prefill",
+    "tree_attention",
+    "shared_prefix",
     "part_merge",
     "kv_fill",
     "block_expand",

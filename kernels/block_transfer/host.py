@@ -18,6 +18,7 @@ from kvproof.kernels.block_transfer.launch import (
     Direction,
     Part,
     check,
+    cut,
     gather,
     launch,
     scatter,
@@ -142,23 +143,23 @@ def _transfer(
     staging: Staging | None,
     skip_tokens: int,
 ) -> torch.cuda.Event | None:
-    table = torch.tensor(block_ids, dtype=torch.int32)
+    pinned = paged.table.is_cuda
+    table = torch.tensor(block_ids, dtype=torch.int32, pin_memory=pinned)
     ids_in_range("block_ids", table, low=0, high=paged.pages)
-    if not paged.table.is_cuda:
+    if not pinned:
         function = gather if direction == "gather" else scatter
         function(paged, table, objects, skip_tokens=skip_tokens)
         return None
-    ids = table.pin_memory().to(paged.table.device, non_blocking=True)
+    ids = table.to(paged.table.device, non_blocking=True)
     staging = _checked(paged, ids, objects, staging, skip_tokens)
-    tokens = objects.shape[3]
+    tokens, compute = objects.shape[3], torch.cuda.current_stream(ids.device)
     for first, count, direct in runs(block_ids, tokens, skip_tokens, contiguous=_dense(objects)):
         mine, their = objects[first : first + count], ids[first : first + count]
         if direct:
             skip = max(0, skip_tokens - first * tokens)
             launch(direction, paged, their, mine, skip_tokens=skip)
         else:
-            _move_run(direction, paged, their, mine, staging)
-    compute = torch.cuda.current_stream(ids.device)
+            _move_run(direction, paged, their, mine, staging, compute)
     if direction == "scatter":
         return compute.record_event()
     staging.stream.wait_stream(compute)
@@ -175,6 +176,7 @@ def _move_run(
     ids: torch.Tensor,
     objects: torch.Tensor,
     staging: Staging,
+    compute: torch.cuda.Stream,
 ) -> None:
     host = objects.view(torch.uint8).view(-1)
     planes = objects.shape[0] * paged.planes
@@ -182,39 +184,36 @@ def _move_run(
     cuts = list(slices(planes, staging.slots.shape[1] // plane))
     if direction == "scatter":
         cuts = [(planes - first - count, count) for first, count in reversed(cuts)]
-    for slot, (first, count) in zip(cycle(range(len(staging.released))), cuts, strict=False):
-        part = Part(staging.slots[slot], first * plane, first, count)
+    slots = list(staging.slots)
+    made = cut(direction, paged, objects, part=Part(slots[0], 0, 0, planes))
+    copies = staging.stream
+    for slot, (first, count) in zip(cycle(range(len(slots))), cuts, strict=False):
+        part = Part(slots[slot], first * plane, first, count)
         piece = host[first * plane : (first + count) * plane]
-        _move(direction, paged, ids, objects, part, piece, staging.stream, staging.released[slot])
+        device, released = part.buffer[: len(piece)], staging.released[slot]
+        if direction == "gather":
+            compute.wait_event(released)
+            launch(direction, paged, ids, objects, part=part, made=made)
+            copies.wait_stream(compute)
+            _copy(piece, device, copies, compute)
+            released.record(copies)
+        else:
+            copies.wait_event(released)
+            _copy(device, piece, copies, compute)
+            compute.wait_stream(copies)
+            launch(direction, paged, ids, objects, part=part, made=made)
+            released.record(compute)
 
 
-def _move(
-    direction: Direction,
-    paged: PagedLayers,
-    ids: torch.Tensor,
-    objects: torch.Tensor,
-    part: Part,
-    host: torch.Tensor,
-    copies: torch.cuda.Stream,
-    released: torch.cuda.Event,
+def _copy(
+    to: torch.Tensor, of: torch.Tensor, stream: torch.cuda.Stream, current: torch.cuda.Stream
 ) -> None:
-    """Pack and copy, or copy and unpack, one slice; `released` is the event of its slot."""
-    compute = torch.cuda.current_stream(ids.device)
-    device = part.buffer[: host.numel()]
-    if direction == "gather":
-        compute.wait_event(released)
-        launch(direction, paged, ids, objects, part=part)
-        copies.wait_stream(compute)
-        with torch.cuda.stream(copies):
-            host.copy_(device, non_blocking=True)
-        released.record(copies)
-        return
-    copies.wait_event(released)
-    with torch.cuda.stream(copies):
-        device.copy_(host, non_blocking=True)
-    compute.wait_stream(copies)
-    launch(direction, paged, ids, objects, part=part)
-    released.record(compute)
+    """Copy on another stream than the current one; the guard of torch takes three times as long."""
+    torch.cuda.set_stream(stream)
+    try:
+        to.copy_(of, non_blocking=True)
+    finally:
+        torch.cuda.set_stream(current)
 
 
 def _checked(

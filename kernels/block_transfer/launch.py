@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -34,6 +34,16 @@ class Part(NamedTuple):
     origin: int
     first_plane: int
     planes: int
+
+
+class Cut(NamedTuple):
+    """How the planes of a transfer are cut among programs."""
+
+    sizes: tuple[int, int, int, int]
+    """Tiles of a plane of an object, units of one, blocks and tokens of an object."""
+    constants: tuple[int | bool, ...]
+    """Compile-time constants of the kernel, in its order."""
+    warps: int
 
 
 class Access(NamedTuple):
@@ -170,6 +180,35 @@ def check(
         ids_in_range("block_ids", block_ids, low=0, high=paged.pages)
 
 
+def cut(
+    direction: Direction,
+    paged: PagedLayers,
+    objects: torch.Tensor,
+    *,
+    skip_tokens: int = 0,
+    part: Part | None = None,
+    tuned: Tiling | None = None,
+) -> Cut:
+    """Cut the planes of a transfer; other parts in buffers as well aligned are cut alike."""
+    found = access(direction, paged, objects, part)
+    choice = tuned or tiling(found, paged.table.device)
+    tokens = objects.shape[3]
+    blocks = -(-tokens // paged.page)
+    units = blocks * paged.block_bytes // found.unit
+    tile = min(choice.tile, power_above(units))
+    # Equal tiles, in whole warps of stores: a short last one would leave its program idle.
+    span = min(tile, -(-units // -(-units // tile) // 32) * 32)
+    edges = bool(skip_tokens % paged.page or tokens % paged.page)
+    return Cut(
+        (-(-units // span), span, blocks, tokens),
+        (
+            direction == "gather", paged.order, paged.page, paged.heads, paged.head_bytes,
+            paged.scale_bytes, found.unit, found.word, tile, found.shifted, edges, choice.ahead,
+        ),
+        choice.warps,
+    )  # fmt: skip
+
+
 def launch(
     direction: Direction,
     paged: PagedLayers,
@@ -179,33 +218,35 @@ def launch(
     skip_tokens: int = 0,
     part: Part | None = None,
     tuned: Tiling | None = None,
+    made: Cut | None = None,
 ) -> None:
     """Launch the kernel on checked arguments.
 
     With `part` only some planes are moved, to or from another buffer than `objects`, which then
-    only defines sizes. `tuned` overrides the choice of tiles.
+    only defines sizes. `tuned` overrides the choice of tiles; `made` is a cut made before.
     """
     # Triton is an optional dependency: without it only the torch path is there.
     from kvproof.kernels.block_transfer.triton_kernel import transfer
 
-    count, blocks = block_ids.shape
-    buffer, origin, first_plane, planes = part or Part(objects, 0, 0, count * paged.planes)
-    found = access(direction, paged, objects, part)
-    choice = tuned or tiling(found, paged.table.device)
-    units = blocks * paged.block_bytes // found.unit
-    tile = min(choice.tile, power_above(units))
-    # Equal tiles, in whole warps of stores: a short last one would leave its program idle.
-    span = min(tile, -(-units // -(-units // tile) // 32) * 32)
-    tiles = -(-units // span)
-    tokens = objects.shape[3]
-    transfer[(tiles * planes,)](
+    to = made or cut(direction, paged, objects, skip_tokens=skip_tokens, part=part, tuned=tuned)
+    planes = len(block_ids) * paged.planes
+    buffer, origin, first_plane, count = part or Part(objects, 0, 0, planes)
+    grid = to.sizes[0] * count
+    key = (paged.table.device, block_ids.dtype, to.constants, to.warps)
+    given = (
         paged.table, block_ids, buffer.view(torch.uint8),
         origin, objects.stride(0) * objects.element_size(), paged.page_stride,
-        first_plane, paged.planes, tiles, span, blocks, tokens, skip_tokens,
-        GATHER=direction == "gather", ORDER=paged.order, PAGE=paged.page,
-        HEADS=paged.heads, HEAD=paged.head_bytes, TAIL=paged.scale_bytes,
-        UNIT=found.unit, WORD=found.word, TILE=tile, SHIFTED=found.shifted,
-        EDGES=bool(skip_tokens % paged.page or tokens % paged.page),
-        DEPENDENT=choice.ahead,
-        num_warps=choice.warps, launch_pdl=choice.ahead,
+        first_plane, paged.planes, *to.sizes, skip_tokens, *to.constants,
     )  # fmt: skip
+    # Only constants compile anew: a compiled kernel is started without looking at the others.
+    known = _COMPILED.get(key)
+    if known is not None:
+        known[(grid, 1, 1)](*given)
+        return
+    found = transfer[(grid,)](*given, num_warps=to.warps, launch_pdl=to.constants[-1])
+    if found is not None:
+        _COMPILED[key] = found
+
+
+_COMPILED: dict[object, Any] = {}
+"""Device, dtype of ids, constants and warps -> the compiled kernel."""

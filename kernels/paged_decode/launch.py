@@ -138,6 +138,9 @@ def _launch(
     chosen = config or rules.config(shape)
     if not starts_ahead(q.device):
         chosen = chosen._replace(pdl=0, ahead=0)
+    elif tensors["lse"] is not None:
+        # A kernel that merges parts follows, and needs this one's.
+        chosen = chosen._replace(pdl=min(chosen.pdl, 1) * 2)
     processors = rules.processors(q.device)
     space = space or workspace(shape, device=q.device, config=chosen)
     check_room(space, room(shape, chosen, processors=processors))

@@ -6,6 +6,7 @@ Imports the kernels' common modules.
 
 from kvproof.kernels.paged_prefill.launch import paged_prefill, prefill_work
 from kvproof.kernels.paged_prefill.tiling import Plan
+from kvproof.kernels.paged_prefill.trees import tree_masks
 from kvproof.kernels.paged_prefill.work import Work
 
-__all__ = ["Plan", "Work", "paged_prefill", "prefill_work"]
+__all__ = ["Plan", "Work", "paged_prefill", "prefill_work", "tree_masks"]

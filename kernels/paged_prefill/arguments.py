@@ -19,6 +19,8 @@ WIDE = (torch.bfloat16, torch.float16)
 FP8 = torch.float8_e4m3fn
 INT8 = torch.int8
 MOST_DIM = 256
+MOST_TREE = 64
+"""Drafts of a tree: bits of a mask."""
 
 
 class Inputs(NamedTuple):
@@ -37,6 +39,10 @@ class Inputs(NamedTuple):
     sinks: torch.Tensor | None
     k_scale: torch.Tensor | None
     v_scale: torch.Tensor | None
+    causal: bool = True
+    tree: torch.Tensor | None = None
+    part: torch.Tensor | None = None
+    part_lse: torch.Tensor | None = None
 
     @property
     def page_size(self) -> int:
@@ -55,8 +61,15 @@ class Inputs(NamedTuple):
 
     @property
     def cut(self) -> tuple[int, ...]:
-        """The sizes that divide the work: tokens, heads, KV heads, requests, window."""
-        return (*self.q.shape[:2], self.kv_heads, len(self.lengths), self.window)
+        """What divides the work: tokens, heads, KV heads, requests, window, whether causal."""
+        return (*self.q.shape[:2], self.kv_heads, len(self.lengths), self.window, self.causal)
+
+    @property
+    def part_rows(self) -> tuple[int, ...]:
+        """Strides of tokens, of the other part and of its logarithms."""
+        if self.part is None or self.part_lse is None:
+            return (0, 0)
+        return (self.part.stride(0), self.part_lse.stride(0))
 
     @property
     def scale_strides(self) -> tuple[int, ...]:
@@ -71,10 +84,12 @@ def check(given: Inputs, out: torch.Tensor) -> None:
     _check_heads(given)
     _check_options(given)
     _check_scales(given)
+    _check_part(given)
     same_device(
         q=given.q, k_pages=given.k_pages, v_pages=given.v_pages, block_table=given.block_table,
         lengths=given.lengths, query_starts=given.query_starts, out=out, sinks=given.sinks,
-        k_scale=given.k_scale, v_scale=given.v_scale,
+        k_scale=given.k_scale, v_scale=given.v_scale, tree=given.tree, part=given.part,
+        part_lse=given.part_lse,
     )  # fmt: skip
 
 
@@ -86,12 +101,15 @@ def check_ids(given: Inputs, *, longest_query: int, longest: int) -> None:
     ids_in_range("query_starts", given.query_starts, low=0, high=len(given.q) + 1)
     assert given.query_starts is not None
     new = given.query_starts.diff()
-    wrong = ((new < 0) | (new > given.lengths)).nonzero().flatten()[:1].tolist() if batch else []
+    most = given.lengths if given.causal else longest_query
+    wrong = ((new < 0) | (new > most)).nonzero().flatten()[:1].tolist() if batch else []
     for request in wrong:
         require(
             False,  # noqa: FBT003 - reads as an assertion
             f"query_starts gives request {request} {int(new[request])} new tokens,"
-            f" expected 0 to its length of {int(given.lengths[request])}",
+            f" expected 0 to its length of {int(given.lengths[request])}"
+            if given.causal
+            else f" expected 0 to {longest_query}",
         )
     ids_in_range("new tokens", new.int(), low=0, high=longest_query + 1)
     position = torch.arange(entries, device=given.q.device) * given.page_size
@@ -135,6 +153,13 @@ def _check_options(given: Inputs) -> None:
     require(given.scale > 0, f"scale is {given.scale}, expected a number above 0")
     require(given.window >= 0, f"window is {given.window}, expected 0 (none) or more")
     require(given.soft_cap >= 0, f"soft_cap is {given.soft_cap}, expected 0 (none) or more")
+    plain = given.causal and given.tree is None
+    require(not given.window or plain, f"window is {given.window} with a tree or without causal")
+    if given.tree is not None:
+        require(given.causal, "tree is given, and causal is False")
+        shape_of("tree", given.tree, (len(given.q),))
+        dtype_of("tree", given.tree, (torch.int64,))
+        last_dim_contiguous("tree", given.tree)
     if given.sinks is not None:
         shape_of("sinks", given.sinks, (given.q.shape[1],))
         dtype_of("sinks", given.sinks, (torch.float32,))
@@ -156,3 +181,19 @@ def _check_scales(given: Inputs) -> None:
     if given.k_scale is not None and given.v_scale is not None:
         ours, theirs = given.k_scale.stride(), given.v_scale.stride()
         require(ours == theirs, f"k_scale has strides {ours} and v_scale {theirs}: pass equal ones")
+
+
+def _check_part(given: Inputs) -> None:
+    part, lse = given.part, given.part_lse
+    require((part is None) == (lse is None), "part and part_lse are given together or not at all")
+    if part is None or lse is None:
+        return
+    shape_of("part", part, given.q.shape)
+    shape_of("part_lse", lse, given.q.shape[:2])
+    dtype_of("part", part, (given.q.dtype,))
+    dtype_of("part_lse", lse, (torch.float32,))
+    last_dim_contiguous("part_lse", lse)
+    require(
+        part[:1].is_contiguous(),
+        f"part has strides {part.stride()}: heads and columns of a token must be contiguous",
+    )

@@ -7,7 +7,7 @@ results may lie anywhere: threads load and store them.
 
 from __future__ import annotations
 
-from kvproof.kernels.backend import power_above
+from kvproof.kernels.backend import power_above, start_options, starts_ahead
 from kvproof.kernels.grid import slots
 from kvproof.kernels.paged_prefill.arguments import Inputs
 from kvproof.kernels.paged_prefill.outputs import Outputs
@@ -48,14 +48,16 @@ def run(given: Inputs, to: Outputs, work: Work) -> None:
     columns = max(HOPPER_COLUMNS, power_above(given.q.shape[2]))
     grids = [slots(pool) for pool in pages]
     boxes = [(copied, columns)] * len(pages)
+    ahead = work.after_part and starts_ahead(given.q.device)
     prefill_hopper[(len(work.items),)](
-        given.q, *map(descriptor, pages, grids, boxes),
+        given.q, given.tree, given.part, given.part_lse, *map(descriptor, pages, grids, boxes),
         to.out, to.parts, to.weights, to.lse, work.counts, work.items,
         given.block_table, given.sinks, given.k_scale, given.v_scale, given.scale, given.soft_cap,
-        work.parts, given.block_table.stride(0), *given.q.stride()[:2], *to.strides,
+        work.parts, given.block_table.stride(0), *given.part_rows, *given.q.stride()[:2],
+        *to.strides,
         *(grid.rows for grid in grids), *(pool.stride(0) // pool.stride(1) for pool in pages),
         GROUP=given.group, PAGE=given.page_size, BOX=copied,
         TILE=plan.tile, DIM=given.q.shape[2], WIDTH=given.k_pages.shape[3], HALF=HOPPER_ROWS,
         STAGES=plan.stages, WINDOW=given.window, CAPPED=given.soft_cap > 0,
-        COPIERS=plan.copiers, num_warps=4,
+        COPIERS=plan.copiers, DEPENDENT=ahead, num_warps=4, **start_options(ahead=ahead),
     )  # fmt: skip

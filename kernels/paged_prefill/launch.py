@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from kvproof.kernels.backend import interpreted, power_above, runs_triton
+from kvproof.kernels.backend import (
+    interpreted,
+    power_above,
+    runs_triton,
+    start_options,
+    starts_ahead,
+)
 from kvproof.kernels.checks import dtype_of, require, shape_of
 from kvproof.kernels.paged_prefill import hopper, torch_reference
 from kvproof.kernels.paged_prefill.arguments import Inputs, check, check_ids
@@ -36,6 +42,10 @@ def paged_prefill(
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
     lse: torch.Tensor | None = None,
+    causal: bool = True,
+    tree: torch.Tensor | None = None,
+    part: torch.Tensor | None = None,
+    part_lse: torch.Tensor | None = None,
     check_contents: bool = False,
     plan: Plan | None = None,
     work: Work | None = None,
@@ -70,6 +80,15 @@ def paged_prefill(
         v_scale: Like `k_scale`.
         lse: [tokens, heads] float32, any strides, written: natural logarithms of the sums of the
             exponentials of scores, that of the sink among them.
+        causal: False: every token sees all positions of its request, as of a prefix that requests
+            share; they may be fewer than its new tokens. Without a window.
+        tree: [tokens] int64, for drafts that branch: a token sees new token j < 64 of its request,
+            up to itself, only where bit j is set; -1 sees all. See `tree_masks`. Without a window.
+        part: [tokens, heads, dim] of q's dtype, a token contiguous: attention of the same tokens
+            over another part of their contexts; the answer is that over both. A sink belongs to
+            one of them.
+        part_lse: [tokens, heads] float32, its natural logarithms; where they are minus infinity
+            the part is empty and not read.
         check_contents: Also check the values of the index tensors; waits for the device.
         plan: Another cut of the work than the rules choose.
         work: See `prefill_work`; made anew without it, which costs a small kernel.
@@ -80,10 +99,11 @@ def paged_prefill(
     """
     given = Inputs(
         q, k_pages, v_pages, block_table, lengths, query_starts,
-        scale, window, soft_cap, sinks, k_scale, v_scale,
+        scale, window, soft_cap, sinks, k_scale, v_scale, causal, tree, part, part_lse,
     )  # fmt: skip
     check(given, out)
-    require(longest >= longest_query, f"longest is {longest}, expected {longest_query} or more")
+    least = longest_query if causal else 0
+    require(longest >= least, f"longest is {longest}, expected {least} or more")
     if lse is not None:
         shape_of("lse", lse, out.shape[:2])
         dtype_of("lse", lse, (torch.float32,))
@@ -113,6 +133,7 @@ def prefill_work(
     longest_query: int,
     longest: int,
     window: int = 0,
+    causal: bool = True,
 ) -> Work:
     """The division of a step among programs, made once for all its layers with the same shapes.
 
@@ -121,7 +142,7 @@ def prefill_work(
     """
     given = Inputs(
         q, k_pages, v_pages, block_table, lengths, query_starts,
-        1.0, window, 0.0, None, None, None,
+        1.0, window, 0.0, None, None, None, causal,
     )  # fmt: skip
     return _work(given, longest_query, longest, None)
 
@@ -142,7 +163,14 @@ def attend_many(
 def _in_torch(given: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> None:
     assert given.query_starts is not None
     rows = int(given.query_starts[-1])
-    found, sums = torch_reference.paged_prefill(**given._asdict(), dtype=torch.float32)
+    part, part_lse = given.part, given.part_lse
+    alone = given._replace(part=None, part_lse=None)._asdict()
+    found, sums = torch_reference.paged_prefill(
+        **{name: value for name, value in alone.items() if not name.startswith("part")},
+        dtype=torch.float32,
+    )
+    if part is not None and part_lse is not None:
+        found, sums = torch_reference.with_part(found, sums, part, part_lse)
     out[:rows] = found[:rows].to(out.dtype)
     if lse is not None:
         lse[:rows] = sums[:rows]
@@ -161,10 +189,13 @@ def _launch(
     from kvproof.kernels.paged_prefill.triton_kernel_combine import combine
 
     rows, dim = min(COMBINED_ROWS, work.plan.rows), out.shape[2]
+    ahead = starts_ahead(out.device)
     combine[(len(work.merges) * given.kv_heads * (work.plan.rows // rows),)](
-        to.parts, to.weights, given.sinks, out, lse, work.counts, work.merges, work.parts,
-        *to.strides, KV_HEADS=given.kv_heads, GROUP=given.group, DIM=dim,
-        COLUMNS=power_above(dim), BLOCK=work.plan.rows, ROWS=rows,
+        to.parts, to.weights, given.sinks, given.part, given.part_lse, out, lse, work.counts,
+        work.merges, work.parts, *given.part_rows, *to.strides,
+        KV_HEADS=given.kv_heads, GROUP=given.group, DIM=dim,
+        COLUMNS=power_above(dim), BLOCK=work.plan.rows, ROWS=rows, DEPENDENT=ahead,
+        **start_options(ahead=ahead),
     )  # fmt: skip
 
 
@@ -174,8 +205,9 @@ def _run(given: Inputs, to: Outputs, work: Work) -> None:
     plan, dim = work.plan, given.q.shape[2]
     prefill[(len(work.items),)](
         given.q, given.k_pages, given.v_pages, to.out, to.parts, to.weights, to.lse,
-        work.counts, work.items, given.block_table, given.sinks, given.k_scale, given.v_scale,
-        given.scale, given.soft_cap, work.parts, given.block_table.stride(0),
+        work.counts, work.items, given.block_table, given.tree, given.part, given.part_lse,
+        given.sinks, given.k_scale, given.v_scale, given.scale, given.soft_cap, work.parts,
+        given.block_table.stride(0), *given.part_rows,
         *given.q.stride()[:2], *given.k_pages.stride()[:3], *given.v_pages.stride()[:3],
         *to.strides, *given.scale_strides,
         GROUP=given.group, PAGE=given.page_size,

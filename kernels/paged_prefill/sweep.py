@@ -18,8 +18,13 @@ HOST_ONLY = ("out", "longest_query", "longest")
 
 def reference(_: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
     """The answer in float64."""
+    return {"out": attended(arguments, torch.float64)}
+
+
+def attended(arguments: Arguments, dtype: torch.dtype) -> torch.Tensor:
+    """The attention of all new tokens, request by request."""
     given = {name: value for name, value in arguments.items() if name not in HOST_ONLY}
-    return {"out": torch_reference.paged_prefill(**given, dtype=torch.float64)[0]}
+    return torch_reference.paged_prefill(**given, dtype=dtype)[0]
 
 
 def cost(case: Case, arguments: Arguments) -> Cost:

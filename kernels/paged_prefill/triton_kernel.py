@@ -9,9 +9,12 @@ columns are masked.
 import triton
 import triton.language as tl
 
+from kvproof.kernels.paged_prefill.arguments import MOST_TREE
+from kvproof.kernels.paged_prefill.triton_kernel_combine import other_part
 from kvproof.kernels.paged_prefill.triton_kernel_work import FIELDS
 
 LOG2E = tl.constexpr(1.4426950408889634)
+TREE = tl.constexpr(MOST_TREE)
 OF_HEADS = tl.constexpr(1)
 OF_TOKENS = tl.constexpr(2)
 
@@ -29,6 +32,25 @@ def _weights(s, top, total, visible, scale, MASKED: tl.constexpr):
     p = tl.exp2(s * scale - base[:, None])
     shrink = tl.exp2(top * scale - base)
     return p, new_top, total * shrink + tl.sum(p, 1), shrink
+
+
+@triton.jit
+def shares(weight, other):
+    """The base-2 logarithm of the sum of two, and the share of each; none of nothing."""
+    top = tl.maximum(weight, other)
+    base = tl.where(top > float("-inf"), top, 0.0)
+    mine = tl.exp2(weight - base)
+    theirs = tl.exp2(other - base)
+    whole = tl.where(top > float("-inf"), mine + theirs, 1.0)
+    return tl.where(top > float("-inf"), base + tl.log2(whole), top), mine / whole, theirs / whole
+
+
+@triton.jit
+def in_tree(bits, number):
+    """Whether rows see tokens of their request, by the numbers of these among its new tokens."""
+    bit = tl.minimum(tl.maximum(number, 0), TREE - 1).to(tl.int64)
+    known = (number < 0) | (number >= TREE)
+    return known[None, :] | (((bits[:, None] >> bit[None, :]) & 1) == 1)
 
 
 @triton.jit
@@ -54,6 +76,8 @@ def _attend(
     scale_slot,
     factor,
     cap,
+    cached,
+    bits,
     PAGE: tl.constexpr,
     DIM: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -91,6 +115,8 @@ def _attend(
         visible = (key[None, :] <= own[:, None]) & live[None, :]
         if WINDOW > 0:
             visible = visible & (key[None, :] > own[:, None] - WINDOW)
+        if MASKED and bits is not None:
+            visible = visible & in_tree(bits, key - cached)
         p, top, total, shrink = _weights(s, top, total, visible, scale, MASKED)
         if SCALES == OF_TOKENS:
             p = p * tl.load(v_scale + scales, mask=live, other=0.0)[None, :]
@@ -112,6 +138,9 @@ def prefill(
     counts,
     items,
     block_table,
+    tree,
+    part,
+    part_lse,
     sinks,
     k_scale,
     v_scale,
@@ -119,6 +148,8 @@ def prefill(
     cap,
     room,
     table_row,
+    part_row,
+    part_lse_row,
     q_row,
     q_head,
     k_page,
@@ -158,6 +189,7 @@ def prefill(
     end = tl.load(items + 6)
     slot = tl.load(items + 7)
     kv_head = tl.load(items + 8)
+    first = tl.load(items + 9)
     rows = row + tl.arange(0, ROWS)
     token = rows // GROUP
     head = kv_head * GROUP + rows % GROUP
@@ -169,9 +201,13 @@ def prefill(
     if INTERPRETED:
         # The interpreter multiplies the bits of bfloat16 as if they were integers.
         queries = queries.to(tl.float32)
-    own = length - new + token
-    lowest = length - new + row // GROUP
-    highest = length - new + tl.minimum((row + ROWS - 1) // GROUP, new - 1)
+    own = first + token
+    lowest = tl.minimum(first + row // GROUP, length - 1)
+    highest = first + tl.minimum((row + ROWS - 1) // GROUP, new - 1)
+    bits = None
+    if tree is not None:
+        bits = tl.load(tree + start + token, mask=token < new, other=0)
+        lowest = first - 1
     inner_low = 0
     if WINDOW > 0:
         inner_low = (tl.maximum(highest - WINDOW + 1, 0) + TILE - 1) // TILE
@@ -199,18 +235,19 @@ def prefill(
         acc, top, total = _attend(
             acc, top, total, queries, own, low, inner_low, length, table, k_base, v_base,
             k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
-            factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=True,
+            factor, cap, first, bits, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=True,
         )  # fmt: skip
     if not NARROW:
         acc, top, total = _attend(
             acc, top, total, queries, own, inner_low, inner_end, length, table, k_base, v_base,
             k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
-            factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=False,
+            factor, cap, first, bits, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES,
+            MASKED=False,
         )  # fmt: skip
     acc, top, total = _attend(
         acc, top, total, queries, own, inner_end, end, length, table, k_base, v_base,
         k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
-        factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=True,
+        factor, cap, first, bits, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=True,
     )  # fmt: skip
     scale = LOG2E if CAPPED else factor * LOG2E
     base = tl.where(top > float("-inf"), top * scale, 0.0)
@@ -223,6 +260,14 @@ def prefill(
     if SCALES == OF_HEADS:
         acc *= tl.load(v_scale + kv_head)
     acc = acc / some[:, None]
+    if part is not None:
+        # Of a block in pieces the kernel that merges these adds the other part.
+        other, value = other_part(
+            part, part_lse, token_row * part_row, token_row * part_lse_row, head,
+            token < tl.where(slot < 0, new, 0), DIM, COLUMNS,
+        )  # fmt: skip
+        weight, mine, theirs = shares(weight, other)
+        acc = acc * mine[:, None] + value * theirs[:, None]
     if slot < 0:
         out_rows = out + token_row * out_row + head * out_head
         tl.store(out_rows[:, None] + columns[None, :], acc.to(out.dtype.element_ty), mask=here)

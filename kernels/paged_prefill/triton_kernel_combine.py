@@ -2,6 +2,7 @@
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kvproof.kernels.paged_prefill.triton_kernel_work import FIELDS
 
@@ -9,15 +10,29 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
+def other_part(part, lse, at, lse_at, head, live, DIM: tl.constexpr, COLUMNS: tl.constexpr):
+    """Attention over another part of the context, and its logarithms to base 2, of live rows."""
+    column = tl.arange(0, COLUMNS)
+    weight = tl.load(lse + lse_at + head, mask=live, other=float("-inf")) * LOG2E
+    here = (live & (weight > float("-inf")))[:, None] & (column < DIM)[None, :]
+    value = tl.load(part + (at + head * DIM)[:, None] + column[None, :], mask=here, other=0.0)
+    return weight, value.to(tl.float32)
+
+
+@triton.jit
 def combine(
     parts,
     weights,
     sinks,
+    part,
+    part_lse,
     out,
     lse,
     counts,
     merges,
     room,
+    part_row,
+    part_lse_row,
     out_row,
     out_head,
     lse_row,
@@ -28,6 +43,7 @@ def combine(
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """Merge `ROWS` rows of one block of one KV head; grid: merges * KV_HEADS * (BLOCK // ROWS).
 
@@ -35,6 +51,9 @@ def combine(
     [kv heads, room, BLOCK], minus infinity for a row that sees nothing of a part.
     """
     EACH: tl.constexpr = BLOCK // ROWS
+    if DEPENDENT:
+        gdc_wait()
+        gdc_launch_dependents()
     merge = tl.program_id(0) // (KV_HEADS * EACH)
     if merge >= tl.load(counts + 1):
         return
@@ -47,11 +66,18 @@ def combine(
     row = tl.program_id(0) % EACH * ROWS + tl.arange(0, ROWS)
     live = row < rows
     column = tl.arange(0, COLUMNS)
+    head = kv_head * GROUP + (first + row) % GROUP
+    token = (start + (first + row) // GROUP).to(tl.int64)
     top = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for part in tl.range(0, count):
-        place = (kv_head * room + slot + part).to(tl.int64) * BLOCK + row
+    if part is not None:
+        top, acc = other_part(
+            part, part_lse, token * part_row, token * part_lse_row, head, live, DIM, COLUMNS
+        )
+        total = tl.where(top > float("-inf"), 1.0, 0.0)
+    for piece in tl.range(0, count):
+        place = (kv_head * room + slot + piece).to(tl.int64) * BLOCK + row
         weight = tl.load(weights + place, mask=live, other=float("-inf"))
         here = (live & (weight > float("-inf")))[:, None] & (column < DIM)[None, :]
         value = tl.load(parts + place[:, None] * DIM + column[None, :], mask=here, other=0.0)
@@ -62,8 +88,6 @@ def combine(
         acc = acc * shrink[:, None] + weight[:, None] * value
         total = total * shrink + weight
         top = new_top
-    head = kv_head * GROUP + (first + row) % GROUP
-    token = (start + (first + row) // GROUP).to(tl.int64)
     base = tl.where(top > float("-inf"), top, 0.0)
     if sinks is not None:
         total += tl.exp2(tl.load(sinks + head) * LOG2E - base)

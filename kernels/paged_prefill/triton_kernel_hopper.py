@@ -21,12 +21,15 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kvproof.kernels.gluon import async_load, barrier
 from kvproof.kernels.grid import Grid
+from kvproof.kernels.paged_prefill.arguments import MOST_TREE
 from kvproof.kernels.paged_prefill.triton_kernel_work import FIELDS
 
 LOG2E = gl.constexpr(1.4426950408889634)
+BITS = gl.constexpr(MOST_TREE)
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
 
@@ -41,7 +44,7 @@ def descriptor(tensor: torch.Tensor, grid: Grid, box: tuple[int, int]) -> Tensor
 @gluon.jit
 def _inner(
     cached, new, row, low, end, GROUP: gl.constexpr, ROWS: gl.constexpr, WINDOW: gl.constexpr,
-    TILE: gl.constexpr,
+    TILE: gl.constexpr, TREE: gl.constexpr,
 ):  # fmt: skip
     """Tiles in [inner_low, inner_end) need no mask; the first tile of an item always does."""
     inner_low = low
@@ -49,7 +52,7 @@ def _inner(
         highest = cached + gl.minimum((row + ROWS - 1) // GROUP, new - 1)
         inner_low = (gl.maximum(highest - WINDOW + 1, 0) + TILE - 1) // TILE
     inner_low = gl.minimum(gl.maximum(inner_low, low), end - 1)
-    inner_end = (cached + row // GROUP + 1) // TILE
+    inner_end = (cached if TREE else cached + row // GROUP + 1) // TILE
     return inner_low, gl.minimum(gl.maximum(inner_end, inner_low), end - 1)
 
 
@@ -116,8 +119,8 @@ def _load_queries(
 
 @gluon.jit
 def _weights(
-    s, top, total, tile, own, length, factor, cap,
-    WINDOW: gl.constexpr, CAPPED: gl.constexpr, layout: gl.constexpr, MASKED: gl.constexpr,
+    s, top, total, tile, place, factor, cap, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
+    TREE: gl.constexpr, layout: gl.constexpr, MASKED: gl.constexpr,
 ):  # fmt: skip
     """Unnormalised weights of one tile of scores, and the factor for the earlier ones."""
     TILE: gl.constexpr = s.shape[1]
@@ -127,8 +130,13 @@ def _weights(
     else:
         scale = factor * LOG2E
     if MASKED:
+        own, length, _, cached, bits = place
         key = tile * TILE + gl.arange(0, TILE, gl.SliceLayout(0, layout))[None, :]
         visible = (key <= own[:, None]) & (key < length)
+        if TREE:
+            bit = gl.minimum(gl.maximum(key - cached, 0), BITS - 1).to(gl.int64)
+            known = (key < cached) | (key >= cached + BITS)
+            visible = visible & (known | (((bits[:, None] >> bit) & 1) == 1))
         if WINDOW > 0:
             visible = visible & (key > own[:, None] - WINDOW)
         s = gl.where(visible, s, float("-inf"))
@@ -140,6 +148,17 @@ def _weights(
     shrink = gl.exp2(top * scale - base)
     total = total * shrink + gl.sum(p, axis=1)
     return p, new_top, total, shrink
+
+
+@gluon.jit
+def shares(weight, other):
+    """The base-2 logarithm of the sum of two, and the share of each; none of nothing."""
+    top = gl.maximum(weight, other)
+    base = gl.where(top > float("-inf"), top, 0.0)
+    mine = gl.exp2(weight - base)
+    theirs = gl.exp2(other - base)
+    whole = gl.where(top > float("-inf"), mine + theirs, 1.0)
+    return gl.where(top > float("-inf"), base + gl.log2(whole), top), mine / whole, theirs / whole
 
 
 @gluon.jit
@@ -162,13 +181,13 @@ def _start_scores(q_kept, q_tile, k_tile, layout: gl.constexpr, KEPT: gl.constex
 @gluon.jit
 def _step(
     state, tile, i, q_kept, q_tile, ring, place, factor, cap, WINDOW: gl.constexpr,
-    CAPPED: gl.constexpr, s_layout: gl.constexpr, o_layout: gl.constexpr, KEPT: gl.constexpr,
-    MASKED: gl.constexpr,
+    CAPPED: gl.constexpr, TREE: gl.constexpr, s_layout: gl.constexpr, o_layout: gl.constexpr,
+    KEPT: gl.constexpr, MASKED: gl.constexpr,
 ):  # fmt: skip
     """Scores of the `i`-th tile, and their weights while those of the tile before are applied."""
     acc, p, shrink, top, total = state
     k_smem, v_smem, k_full, k_empty, v_full, v_empty = ring
-    own, length, low = place
+    low = place[2]
     STAGES: gl.constexpr = k_smem.shape[0]
     p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
     stage = i % STAGES
@@ -180,7 +199,7 @@ def _step(
     s = warpgroup_mma_wait(1, deps=[s])
     mbarrier.arrive(k_empty.index(stage))
     w, top, total, shrink = _weights(
-        s, top, total, tile, own, length, factor, cap, WINDOW, CAPPED, s_layout, MASKED
+        s, top, total, tile, place, factor, cap, WINDOW, CAPPED, TREE, s_layout, MASKED
     )
     # This wait also keeps ptxas from moving the next one above the softmax: it ends a basic block.
     after = i + 1
@@ -192,10 +211,10 @@ def _step(
 
 @gluon.jit
 def _consume(
-    q, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left, cached,
-    kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head, factor, cap,
-    WHICH: gl.constexpr, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
-    GROUP: gl.constexpr,
+    q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left,
+    cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head,
+    factor, cap, WHICH: gl.constexpr, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
+    GROUP: gl.constexpr, DEPENDENT: gl.constexpr,
 ):  # fmt: skip
     k_smem, v_smem, k_full, k_empty, v_full, _ = ring
     low, inner_low, inner_end, end = tiles
@@ -212,6 +231,12 @@ def _consume(
     q_tile = q_smem.index(WHICH)
     short = WHICH * HALF + gl.arange(0, HALF, gl.SliceLayout(1, s_layout))
     own = cached + (first + short) // GROUP
+    tree, part, part_lse, part_row, part_lse_row = more
+    TREE: gl.constexpr = tree is not None
+    bits = own
+    if TREE:
+        bits = gl.load(tree + start + (first + short) // GROUP, mask=short < rows_left, other=0)
+    place = (own, length, low, cached, bits)
     top = gl.full([HALF], float("-inf"), gl.float32, gl.SliceLayout(1, s_layout))
     total = gl.zeros([HALF], gl.float32, gl.SliceLayout(1, s_layout))
     acc = gl.zeros([HALF, COLUMNS], gl.float32, o_layout)
@@ -226,32 +251,31 @@ def _consume(
     mbarrier.arrive(k_empty.index(0))
     tile = end - 1
     w, top, total, shrink = _weights(
-        s, top, total, tile, own, length, factor, cap, WINDOW, CAPPED, s_layout, MASKED=True
+        s, top, total, tile, place, factor, cap, WINDOW, CAPPED, TREE, s_layout, MASKED=True
     )
     p = gl.convert_layout(w.to(q_smem.dtype), p_layout)
     if end * TILE > length:
         mbarrier.wait(v_full.index(0), 0)
         _zero_beyond(v_smem.index(0), tile * TILE, length)
     mbarrier.wait(k_full.index(1 % STAGES), (1 // STAGES) & 1, pred=tile > low)
-    place = (own, length, low)
     for tile in range(end - 2, inner_end - 1, -1):
         state = (acc, p, shrink, top, total)
         acc, p, shrink, top, total = _step(
             state, tile, end - 1 - tile, q_kept, q_tile, ring, place, factor, cap,
-            WINDOW, CAPPED, s_layout, o_layout, KEPT, MASKED=True,
+            WINDOW, CAPPED, TREE, s_layout, o_layout, KEPT, MASKED=True,
         )  # fmt: skip
     for tile in range(inner_end - 1, inner_low - 1, -1):
         state = (acc, p, shrink, top, total)
         acc, p, shrink, top, total = _step(
             state, tile, end - 1 - tile, q_kept, q_tile, ring, place, factor, cap,
-            WINDOW, CAPPED, s_layout, o_layout, KEPT, MASKED=False,
+            WINDOW, CAPPED, TREE, s_layout, o_layout, KEPT, MASKED=False,
         )  # fmt: skip
     if WINDOW > 0:
         for tile in range(inner_low - 1, low - 1, -1):
             state = (acc, p, shrink, top, total)
             acc, p, shrink, top, total = _step(
                 state, tile, end - 1 - tile, q_kept, q_tile, ring, place, factor, cap,
-                WINDOW, CAPPED, s_layout, o_layout, KEPT, MASKED=True,
+                WINDOW, CAPPED, TREE, s_layout, o_layout, KEPT, MASKED=True,
             )  # fmt: skip
     last = end - 1 - low
     acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, o_layout))[:, None]
@@ -273,9 +297,23 @@ def _consume(
     row = WHICH * HALF + gl.arange(0, HALF, gl.SliceLayout(1, o_layout))
     column = gl.arange(0, COLUMNS, gl.SliceLayout(0, o_layout))
     mask = (row < rows_left)[:, None] & (column < DIM)[None, :]
+    head = kv_head * GROUP + (first + row) % GROUP
+    token_row = (start + (first + row) // GROUP).to(gl.int64)
+    if DEPENDENT:
+        gdc_wait()
+    if part is not None:
+        # Of a block in pieces the kernel that merges these adds the other part.
+        live = gl.where(slot < 0, rows_left, 0)
+        sums = part_lse + (start + (first + short) // GROUP).to(gl.int64) * part_lse_row
+        other = gl.load(sums + short_head, mask=short < live, other=float("-inf")) * LOG2E
+        weight, mine, theirs = shares(weight, other)
+        read = gl.convert_layout(other, gl.SliceLayout(1, o_layout)) > float("-inf")
+        there = part + (token_row * part_row + head * DIM)[:, None] + column[None, :]
+        value = gl.load(there, mask=mask & read[:, None], other=0.0).to(gl.float32)
+        acc = acc * gl.convert_layout(mine, gl.SliceLayout(1, o_layout))[:, None]
+        acc += value * gl.convert_layout(theirs, gl.SliceLayout(1, o_layout))[:, None]
     if slot < 0:
-        head = kv_head * GROUP + (first + row) % GROUP
-        rows = out + (start + (first + row) // GROUP).to(gl.int64) * out_row + head * out_head
+        rows = out + token_row * out_row + head * out_head
         gl.store(rows[:, None] + column[None, :], acc.to(out.dtype.element_ty), mask=mask)
         if lse is not None:
             token = (start + (first + short) // GROUP).to(gl.int64)
@@ -289,31 +327,33 @@ def _consume(
 
 @gluon.jit
 def _consume_others(
-    q, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left, cached,
-    kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head, factor, cap,
-    DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, GROUP: gl.constexpr,
+    q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left,
+    cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head,
+    factor, cap, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, GROUP: gl.constexpr,
+    DEPENDENT: gl.constexpr,
 ):  # fmt: skip
     """The second half of the rows, if there is any."""
     if rows_left > q_smem.shape[1]:
         _consume(
-            q, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left,
-            cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row,
-            lse_head, factor, cap, 1, DIM, WINDOW, CAPPED, GROUP,
+            q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
+            rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head,
+            lse_row, lse_head, factor, cap, 1, DIM, WINDOW, CAPPED, GROUP, DEPENDENT,
         )  # fmt: skip
 
 
 @gluon.jit(do_not_specialize=["room"])
 def prefill_hopper(
-    q, k_desc, v_desc, out, parts, weights, lse, counts, items, block_table, sinks,
-    k_scale, v_scale, factor, cap, room, table_row, q_row, q_head, out_row, out_head, lse_row,
-    lse_head, k_rows, v_rows, k_apart, v_apart,
+    q, tree, part, part_lse, k_desc, v_desc, out, parts, weights, lse, counts, items, block_table,
+    sinks, k_scale, v_scale, factor, cap, room, table_row, part_row, part_lse_row, q_row, q_head,
+    out_row, out_head, lse_row, lse_head, k_rows, v_rows, k_apart, v_apart,
     GROUP: gl.constexpr, PAGE: gl.constexpr, BOX: gl.constexpr, TILE: gl.constexpr,
     DIM: gl.constexpr, WIDTH: gl.constexpr, HALF: gl.constexpr, STAGES: gl.constexpr,
-    WINDOW: gl.constexpr, CAPPED: gl.constexpr, COPIERS: gl.constexpr,
+    WINDOW: gl.constexpr, CAPPED: gl.constexpr, COPIERS: gl.constexpr, DEPENDENT: gl.constexpr,
 ):  # fmt: skip
     """Attend one item: two times 64 query rows of one KV head, or fewer.
 
-    Heads of keys and values have `WIDTH` columns, `DIM` of them of use.
+    Heads of keys and values have `WIDTH` columns, `DIM` of them of use. `DEPENDENT`: starts while
+    the kernel that makes the other part ends.
     """
     COLUMNS: gl.constexpr = k_desc.block_type.shape[1]
     if gl.program_id(0) >= gl.load(counts):
@@ -328,9 +368,11 @@ def prefill_hopper(
     end = gl.load(items + 6)
     slot = gl.load(items + 7)
     kv_head = gl.load(items + 8)
+    cached = gl.load(items + 9)
     rows_left = new * GROUP - first
-    cached = length - new
-    inner_low, inner_end = _inner(cached, new, first, low, end, GROUP, 2 * HALF, WINDOW, TILE)
+    inner_low, inner_end = _inner(
+        cached, new, first, low, end, GROUP, 2 * HALF, WINDOW, TILE, tree is not None
+    )
     slot = gl.where(slot < 0, slot, kv_head * room + slot)
     q_smem = gl.allocate_shared_memory(k_desc.dtype, [2, HALF, COLUMNS], k_desc.layout)
     k_smem = gl.allocate_shared_memory(k_desc.dtype, [STAGES, TILE, COLUMNS], k_desc.layout)
@@ -353,26 +395,28 @@ def prefill_hopper(
     ring = (k_smem, v_smem, k_full, k_empty, v_full, v_empty)
     tiles = (low, inner_low, inner_end, end)
     table = block_table + request.to(gl.int64) * table_row
+    more = (tree, part, part_lse, part_row, part_lse_row)
     kv_column = kv_head * WIDTH
     if k_scale is not None:
         factor *= gl.load(k_scale + kv_head)
+    gdc_launch_dependents()
     gl.warp_specialize(
         [
             (
                 _consume,
                 (
-                    q, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
+                    q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
                     rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row,
                     out_head, lse_row, lse_head, factor, cap,
-                    gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP,
+                    gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP, DEPENDENT,
                 ),
             ),
             (
                 _consume_others,
                 (
-                    q, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
+                    q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
                     rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row,
-                    out_head, lse_row, lse_head, factor, cap, DIM, WINDOW, CAPPED, GROUP,
+                    out_head, lse_row, lse_head, factor, cap, DIM, WINDOW, CAPPED, GROUP, DEPENDENT,
                 ),
             ),
             (

@@ -11,7 +11,8 @@ import triton.language as tl
 FIELDS = tl.constexpr(12)
 """Numbers of an item: first token, new tokens and length of its request, the request, its first row
 among those of the request, its first tile of the context, the tile it ends before, the place of its
-part, -1 for a whole block, and the KV head. Numbers of a merge: first token, first row, rows,
+part, -1 for a whole block, the KV head, and the last position that the first token of the request
+sees. Numbers of a merge: first token, first row, rows,
 parts, place of the first part."""
 
 ENTRIES = tl.constexpr(10)
@@ -25,7 +26,7 @@ def _starts(query_starts, request, EACH: tl.constexpr):
 
 
 @triton.jit
-def _blocks(query_starts, lengths, batch, steps, window, GROUP, ROWS, TILE, BLOCKS, EACH):
+def _blocks(query_starts, lengths, batch, steps, window, GROUP, ROWS, TILE, BLOCKS, EACH, CAUSAL):
     """Blocks of rows: their request and rows, and the tiles of the context that they see.
 
     A request with n rows owns n // ROWS + 1 blocks or one more, perhaps without rows.
@@ -43,12 +44,13 @@ def _blocks(query_starts, lengths, batch, steps, window, GROUP, ROWS, TILE, BLOC
     length = tl.load(lengths + request)
     row = (block - (start * GROUP // ROWS + request)) * ROWS
     rows = tl.minimum(new * GROUP - row, ROWS)
-    cached = length - new
+    own = length - new if CAUSAL else length - 1
+    last = tl.minimum(own + (row + rows - 1) // GROUP, length - 1)
     # A request without tokens has a tile in which its zeros are written.
-    end = tl.maximum(cached + (row + rows - 1) // GROUP, 0) // TILE + 1
-    low = tl.where(window > 0, tl.maximum(cached + row // GROUP - window + 1, 0) // TILE, 0)
+    end = tl.maximum(last, 0) // TILE + 1
+    low = tl.where(window > 0, tl.maximum(own + row // GROUP - window + 1, 0) // TILE, 0)
     tiles = tl.where((row >= 0) & (rows > 0), end - low, 0)
-    return request, start, new, length, row, rows, low, end, tiles
+    return request, start, new, length, own, row, rows, low, end, tiles
 
 
 @triton.jit
@@ -89,6 +91,7 @@ def divide(
     PIECES: tl.constexpr,
     CUT: tl.constexpr,
     EACH: tl.constexpr,
+    CAUSAL: tl.constexpr,
 ):
     """List the items of one KV head at the numbers of the programs that attend them.
 
@@ -98,8 +101,8 @@ def divide(
     `counts`: items, and blocks of a KV head to merge. Times are in tiles of half a block.
     """
     kv_head = tl.program_id(0)
-    request, start, new, length, row, rows, low, end, tiles = _blocks(
-        query_starts, lengths, batch, steps, window, GROUP, ROWS, TILE, BLOCKS, EACH
+    request, start, new, length, own, row, rows, low, end, tiles = _blocks(
+        query_starts, lengths, batch, steps, window, GROUP, ROWS, TILE, BLOCKS, EACH, CAUSAL
     )
     full = rows > ROWS // 2
     most = tl.maximum(tl.max(tiles, 0), 1)
@@ -146,6 +149,7 @@ def divide(
         tl.store(at + 6, stop, mask=here)
         tl.store(at + 7, tl.where(pieces > 1, slot + piece, -1), mask=here)
         tl.store(at + 8, kv_head, mask=here)
+        tl.store(at + 9, own, mask=here)
     if kv_head == 0:
         cut = pieces > 1
         number = tl.cumsum(cut.to(tl.int32), 0)

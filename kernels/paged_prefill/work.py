@@ -36,6 +36,8 @@ class Work(NamedTuple):
     """Tiling that the items are cut by."""
     made_for: tuple[int, ...]
     """See `Inputs.cut`."""
+    after_part: bool = False
+    """The kernel right before the launch makes the other part, and has waited for all else."""
 
 
 def divided(given: Inputs, longest: int, plan: Plan) -> Work:
@@ -56,7 +58,7 @@ def divided(given: Inputs, longest: int, plan: Plan) -> Work:
         plan.combining, plan.parting,
         GROUP=given.group, KV_HEADS=given.kv_heads, ROWS=plan.rows, TILE=plan.tile,
         BLOCKS=power_above(blocks), PIECES=plan.pieces, CUT=parts > 0,
-        EACH=tokens // batch if given.query_starts is None else 0,
+        EACH=tokens // batch if given.query_starts is None else 0, CAUSAL=given.causal,
         num_warps=max(1, min(8, power_above(blocks) // WARP_BLOCKS)),
     )  # fmt: skip
     return Work(counts, items, merges, parts, plan, given.cut)

@@ -58,7 +58,7 @@ def _portable(_: Case, arguments: Arguments) -> Launch:
 
 def _prefill(name: str, **changes: Any) -> Provider:
     def prepare(_: Case, arguments: Arguments) -> Launch:
-        given = Inputs(*(arguments[field] for field in Inputs._fields))
+        given = Inputs(**{name: arguments[name] for name in Inputs._fields if name in arguments})
         chosen = plans.choose(given, arguments["longest_query"], arguments["longest"])
         plan = replace(chosen, **changes)
         return lambda: paged_prefill(**arguments, plan=plan)

@@ -139,16 +139,19 @@ def portable(*, dtype, **axes):
     return shared_bytes(ASTSource, paged_decode_kernel, fixed, known=known, **options)
 
 
-def prefill(*, page, head_dim, copiers, window=0):
+def prefill(*, page, head_dim, copiers, window=0, tree=False, part=False):
     tile, columns = 128 if head_dim <= 128 else 64, max(hopper.HOPPER_COLUMNS, head_dim)
     box = min(hopper.box(page), tile)
     fixed = {
         "GROUP": 4, "PAGE": page, "BOX": box, "TILE": tile, "DIM": head_dim, "WIDTH": head_dim,
         "HALF": hopper.HOPPER_ROWS, "STAGES": 2, "WINDOW": window, "CAPPED": False,
-        "COPIERS": copiers, "k_scale": None, "v_scale": None,
+        "COPIERS": copiers, "DEPENDENT": part, "k_scale": None, "v_scale": None,
     }  # fmt: skip
+    fixed |= {} if tree else {"tree": None}
+    fixed |= {} if part else {"part": None, "part_lse": None}
     known = boxes(k_desc=(box, columns), v_desc=(box, columns)) | {
-        "counts": "*i32", "items": "*i32",
+        "counts": "*i32", "items": "*i32", "tree": "*i64", "part": "*bf16",
+        "part_lse": "*fp32",
     }  # fmt: skip
     return shared_bytes(GluonASTSource, prefill_hopper, fixed, known=known)
 

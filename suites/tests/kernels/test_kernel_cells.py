@@ -20,10 +20,12 @@ from kvproof.kernels.kv_fill import cells as kv_fill
 from kvproof.kernels.latent_fill import sweep as latent_fill
 from kvproof.kernels.paged_decode import cells as paged_decode
 from kvproof.kernels.paged_prefill import cells as paged_prefill
+from kvproof.kernels.shared_prefix import cells as shared_prefix
 from kvproof.kernels.sparse_latent import cells as sparse_latent
 from kvproof.kernels.spec import EXACT, cell_name, wrong_values
 from kvproof.kernels.state_copy import sweep as state_copy
 from kvproof.kernels.state_step import sweep as state_step
+from kvproof.kernels.tree_attention import cells as tree_attention
 from kvproof.suites.tests.fast_share import one_in
 
 OURS = registry.provider("kvproof").kernels
@@ -36,6 +38,8 @@ FAST = {
     "kv_fill": 3,
     "indexer": 2,
     "state_step": 3,
+    "shared_prefix": 3,
+    "tree_attention": 3,
 }
 """Of kernels with many cells `make test` runs every n-th."""
 
@@ -48,6 +52,8 @@ DRAWN = {
     "indexer": indexer.random_cells(8, seed=2, small=True),
     "sparse_latent": sparse_latent.random_cells(8, seed=3, small=True),
     "state_step": state_step.random_cells(12, seed=4, small=True),
+    "shared_prefix": shared_prefix.random_cells(3, seed=2, small=True),
+    "tree_attention": tree_attention.random_cells(3, seed=2, small=True),
 }
 VARIED = {
     "paged_decode": set(),
@@ -128,7 +134,7 @@ def test_plain_torch_is_right_too(name, case):
 @pytest.mark.parametrize(
     "cells",
     [block_expand, block_transfer, kv_fill, state_copy, state_step, indexer, indexer_fill,
-     latent_fill, sparse_latent, paged_decode, paged_prefill],
+     latent_fill, sparse_latent, paged_decode, paged_prefill, shared_prefix, tree_attention],
     ids=lambda module: module.__name__,
 )  # fmt: skip
 def test_random_shapes_come_from_the_seed(cells):

@@ -295,7 +295,9 @@ def path(case):
     """Which kernel a cell of the sweep takes on a Hopper GPU, and whether it gathers first."""
     if case["layout"] != "own":
         made = arguments_of(case)
-        given = launch.Inputs(*(made[name] for name in launch.Inputs._fields))
+        given = launch.Inputs(
+            **{name: made[name] for name in launch.Inputs._fields if name in made}
+        )
     else:
         names = {"dim": "head_dim", "page": "page", "heads": "heads", "kv_heads": "kv_heads"}
         given = without_content(
