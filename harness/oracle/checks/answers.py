@@ -65,7 +65,7 @@ class AnswerChecks:
     def _spared(self, request: Request, hit: int, taken: set[int]) -> int:
         """Return how many blocks fewer a request needs if it hits what others hold.
 
-        A hit inside a unit copies a cached block, which needs room next to the copy (B5, T6): it
+        A hit inside a unit copies a cached block, and both need room (B5, T6): it
         spares one less, or the request hits whole units only.
         """
         state, prints = self._state, self._state.prints(request)

@@ -160,7 +160,7 @@ def test_a_checkpoint_is_evicted_for_one_that_is_not_saved(judged: Callable[...,
 
 
 @pytest.mark.parametrize(("blocks", "hit"), [(4, 0), (5, 6)])
-def test_a_hit_inside_a_block_needs_room_beside_the_block_that_it_copies(
+def test_a_hit_inside_a_block_needs_room_for_its_copy_too(
     judged: Callable[..., Session], blocks: int, hit: int
 ) -> None:
     """Without room it is refused, and evicts: the expected failure `refusal_changes_nothing`."""
