@@ -50,7 +50,12 @@ def held() -> Iterator[None]:
 
 
 def _interrupt(_: int, frame: FrameType | None) -> None:
-    del frame
+    """Raise KeyboardInterrupt, later where the hook runs: it goes nowhere there, too."""
+    while frame is not None:
+        if frame.f_code is _unraisable.__code__:
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN)
+            return
+        frame = frame.f_back
     raise KeyboardInterrupt
 
 

@@ -67,6 +67,29 @@ def test_a_signal_during_a_finaliser_comes_after_it(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == ""
 
 
+def test_a_signal_that_is_due_before_the_hook_has_ended_comes_after_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a busy machine, where the hook takes longer than the time until the next try."""
+    interrupts.listen(signal.SIGUSR1)
+    due = signal.setitimer
+
+    def late(which: int, seconds: float) -> None:
+        monkeypatch.setattr(signal, "setitimer", due)
+        due(which, seconds)
+        time.sleep(5 * seconds)
+
+    class Final:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGUSR1)
+
+    monkeypatch.setattr(signal, "setitimer", late)
+    del (final := [Final()])[:]
+    assert final == []
+    _until_interrupted()
+    assert capsys.readouterr().err == ""
+
+
 def test_a_signal_during_a_weak_reference_s_callback_comes_after_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
