@@ -6,9 +6,10 @@ import errno
 
 NO_MEMORY = ("there is not enough memory", "raise its limit (ulimit -v), or ask for less")
 _OF_THE_SYSTEM = {
-    errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR, errno.ELOOP, errno.EMFILE,
-    errno.ENAMETOOLONG, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR, errno.EPERM,
-    errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EREMOTEIO, errno.ENOTCONN,
+    errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EIO, errno.EISDIR, errno.ELOOP,
+    errno.EMFILE, errno.ENAMETOOLONG, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR,
+    errno.EPERM, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EREMOTEIO,
+    errno.ENOTCONN,
 }  # fmt: skip
 _OF_PYTHON = {
     "can't start new thread": NO_MEMORY,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from kvproof.harness.contract.target import Request
+from kvproof.harness.foreign_text import cut
 from kvproof.harness.oracle.shadow_memory import Mismatch, Writer
 from kvproof.harness.oracle.state import OracleState
 
@@ -22,7 +23,7 @@ _NO_FACTS: Mapping[str, object] = MappingProxyType({})
 
 
 class Violation(AssertionError):
-    """`property` failed."""
+    """`property` failed. Sentence and detail are cut: they may quote a whole table."""
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class Violation(AssertionError):
         suspects: tuple[int, ...] = (),
         facts: Mapping[str, object] = _NO_FACTS,
     ) -> None:
+        sentence, detail = cut(sentence), cut(detail)
         super().__init__(f"{prop}: {sentence}" + (f" ({detail})" if detail else ""))
         self.property = prop
         self.oracle = oracle

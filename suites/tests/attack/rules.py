@@ -66,7 +66,7 @@ def judge(
     yield from _texts(command, outcome)
     yield from _secret(command, outcome, inputs)
     damaged = "cwd/record/run.json" in inputs
-    writes = "record" in command.words[1:]
+    writes = "record" in command.words[1:] and verb != "new-target"  # its output is a target
     if writes and not (outcome.code == Exit.USAGE and damaged):
         yield from _records(command, outcome, damaged=damaged)
     yield from _places(command, outcome, verb, inputs)
@@ -214,6 +214,7 @@ def contents(folder: Path) -> dict[str, int]:
     """
     found = {path: path.read_bytes() for path in _files(folder)}
     found |= {path: os.fsencode(path.readlink()) for path in folder.rglob("*") if path.is_symlink()}
+    found |= {path: b"a pipe" for path in folder.rglob("*") if path.is_fifo()}
     found |= {
         path: b"" for path in folder.glob("*/**/*") if path.is_dir() and not path.is_symlink()
     }

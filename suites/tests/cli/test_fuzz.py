@@ -432,3 +432,15 @@ def test_tallies_that_are_merged_stay_interrupted():
     tally.merge(Tally(test_cases=1, interrupted=True))
     tally.merge(Tally(test_cases=1))
     assert tally.interrupted
+
+
+def test_a_link_in_the_place_of_the_claims_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "record").mkdir()
+    (tmp_path / "record" / "claims").symlink_to("/dev/full")
+    done = here(
+        "fuzz", "--target", "reference", "--max-time", "1s", "--units", "1", "--output", "record",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.code == 2, done
+    assert "File exists" in done.out + done.err

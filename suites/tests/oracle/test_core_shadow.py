@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from kvproof.harness.contract.target import Namespace, Request, Span
 from kvproof.harness.model.fingerprints import POISON, fingerprints, mark, root, terms
 from kvproof.harness.oracle.shadow_memory import BadTableError, ShadowMemory, Writer
-from kvproof.harness.oracle.violation import cause, describe_request, describe_writer
+from kvproof.harness.oracle.violation import (
+    INVARIANT,
+    Violation,
+    cause,
+    describe_request,
+    describe_writer,
+)
 
 draws = settings(derandomize=True, database=None, deadline=None, max_examples=100)
 
@@ -280,3 +286,11 @@ def test_requests_of_equal_content_never_mismatch_and_others_always_do(one, othe
     same = [identity(one, 0, p) == identity(other, 0, p) for p in range(count)]
     assert (wrong is None) == all(same)
     assert wrong is None or wrong.position == same.index(False)
+
+
+def test_a_sentence_that_quotes_a_whole_table_is_cut() -> None:
+    table = list(range(200_000))
+    found = Violation("table_never_shifts", INVARIANT, f"it has {table}", detail=f"was {table}")
+    assert len(str(found)) < 3_000
+    assert "it has [0, 1, 2" in found.sentence
+    assert "characters" in found.sentence
