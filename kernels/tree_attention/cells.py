@@ -48,6 +48,7 @@ def gpu() -> list[Case]:
     ]
     edges = [cell(**small, lengths="edges", new=new, head_dim=64) for new in (20, 90)]
     others = [cell(**small, sinks=True), cell(**small, soft_cap=30.0)]
+    others += [cell(**small, page=page) for page in (32, 128, 256)]
     return distinct([*published(), *grid, *sizes, *steps, *edges, *others])
 
 

@@ -21,7 +21,8 @@ _BUSY = (408, 425, 429)
 _MOST_LOST = 3
 """Lost connections in a row before the server's presence is checked."""
 _MOST_WAIT = 5.0
-"""Seconds of that check."""
+"""Seconds of a try in that check."""
+_TRIES = 3
 
 
 class BudgetExhausted(Exception):
@@ -179,12 +180,17 @@ class ServerConnection:
             )
 
     def _there(self) -> bool:
-        timeout = self.budget.share(min(_MOST_WAIT, self._timeout))
-        try:
-            with self._client.exchange("GET", "/models", b"", timeout=timeout):
-                return True
-        except (OSError, http.client.HTTPException):
-            return False
+        """Return whether a new connection opens; a busy machine has several tries."""
+        for _ in range(_TRIES):
+            timeout = self.budget.share(min(_MOST_WAIT, self._timeout))
+            try:
+                with self._client.exchange("GET", "/models", b"", timeout=timeout):
+                    return True
+            except ConnectionRefusedError:
+                return False
+            except (OSError, http.client.HTTPException):
+                continue
+        return False
 
     def _keep(self, sent: Sent) -> int:
         with self._lock:

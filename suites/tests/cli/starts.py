@@ -31,7 +31,7 @@ STARTS = (
     Start("--help", 45, _HELP, 0.5),
     Start("run --help", 22, _HELP, 0.5),
     *(
-        Start(words, 45, _LINE, 0.5)
+        Start(words, 46, _LINE, 0.5)
         for words in (
             "run --target nowhere",
             "run --target vlm==0.33.0",
