@@ -39,7 +39,8 @@ def gpu() -> list[Case]:
         for dtype, dim, page in product(DTYPES, (64, 100, 128, 256), (4, 16, 64))
     ]
     axes: dict[str, tuple[Value, ...]] = {
-        "page": (1, 8, 32, 48, 128, 256), "head_dim": (64, 96, 192, 256), "batch": (1, 2, 3, 16, 100, 256),
+        "page": (1, 8, 32, 48, 128, 256), "head_dim": (64, 96, 192, 256),
+        "batch": (1, 2, 3, 8, 16, 100, 256),
         "prefixes": (2, 5, 16, 64), "prefix": (0, 1, 100, 1000, 4096, 100000),
         "own": (1, 30, 4096), "heads": (8, 40, 64), "kv_heads": (1, 2, 32), "q_tokens": (2, 4, 16),
         "sinks": (True,), "soft_cap": (30.0,), "lengths": ("edges",),

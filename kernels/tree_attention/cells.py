@@ -48,7 +48,14 @@ def gpu() -> list[Case]:
     ]
     edges = [cell(**small, lengths="edges", new=new, head_dim=64) for new in (20, 90)]
     others = [cell(**small, sinks=True), cell(**small, soft_cap=30.0)]
-    others += [cell(**small, page=page) for page in (32, 128, 256)]
+    around: dict[str, tuple[Any, ...]] = {
+        "page": (32, 128, 256), "head_dim": (1, 7, 12, 60, 96, 192, 252), "batch": (4,),
+        "context": (0, 1000, 16384, 65536), "new": (32,), "heads": (16, 64), "kv_heads": (1, 4),
+        "layout": ("heads-first", "packed", "skewed-pages", "skewed-queries"),
+    }  # fmt: skip
+    others += [cell(**{**small, axis: each}) for axis, values in around.items() for each in values]
+    shared = ((40, 4), (64, 16), (64, 32))
+    others += [cell(**{**small, "heads": heads, "kv_heads": kv}) for heads, kv in shared]
     return distinct([*published(), *grid, *sizes, *steps, *edges, *others])
 
 
