@@ -96,15 +96,19 @@ hf: $(VENV)/.hf  ## torch and transformers into .venv: test then runs models too
 parity: $(VENV)/.hf  ## does cache reuse change what real model families compute? a table
 	OMP_NUM_THREADS=1 $(BIN)/python -m kvproof.suites.tests.lab.parity $(ARGS)
 
-eval: $(VENV)/.eval  ## does reuse cost answers? synthetic LongBench v2 through OpenCompass; goes on if killed
-eval-quick: $(VENV)/.eval  ## the same with 32 short samples, in 4 minutes
+eval: model $(VENV)/.eval  ## does reuse cost answers? synthetic LongBench v2 through OpenCompass; goes on if killed
+eval-quick: model $(VENV)/.eval  ## the same with 32 short samples, in 4 minutes
 eval-quick: ARGS += --quick
 eval eval-quick:
-	@test -f $(MODEL)/config.json || { \
-	  echo "There is no model in $(MODEL). Any local Hugging Face folder: make eval MODEL=FOLDER" >&2; exit 2; }
 	$(BIN)/kvproof eval install
 	$(BIN)/kvproof eval longbench-v2 --runner opencompass --prompts kvproof \
 	  --config eval/configs/probe.toml --model $(MODEL) --output runs/$@ $(ARGS)
+
+# Before anything is installed for it.
+.PHONY: model
+model:
+	@test -f $(MODEL)/config.json || { \
+	  echo "There is no model in $(MODEL). Any local Hugging Face folder: make eval MODEL=FOLDER" >&2; exit 2; }
 
 docs: $(VENV)/.core  ## the table of commands in the README
 	$(BIN)/python -m kvproof.suites.tests.documents.write
