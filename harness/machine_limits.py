@@ -14,6 +14,7 @@ _OF_THE_SYSTEM = {
 _OF_PYTHON = {
     "can't start new thread": NO_MEMORY,
     "failed to map segment from shared object": NO_MEMORY,
+    "error return without exception set": NO_MEMORY,  # CPython, where an allocation fails
     "No usable temporary directory": (
         "no temporary file can be written",
         "free some space, or set TMPDIR to a folder on another disk",

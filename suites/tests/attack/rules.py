@@ -214,7 +214,7 @@ def contents(folder: Path) -> dict[str, int]:
     """
     found = {path: path.read_bytes() for path in _files(folder)}
     found |= {path: os.fsencode(path.readlink()) for path in folder.rglob("*") if path.is_symlink()}
-    found |= {path: b"a pipe" for path in folder.rglob("*") if path.is_fifo()}
+    found |= {path: b"no file" for path in folder.rglob("*") if path.is_fifo() or path.is_socket()}
     found |= {
         path: b"" for path in folder.glob("*/**/*") if path.is_dir() and not path.is_symlink()
     }
