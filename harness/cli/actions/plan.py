@@ -21,6 +21,7 @@ from kvproof.reference.planner.plan import Plan, PlanSettings
 from kvproof.reference.planner.planner import make_plan
 from kvproof.reference.planner.rules import read_plan
 from kvproof.reference.planner.summary import summary
+from kvproof.reference.transfer.chunk_layout import LayoutError
 from kvproof.reports.render.plan_page import print_plan, render_plan
 
 MOST_STAGES = 4096
@@ -35,7 +36,10 @@ def plan(options: PlanOptions) -> None:
         raise UsageError(
             str(error), getattr(error, "hint", "") or "see kvproof plan --help"
         ) from error
-    _show(made, options.output, console)
+    try:
+        _show(made, options.output, console)
+    except LayoutError as error:  # of a file, whose caches nothing else measures
+        raise UsageError(f"the plan contradicts itself: {error}", "plan again") from error
 
 
 def _make(options: PlanOptions) -> Plan:

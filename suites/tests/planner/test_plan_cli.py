@@ -43,6 +43,17 @@ def test_a_stored_plan_is_shown_again(tmp_path: Path) -> None:
     assert again.out.strip() == first.out.partition("\nwritten:")[0].strip()
 
 
+def test_a_stored_plan_with_impossible_caches_is_refused(tmp_path: Path) -> None:
+    here("plan", "--model-config", GPT, "--memory", "16GiB", "--output", "out", cwd=tmp_path)
+    path = tmp_path / "out" / "plan.json"
+    found = json.loads(path.read_text())
+    for view in found["workers"][0]["views"]:
+        view["heads"] = -1
+    path.write_text(json.dumps(found))
+    done = here("plan", "--read", "out/plan.json", "--output", "shown", cwd=tmp_path)
+    refused(done, "the plan contradicts itself", "plan again")
+
+
 def test_the_longest_length_is_the_model_s_own_by_default(tmp_path: Path) -> None:
     done = here("plan", "--model-config", GPT, "--memory", "16GiB", cwd=tmp_path)
     assert "requests of 131,072 tokens" in done.out
