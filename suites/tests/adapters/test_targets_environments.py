@@ -116,7 +116,7 @@ def test_an_interrupt_leaves_the_old_environment_and_nothing_else(
         assert ".toyengine-1.0.building" in leftovers(world)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(environments, "_verify", interrupt)
+    monkeypatch.setattr(environments, "verify", interrupt)
     with pytest.raises(KeyboardInterrupt):
         install(TOY, progress=lambda _: None)
     assert leftovers(world) == CLEAN

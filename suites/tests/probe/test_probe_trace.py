@@ -126,5 +126,10 @@ def test_a_correct_server_has_no_interference(tmp_path: Path) -> None:
 def test_faults_of_neighbours_are_found(tmp_path: Path) -> None:
     """Those of times, `long_goes_first` and `wrong_beside`, need a machine that is not busy."""
     with faulty("cancelled_twice_freed+namesake_beside", *SMALL[2:]) as server:
-        found = probed(server.url, tmp_path / "run", "--trace", written(tmp_path), *CHUNKS)
-    assert found.named("fail") >= {check.LEAVING.name, check.NAMES.name}, found.done
+        failed: set[str] = set()
+        for number in range(3):  # a neighbour may have ended before it leaves, on a busy machine
+            run = tmp_path / f"run-{number}"
+            failed |= probed(server.url, run, "--trace", written(tmp_path), *CHUNKS).named("fail")
+            if failed >= {check.LEAVING.name, check.NAMES.name}:
+                return
+    raise AssertionError(failed)

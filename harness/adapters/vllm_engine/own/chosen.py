@@ -89,6 +89,7 @@ def _problem_of(name: str, options: Mapping[str, Any]) -> tuple[str, str]:
 def load(name: str) -> Any:
     """Import `package.module:Class`. Raises what its module raises."""
     module, _, attribute = name.partition(":")
+    importlib.invalidate_caches()  # its file may be newer than the last look into the folder
     return getattr(importlib.import_module(module), attribute)
 
 
