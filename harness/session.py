@@ -187,7 +187,7 @@ class Session:
             hit = forecast.listed if state.profile.maximal else 0
             self._answers.refused(request, answer, (), problem=malformed(request), hit=hit)
             return answer
-        matched = forecast  # what there was before the room for the step was made
+        matched = forecast  # the hit before the room for the step was made
         if answer.moves:
             self._host.moved(answer.moves, answer.blocks)
             forecast = forecast._replace(resident=None)  # the host tier has changed

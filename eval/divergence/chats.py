@@ -33,7 +33,7 @@ class Chat(msgspec.Struct, frozen=True):
 
     @property
     def content(self) -> Content:
-        """What a cache may reuse: digests of the images, then characters."""
+        """Content that a cache may reuse: digests of the images, then characters."""
         digests = (hashlib.sha256(each.encode()).hexdigest() for each in self.images)
         return (*digests, *self.text)
 

@@ -114,7 +114,7 @@ class Course:
         yield from self._counts()
 
     def _after(self) -> Iterator[Steps]:
-        """What an order did not remove is judged first, then new entries are."""
+        """Judge first the entries that an order did not remove, then new ones."""
         found = self._of("block", "part")
         yield Steps([self._hit(each) for each in found])
         yield from self._filled(found)

@@ -61,7 +61,7 @@ class Inputs(NamedTuple):
 
     @property
     def cut(self) -> tuple[int, ...]:
-        """What divides the work: tokens, heads, KV heads, requests, window, whether causal."""
+        """Facts that divide the work: tokens, heads, KV heads, requests, window, whether causal."""
         return (*self.q.shape[:2], self.kv_heads, len(self.lengths), self.window, self.causal)
 
     @property

@@ -79,7 +79,7 @@ def cost(_: Case, arguments: Arguments) -> Cost:
 
 
 def _prepare(_: Case, arguments: Arguments) -> Launch:
-    """What an engine does once a step: the division of the prefixes, and a workspace."""
+    """Preparation once a step: the division of the prefixes, and a workspace."""
     if not runs_triton(arguments["q"]):
         return lambda: shared_prefix_decode(**arguments)
     names = ("q", "k_pages", "v_pages", "prefix_table", "prefix_lengths", "prefix_starts",

@@ -20,7 +20,7 @@ class Sides(msgspec.Struct, frozen=True):
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """What a patch changes."""
+    """Lines that a patch changes."""
 
     target: str
     patch: str

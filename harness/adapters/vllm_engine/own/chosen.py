@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass
 class Chosen:
-    """What `connect` has named; empty: vLLM's own connectors run."""
+    """The class that `connect` has named; empty: vLLM's own connectors run."""
 
     name: str = ""
     """`package.module:Class`."""
