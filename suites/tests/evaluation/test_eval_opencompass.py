@@ -85,7 +85,7 @@ FAULTS = {1: "500", 3: "400", 5: "empty", 7: "slow", 9: "drop", 10: "cut", 11: "
 CLASSES = {"server_error": 2, "refused": 1, "empty": 1, "timeout": 1, "dropped": 2, "malformed": 1}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="OpenCompass starts: seconds of CPU each time")
 @installed
 def test_every_fault_is_one_sample_of_its_class_and_opencompass_scores_the_rest(
     tmp_path: Path,
@@ -108,7 +108,7 @@ def test_every_fault_is_one_sample_of_its_class_and_opencompass_scores_the_rest(
     assert list((tmp_path / "opencompass" / "on-0" / "work").glob("*/summary/*.csv"))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="OpenCompass starts: seconds of CPU each time")
 @installed
 @pytest.mark.parametrize(
     ("order", "stop", "killed"), [("passes", COUNT + 4, direct), ("samples", 7, None)]
@@ -138,7 +138,7 @@ def test_a_killed_run_goes_on_and_loses_nothing(
     assert {each.metrics["accuracy"] for each in through.scored} == {100.0}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="OpenCompass starts: seconds of CPU each time")
 @installed
 def test_its_own_prompt_is_asked_and_its_evaluator_is_a_second_opinion(tmp_path: Path) -> None:
     script = {2: "chatty", 4: "400"}
@@ -163,7 +163,7 @@ def test_its_own_prompt_is_asked_and_its_evaluator_is_a_second_opinion(tmp_path:
     assert all(each.correct for each in through.samples[COUNT:])  # choices rotated
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="OpenCompass starts: seconds of CPU each time")
 @installed
 def test_bad_rows_a_mark_and_fields_in_documents_pass_through_opencompass(tmp_path: Path) -> None:
     with session(tmp_path, phases=("cold",)) as through:

@@ -33,7 +33,16 @@ def test_what_is_merged_has_passed_all_tests() -> None:
     """The README's `make test` has the fast ones; the slow ones follow."""
     text = (ROOT / ".ci" / "run").read_text()
     assert '.ci/readme "$scratch/readme" "make test"' in text
-    assert 'make --no-print-directory test ARGS="-m slow"' in text
+    assert "make --no-print-directory test ARGS=\"-m 'slow and not nightly'\"" in text
+
+
+def test_what_waits_for_the_night_is_slow_and_says_why() -> None:
+    texts = [path.read_text() for path in TESTS.rglob("test_*.py") if path != Path(__file__)]
+    marks = re.findall(r"mark\.nightly(.*)\n(.*)", "\n".join(texts))
+    assert marks
+    for reason, following in marks:
+        assert re.fullmatch(r'\(reason="[^"]+"\)', reason)
+        assert "pytest.mark.slow(" in following
 
 
 def test_every_slow_test_has_a_reason() -> None:

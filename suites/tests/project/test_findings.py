@@ -112,6 +112,7 @@ KERNELS = "lmdeploy/decode_reads_behind_the_last_token"
 """Needs Triton, which environments leave out: it runs in this interpreter."""
 
 
+@pytest.mark.nightly(reason="a script and an engine's release: neither changes with kvproof")
 @pytest.mark.slow(reason="runs an installed engine")
 @pytest.mark.parametrize(("name", "engine"), FINDINGS.items())
 def test_its_script_shows_it(name: str, engine: EngineVersion, tmp_path: Path) -> None:
