@@ -147,6 +147,9 @@ def _around() -> list[Case]:
     ]
     small = cell(batch=1, context=4096)
     found += [{**small, "context": context} for context in (1024, 2000, 3500, 5000, 7000, 9000)]
+    # On both sides of the widths from which a multiprocessor holds 16 tokens of a tile, not 32.
+    broad = {"batch": 3, "context": 2000, "heads": 32, "kv_heads": 8, "q_tokens": 8}
+    found += [{**usual, **broad, "head_dim": dim} for dim in (640, 641, 768, 769, 1024)]
     for heads, dtype, batch in product((16, 128), ("bf16", "fp8"), (1, 8, 64)):
         found.append(_latent(page=64, heads=heads, kv_dtype=dtype, batch=batch))
     wide: tuple[dict[str, Any], ...] = (

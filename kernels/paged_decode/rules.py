@@ -100,10 +100,11 @@ def config(shape: Shape) -> Config:
     narrow = shape.kv_bytes == 1 and row_bytes <= _LIGHT_ROW // 2 and not heavy
     most = _LIGHT_TILE if shape.kv_bytes == 1 else 2 * _LIGHT_TILE
     tile = power_below((2 if heavy else 1) * _TILE_BYTES // row_bytes)
+    least = 32 if shared_bytes(32, row_bytes, rows, kv_bytes=shape.kv_bytes) <= _SHARED else 16
     row_step = min(_PART_ROWS, part_rows(shape, rows=rows))
     return Config(
         rows=rows,
-        tile=min(most, max(32 if row_bytes <= 3 * _TILE_BYTES // 32 else 16, tile)),
+        tile=min(most, max(least, tile)),
         warps=8 if heavy else 4,
         stages=3,
         residents=1 if heavy else 3 if narrow else 2,
@@ -111,6 +112,11 @@ def config(shape: Shape) -> Config:
         row_step=row_step,
         registers=168 if narrow else None,
     )
+
+
+def shared_bytes(tile: int, row_bytes: int, rows: int, *, kv_bytes: int) -> int:
+    """Bytes of two tiles of keys and two of values in flight, and of 16-bit queries."""
+    return 4 * tile * row_bytes + rows * row_bytes * 2 // kv_bytes
 
 
 def part_rows(shape: Shape, *, rows: int) -> int:
@@ -153,6 +159,8 @@ def processors(device: torch.device) -> int:
 
 
 _TILE_BYTES = 16 << 10
+_SHARED = 224 << 10
+"""Bytes of a Hopper's 227 KiB for tiles and queries; page ids and scales take the rest."""
 _LIGHT_ROW = 256
 _LIGHT_TILE = 64
 _LIGHT_NUMBERS = 16 * 256

@@ -197,6 +197,7 @@ WIDEST = [
     {"page": 256, "dtype": "bfloat16", "head_dim": 256, "value_dim": 256, "heads": 32},
     {"page": 64, "dtype": "bfloat16", "head_dim": 576, "value_dim": 512, "heads": 128},
     {"page": 256, "dtype": "int8", "head_dim": 256, "value_dim": 256, "heads": 32},
+    {"page": 256, "dtype": "bfloat16", "head_dim": 768, "value_dim": 768, "heads": 4},
 ]
 
 
@@ -205,6 +206,17 @@ def test_the_widest_launches_fit_into_a_hopper_whatever_the_page():
     fit_a_hopper(
         [{"kernel": "portable", **shape, "kv_heads": 1, "q_tokens": 8} for shape in WIDEST]
     )
+
+
+@pytest.mark.parametrize("kv_bytes", [1, 2])
+@pytest.mark.parametrize("q_tokens", [1, 4, 8, 32])
+def test_tiles_of_every_width_fit_into_a_multiprocessor(kv_bytes, q_tokens):
+    for dim in range(kv_bytes % 2 + 1, rules.MOST_HEAD_DIM + 1):
+        shape = rules.Shape(1, q_tokens, 4, 1, dim, dim, kv_bytes, latent=False)
+        chosen, keys = rules.config(shape), rules.columns(dim, kv_bytes=kv_bytes)
+        row = 2 * (keys.main + keys.rest)
+        tiles = 2 * (chosen.stages - 1) * chosen.tile * row
+        assert chosen.residents * (tiles + chosen.rows * row * 2 // kv_bytes) <= 224 << 10, dim
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 5, 8, 16, 40, 64, 96, 128, 200])
