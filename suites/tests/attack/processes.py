@@ -204,10 +204,12 @@ class Starter:
         )
         theirs.close()
         self._channel = Channel(ours)
+        self._last: Running | None = None
         assert self._channel.poll(LONGEST), "kvproof could not be loaded"
 
     def start(self, command: Command) -> Running:
-        """Fork a command."""
+        """Fork a command; there is one at a time."""
+        self._free()
         out, err = os.pipe(), os.pipe()
         target = os.open(command.stdout, os.O_WRONLY) if command.stdout else out[1]
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -222,10 +224,18 @@ class Starter:
             os.close(each)
         answer = self._channel.poll(LONGEST)
         assert answer, "no answer from the starter"
-        return Forked(answer["pid"], (out[0], err[0]), self._channel)
+        self._last = Forked(answer["pid"], (out[0], err[0]), self._channel)
+        return self._last
+
+    def _free(self) -> None:
+        """Kill a command that a failed attack has left."""
+        while self._last is not None and self._last.code() is None:
+            self._last.signal(signal.SIGKILL)
+            time.sleep(0.01)
 
     def close(self) -> None:
         """End it."""
+        self._free()
         self._channel.close()
         self._process.wait(30)
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from kvproof.harness.cli.app import VERBS
 from kvproof.suites.tests.attack.__main__ import CLASSES, Report, one
 from kvproof.suites.tests.attack.classes.files import OF_FILES
+from kvproof.suites.tests.attack.classes.requests import SERVER
 from kvproof.suites.tests.attack.line import Installation, Option, Verb
 from kvproof.suites.tests.attack.materials import BASES, base, command
 from kvproof.suites.tests.attack.mutations import damaged
@@ -97,6 +98,22 @@ def test_a_command_that_is_only_late_is_not_hung(
     late = Command((), tmp_path, {MARK: "late", "PATH": os.environ["PATH"]}, patience=0.2)
     found = run(start_real(Installation(script), late), late, tmp_path / "none")
     assert (found.code, found.stopped, found.hung) == (0, True, False)
+
+
+@pytest.mark.slow(reason="loads kvproof once more")
+def test_a_command_that_a_failed_attack_has_left_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvproof.suites.tests.attack.processes.LONGEST", 30.0)
+    (tmp_path / "scratch").mkdir()
+    with (
+        Session(INSTALLED, tmp_path / "scratch", only_real=False) as session,
+        session.worlds.world() as folder,
+    ):
+        left = session.start(command(session.verb("serve"), SERVER, folder))
+        assert left.code() is None
+        found = session.run(command(VERB, SERVER, folder)._replace(words=("--version",)))
+    assert found.code == 0
 
 
 def test_what_holds_is_not_reported(tmp_path: Path) -> None:

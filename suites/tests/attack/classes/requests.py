@@ -202,7 +202,7 @@ def _crowd(
             data = _request(random)
             with suppress(OSError):
                 connection = stack.enter_context(socket.create_connection(host, 0.2))
-                connection.sendall(data[: random.randrange(min(len(data), 300))])
+                connection.sendall(data[: random.randrange(min(len(data), 300) + 1)])
                 codes.append("open")
         time.sleep(1.0 if full else 0.2)
         answer = Answer(200, "") if full else _good(host)
