@@ -127,7 +127,7 @@ def attack_place(session: Session, place: Place, random: Random) -> Attempt:
                 (cwd / RESUMED[place.verb]).rename(cwd / "record")
         _spoil(cwd, place.file, random)
         if place.options.get("--model") == "models":
-            (cwd / "models" / "config.json").write_bytes(_content(cwd / "model.json"))
+            _moved(cwd / "model.json", cwd / "models" / "config.json")
         return command(verb, given, folder, limits={"memory": MEMORY})
 
     return session.attempt(random, verb.name, prepare, codes=_codes(place))
@@ -145,6 +145,14 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+def _moved(path: Path, to: Path) -> None:
+    """Move what is there, be it a link or a device; nothing is read, for it may have no end."""
+    if os.path.lexists(path):
+        path.replace(to)
+    else:
+        to.write_bytes(b"")
 
 
 def _any_path(session: Session, random: Random) -> Attempt:
