@@ -219,7 +219,8 @@ class RouterMachine:
         kind = self._noted(place, start, number, cache, whole=whole)
         if not kind and any(each[0] == "cleared" for each in events):
             kind = seen.CLEAR
-        missing = self._judge(kind, place, ("receive", {"worker": [*place], "message": message}))
+        changed = Place(place.name, ANY) if kind == seen.OUTLIVED else place
+        missing = self._judge(kind, changed, ("receive", {"worker": [*place], "message": message}))
         if self._config["order"]:
             counts = place in self.heard and start == self._known[place.name]
             expected = self.heard[place].missing if counts else []

@@ -90,7 +90,7 @@ def draw_operation(machine: RouterMachine, draw: Draw) -> tuple[str, Arguments]:
 def _verbs(machine: RouterMachine) -> tuple[str, ...]:
     verbs = _OFTEN + ("lower",) * 3 * (machine.tiers > 1)
     if machine.late:
-        verbs += ("deliver",) * 12 + ("lose",) + ("answer",) * 3
+        verbs += ("deliver",) * 12 + ("lose",) * 3 + ("answer",) * 4
     else:
         verbs += ("repeat",)
     return verbs + _SELDOM
