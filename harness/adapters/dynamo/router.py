@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kvproof.harness.adapters.dynamo.target import engine
+from kvproof.harness.adapters.dynamo.api import engine
 from kvproof.harness.contract.router_index import RouterIndex, answered
 
 LACKS = {

@@ -111,6 +111,10 @@ class Rank:
         """Return the blocks that no block of the tier follows."""
         return sorted(path for path in self.tiers[tier] if not self._followed(path, tier))
 
+    def behind(self, path: Path) -> bool:
+        """Whether a block of a chain has left once, before one that followed it."""
+        return any(path[:n] in self.gaps for n in range(1, len(path) + 1))
+
     def _followed(self, path: Path, tier: int) -> bool:
         return any(len(p) > len(path) and p[: len(path)] == path for p in self.tiers[tier])
 

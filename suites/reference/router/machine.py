@@ -288,7 +288,12 @@ class RouterMachine:
         expected = run(heard.state, prompt) if heard else [0] * self.tiers
         open_gap = bool(heard and heard.early)
         short = claim != expected and not open_gap
-        facts = {"claim": claim, "expected": expected, "beyond": beyond}
+        facts = {
+            "claim": sum(claim),
+            "expected": sum(expected),
+            "beyond": beyond,
+            "behind": bool(heard and heard.cache.behind(prompt[: sum(claim)])),
+        }
 
         def sentence() -> str:
             demand = "nothing until its gap is closed" if open_gap else expected
