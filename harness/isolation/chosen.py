@@ -13,7 +13,12 @@ from typing import NamedTuple
 
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.connected import divided
-from kvproof.harness.isolation.environments import EngineVersion, engines, factory_of, package_of
+from kvproof.harness.isolation.environments import (
+    EngineVersion,
+    distribution_of,
+    engines,
+    factory_of,
+)
 
 VARIABLE = "KVPROOF_PYTHON"
 """Stands for `--python` where there is no command line: scripts that reproduce, pytest."""
@@ -56,10 +61,10 @@ def chosen(spec: str, python: str) -> Chosen:
     """
     engine, _, version = spec.partition("==")
     path = _interpreter(python)
-    installed = _installed(package_of(engine), path)
+    installed = _installed(distribution_of(engine), path)
     if version and EngineVersion(engine, version).public != installed:
         raise UsageError(
-            f"{str(path)!r} has {package_of(engine)} {installed}, not {version}",
+            f"{str(path)!r} has {distribution_of(engine)} {installed}, not {version}",
             f"--target {engine} takes the version that is there",
         )
     return Chosen(engine, installed, path)

@@ -41,6 +41,7 @@ _LOCKS = Path(__file__).parents[1] / "locks"
 _MARKER = "kvproof.json"
 
 _KEPT = {
+    "dynamo": ("dynamo/_core.abi3.so",),
     "lmcache": ("lmcache/lmcache_native*.so",),
     "sglang": (
         "sglang/kernels/jit/*",
@@ -52,6 +53,9 @@ _KEPT = {
 
 _PACKAGES = {"vllm-engine": "vllm"}
 """Engine -> package of its environment, where the two differ."""
+
+_DISTRIBUTIONS = {"dynamo": "ai-dynamo-runtime"}
+"""Package -> its name on an index, where the two differ."""
 
 _FREE_BYTES = 3 << 30
 """Free disk space for a build: packages of about 1.5 GB plus their wheels."""
@@ -93,6 +97,11 @@ class EngineVersion(NamedTuple):
         return f"{package_of(self.engine)}=={self.version}"
 
     @property
+    def distribution(self) -> str:
+        """The package as an index names it, `vllm==0.33.0`."""
+        return f"{distribution_of(self.engine)}=={self.version}"
+
+    @property
     def public(self) -> str:
         """The version without the name of a build: 0.33.0 of 0.33.0+cpu."""
         return self.version.partition("+")[0]
@@ -130,6 +139,12 @@ class EngineVersion(NamedTuple):
 def package_of(engine: str) -> str:
     """Return the name of an engine's package."""
     return _PACKAGES.get(engine, engine)
+
+
+def distribution_of(engine: str) -> str:
+    """Return the name of an engine's package on an index, and in its own metadata."""
+    package = package_of(engine)
+    return _DISTRIBUTIONS.get(package, package)
 
 
 def factory_of(engine: str) -> str:
@@ -222,7 +237,7 @@ def install(spec: str, *, progress: Callable[[str], None], wheel: Path | None = 
     one line per stage. Raises UsageError with the reason of a failed build, and leaves nothing
     half-made.
     """
-    wanted = parse(spec if wheel is None else wheels.named(spec, wheel, package_of))
+    wanted = parse(spec if wheel is None else wheels.named(spec, wheel, distribution_of))
     return made(wanted, partial(_build, wanted, progress, wheel), progress, anew=wheel is not None)
 
 
@@ -339,7 +354,7 @@ def _build(
 
 
 def _downloaded(wanted: EngineVersion, pip: Sequence[str], folder: Path) -> Path:
-    command = [*pip, "download", *_EXACT, "--dest", str(folder), wanted.package]
+    command = [*pip, "download", *_EXACT, "--dest", str(folder), wanted.distribution]
     run_quietly(command, "the engine's wheel")
     return next(folder.glob("*.whl"))
 
@@ -356,7 +371,7 @@ def _complete(
         with _starting(wanted, python) as handle:
             found = fit.differences(handle)
         missing = [each.name for each in found if each.kind == "package"]
-        needed = wheels.requirement(site_packages(python.parents[1]), wanted.package, missing)
+        needed = wheels.requirement(site_packages(python.parents[1]), wanted.distribution, missing)
         if not needed:
             break
         progress(f"installing {needed}, which it imports")

@@ -27,6 +27,7 @@ from kvproof.suites.reference.parity import strategies as parity
 from kvproof.suites.reference.planner import strategies as plan
 from kvproof.suites.reference.recurrent_states import strategies as states
 from kvproof.suites.reference.routed_experts import strategies as experts
+from kvproof.suites.reference.router import strategies as router
 from kvproof.suites.reference.stored_prefixes import strategies as prefixes
 from kvproof.suites.reference.tiered_hits import strategies as tiered
 from kvproof.suites.reference.tiers import strategies as tiers
@@ -51,6 +52,7 @@ SUITES: tuple[ComponentSuite, ...] = (
     store.SUITE,
     objects.SUITE,
     prefixes.SUITE,
+    router.SUITE,
     system.SUITE,
     http.SUITE,
     parity.SUITE,

@@ -15,9 +15,9 @@ from kvproof.suites.framework.property import Property
 from kvproof.suites.runner.levels import catalogue
 from kvproof.suites.specification.rules import RULES
 
-VERSION = "1.0"
+VERSION = "1.1"
 """Version of the specification; the package has its own."""
-CURRENT = ("1.0",)
+CURRENT = ("1.0", "1.1")
 """Versions whose certificates count: the two newest."""
 
 
@@ -107,6 +107,14 @@ CLASSES = {
             "full",
             core="V4 W8",
             extended="V1",
+        ),
+        _class(
+            "router",
+            "an index of several workers' blocks, from the events of their caches",
+            "router",
+            "full",
+            core="D5 W8",
+            extended="",
         ),
     )
 }

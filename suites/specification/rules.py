@@ -128,6 +128,7 @@ RULES = {
     "D1": "what arrives is the content of its layer, head and token, whatever the block sizes",
     "D2": "nothing is computed from a block of which a part has not arrived",
     "D3": "who sends holds what is read until the copy has ended",
+    "D5": "a router's index equals the union of the workers' caches",
     "D6": "after a change of weights nothing earlier is served from any tier",
     "Q6": "a sleeping engine computes nothing, and keeps or drops content as its level states",
 }

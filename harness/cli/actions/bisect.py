@@ -66,7 +66,7 @@ def wheels(history: Path, engine: str, files: Sequence[Path]) -> int:
 
     def attempt(name: str) -> Tried:
         try:
-            spec = named(engine, by_name[name], environments.package_of)
+            spec = named(engine, by_name[name], environments.distribution_of)
             environments.install(spec, progress=_progress, wheel=by_name[name])
         except UsageError as error:
             return Tried(name, "untested", str(error))

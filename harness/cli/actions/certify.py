@@ -14,7 +14,7 @@ from kvproof.harness.cli.output import print_text, standard_output, table_of
 from kvproof.harness.cli.runs import new_directory
 from kvproof.harness.errors import Exit, TargetDied, UsageError
 from kvproof.harness.isolation import build_identity
-from kvproof.harness.isolation.environments import package_of
+from kvproof.harness.isolation.environments import distribution_of
 from kvproof.harness.isolation.registry import OwnTargets, open_handle
 from kvproof.harness.records.run_directory import read_run, store
 from kvproof.suites.specification.certificate import Certificate, exit_code, issue
@@ -55,7 +55,7 @@ def _judge(target: str, name: str, folder: Path, own: OwnTargets) -> None:
 
 
 def _build(target: str, own: OwnTargets) -> dict[str, str]:
-    given = {"package": package_of(target.partition("==")[0])}
+    given = {"package": distribution_of(target.partition("==")[0])}
     with open_handle(target, options=own) as handle:
         given["factory"] = handle.factory
         try:

@@ -12,7 +12,9 @@ from kvproof.harness.cli.options import Output, Targets
 from kvproof.harness.errors import Exit
 from kvproof.harness.settings import BudgetName, LevelName, load_settings
 
-ClassName: TypeAlias = Literal["blocks", "hybrid", "engine", "disaggregated", "tier", "events"]
+ClassName: TypeAlias = Literal[
+    "blocks", "hybrid", "engine", "disaggregated", "tier", "events", "router"
+]
 """A conformance class of the specification."""
 
 certificate_app = App(name="certificate", help="Verify a certificate of kvproof certify.")
