@@ -66,7 +66,7 @@ def judged(fault: str, verb: str, options: Sequence[str]) -> Row:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         seconds = time.monotonic() - begun
-        requests = sum(n for name, n in server.metrics().items() if "request_success" in name)
+        requests = sum(n for name, n in server.metrics().items() if name.startswith("kvproof_requests_total"))
         server.end()
         struck = re.search(r"struck (.*)", server.errors())
     verdict = VERDICTS.get(done.returncode, f"exit {done.returncode}: {done.stderr[-200:]}")
