@@ -105,11 +105,11 @@ def _median(found: Sequence[Answer]) -> float:
 
 def times(hits: Sequence[Answer], controls: Sequence[Answer], least: float, alpha: float) -> int:
     """Return how many times as many of these requests decide; 0: over MOST answers, or never."""
-    most = MOST / max(1, len(hits) + len(controls))
-    found = _Sides(hits, controls, least)
-    if found.off <= sum(found.chances):
-        return 0  # near ties explain as many, however often
-    return next((each for each in _TIMES if each <= most and found.p(each) <= alpha), 0)
+    most, found = MOST / max(1, len(hits) + len(controls)), _Sides(hits, controls, least)
+    tried = [each for each in _TIMES if each <= most]
+    if not tried or found.off <= sum(found.chances) or found.p(tried[-1]) > alpha:
+        return 0  # the second: near ties explain as many, however often
+    return next(each for each in tried if found.p(each) <= alpha)
 
 
 class _Sides:

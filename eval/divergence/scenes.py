@@ -17,15 +17,16 @@ Kind: TypeAlias = Literal[
     "block", "part", "salt", "adapter", "image", "twin", "turn", "1k", "8k", "32k", "longest"
 ]
 
+_ANY = ("sleep", "weights", "restart", "reset", "100th", "500th", "1000th")
+"""Situations that all short kinds reach."""
+
 REACHES: Mapping[Kind, tuple[str, ...]] = {
     "block": (
-        "one-block", "third-use", "old", "idle", "64-at-once", "long-beside-short", "reset",
-        "sleep", "100th", "500th", "1000th",
+        "one-block", "third-use", "old", "idle", "64-at-once", "long-beside-short", *_ANY,
     ),
     "part": (
-        "partial-block", "third-use", "old", "2-at-once", "64-at-once", "evicted", "reset",
-        "sleep", "pool-full", "preempted", "resumed", "host", "disk", "peer",
-        "100th", "500th", "1000th",
+        "partial-block", "third-use", "old", "2-at-once", "64-at-once", "evicted", "pool-full",
+        "preempted", "resumed", "host", "disk", "peer", *_ANY,
     ),
     "salt": ("salt", "other-namespace"),
     "adapter": ("adapter",),

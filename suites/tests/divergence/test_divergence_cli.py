@@ -265,7 +265,7 @@ def test_long_prompts_lose_their_middle(tmp_path: Path) -> None:
         (Script(), ("--alpha", "2"), "--alpha 2"),
         (Script(), ("--config", "missing.toml"), "one of them"),
         (Script(salt=False), ("--reset", "/v2"), "POST /v2"),
-        (Script(), ("--reset", "/v2", "--require", "reset"), "reset: POST /v2"),
+        (Script(), ("--sleep", "/v2", "--require", "sleep"), "sleep: POST /v2"),
         (Script(), ("--restart", "false", "--require", "restart"), "restart: Command"),
         (Script(), ("--restart", "'", "--require", "restart"), "--restart: No closing"),
         (Script(), (*SAME_WEIGHTS, "--require", "weights"), "answers as before"),
