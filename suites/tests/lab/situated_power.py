@@ -3,9 +3,10 @@
 python -m kvproof.suites.tests.lab.situated_power divergence --kept table.json --limit 300
 python -m kvproof.suites.tests.lab.situated_power probe --kept probe.json --faults at-1k at-idle
 
-For each fault a server, and one run of `kvproof eval divergence` or `kvproof probe` with default
-options; --options adds some. Prints hits that were struck, the verdict, what it has not
-seen, requests and seconds. The same command goes on with the faults that the file has not.
+For each fault a server (`none`: a correct one), and one run of `kvproof eval divergence` or of
+`kvproof probe` with default options; --options adds some. Prints hits that were struck, the
+verdict, what it has not seen, requests and seconds. The same command goes on with the faults that
+the file has not.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import msgspec
 
 from kvproof.suites.faults.eval_server import FAULTS
 from kvproof.suites.tests.lab.stress.http import process
+from kvproof.suites.tests.probe.probe_url_faults import RUN
 
 VERDICTS: Mapping[int, str] = {0: "PASS", 1: "FAIL", 3: "inconclusive"}
 """Exit code -> verdict."""
@@ -31,6 +33,10 @@ VERDICTS: Mapping[int, str] = {0: "PASS", 1: "FAIL", 3: "inconclusive"}
 _FAULTY = (
     "import sys; from kvproof.suites.faults.eval_server import main; main([{!r}] + sys.argv[1:])"
 )
+_ALL = (
+    "none", *(each for each in FAULTS if each.startswith("at-")),
+    "namespace_ignored", "image_ignored", "image_of_an_earlier_chat",
+)  # fmt: skip
 _RUN = "from kvproof.harness.cli import main; main()"
 _VERBS: Mapping[str, Sequence[str]] = {
     "divergence": ("eval", "divergence", "--url", "{url}/v1"),
@@ -52,12 +58,12 @@ class Row(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def judged(fault: str, verb: str, options: Sequence[str]) -> Row:
-    """Judge one server."""
+def judged(fault: str, verb: str, serve: Sequence[str], options: Sequence[str]) -> Row:
+    """Judge one server, with these options of `kvproof serve` and of the verb."""
     with (
         TemporaryDirectory() as output,
-        mock.patch.object(process, "_RUN", _FAULTY.format(fault)),
-        process.serving("--model", "symbolic") as server,
+        mock.patch.object(process, "_RUN", (_FAULTY if fault in FAULTS else RUN).format(fault)),
+        process.serving(*serve) as server,
     ):
         asked = [each.format(url=server.url) for each in _VERBS[verb]]
         begun = time.monotonic()
@@ -66,7 +72,9 @@ def judged(fault: str, verb: str, options: Sequence[str]) -> Row:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         seconds = time.monotonic() - begun
-        requests = sum(n for name, n in server.metrics().items() if name.startswith("kvproof_requests_total"))
+        requests = sum(
+            n for name, n in server.metrics().items() if name.startswith("kvproof_requests_total")
+        )
         server.end()
         struck = re.search(r"struck (.*)", server.errors())
     verdict = VERDICTS.get(done.returncode, f"exit {done.returncode}: {done.stderr[-200:]}")
@@ -90,14 +98,15 @@ def main() -> None:
     parser.add_argument("--faults", nargs="+", help="all of one situation by default")
     parser.add_argument("--kept", type=Path, required=True, help="file of the rows")
     parser.add_argument("--limit", type=float, default=300, help="seconds until the last begins")
+    parser.add_argument("--serve", default="--model symbolic", help="options of kvproof serve")
     parser.add_argument("--options", default="", help="further options of the verb")
     asked = parser.parse_args()
     begun, kept = time.monotonic(), asked.kept
     rows = msgspec.json.decode(kept.read_bytes(), type=list[Row]) if kept.exists() else []
-    for fault in asked.faults or ["none", *(each for each in FAULTS if each.startswith("at-"))]:
+    for fault in asked.faults or _ALL:
         if fault in {each.fault for each in rows} or time.monotonic() - begun > asked.limit:
             continue
-        rows.append(judged(fault, asked.verb, asked.options.split()))
+        rows.append(judged(fault, asked.verb, asked.serve.split(), asked.options.split()))
         kept.write_bytes(msgspec.json.encode(rows))
         sys.stdout.write(f"{fault}: {rows[-1].said}\n\n")
     sys.stdout.write("\n".join(table(rows)) + "\n")
