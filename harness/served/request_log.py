@@ -294,8 +294,9 @@ class RequestLog:
 
     def _of_content(self, sent: Sent, length: float) -> Iterable[str]:
         source = sent.earlier.source
-        border = len(source.prompt) if source else math.inf
-        block = self.block or UNIT
+        if source is None:
+            return
+        border, block = len(source.prompt), self.block or UNIT
         if length <= border:
             yield "prompt"
             return
@@ -305,7 +306,7 @@ class RequestLog:
             yield "generated"
 
     def _of_time(self, sent: Sent) -> Iterable[str]:
-        age = sent.begun - sent.earlier.used
+        age = sent.begun - sent.earlier.used if sent.earlier.source else math.nan
         if age < _FRESH:
             yield "fresh"
         if age >= _OLD:

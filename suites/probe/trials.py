@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from kvproof.harness.served.images import new_image
 from kvproof.suites.probe.answers import Answer, NoAnswer
-from kvproof.suites.probe.asker import CHANCE, LONG, Asker, Question, new_salt
+from kvproof.suites.probe.asker import ANSWER, CHANCE, LONG, Asker, Question, new_salt
 from kvproof.suites.probe.compare import Pair
 from kvproof.suites.probe.content import HEAD, Turn, Words, fresh, other
 from kvproof.suites.probe.server_connection import ServerUnreachable
@@ -77,6 +77,9 @@ class TrialContext:
             raise TrialInvalid(f"the prompt was expected to be computed, and was found {where}")
         return answer
 
+
+_LONGEST = 160
+"""Tokens of the longest answer before a turn: two blocks of 64, and some more."""
 
 _REFERENCE = "the server of --against"
 
@@ -188,7 +191,8 @@ def conversation(context: TrialContext, length: int) -> Trial:
     known = 0
     for number, words in enumerate((length, 1, context.sizes.unit)):
         turns = (*turns, Turn(fresh(words)))
-        question = Question(turns, salt, _new(turns, asker), most=long_turn(context))
+        most = _whole_block(context) if number == 1 else ANSWER
+        question = Question(turns, salt, _new(turns, asker), most=most)
         answer = asker.ask(question)
         if number:
             plain = context.plain(question)
@@ -208,6 +212,11 @@ def _new(turns: Sequence[Turn], asker: Asker) -> int | None:
     said = turns[-2].answer if len(turns) > 1 else None
     unlike = said is None or asker.facts.form != "ids" or said.ids
     return len(turns[-1].words) if unlike else None
+
+
+def _whole_block(context: TrialContext) -> int:
+    """Return the tokens of an answer with a whole block, wherever its prompt ends."""
+    return min(_LONGEST, 2 * context.sizes.unit)
 
 
 def long_turn(context: TrialContext) -> int:

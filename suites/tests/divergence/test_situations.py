@@ -214,6 +214,11 @@ def test_a_hit_on_an_image_that_was_never_sent_is_contradicted() -> None:
     assert not talk.ask(("cat", "?"), cached=16).contradiction, "its image was sent"
 
 
+def test_a_hit_on_an_entry_that_this_client_never_made_is_neither_old_nor_of_a_prompt() -> None:
+    found = seen(Talk(), ids(1, 40), 32)
+    assert not found & {"old", "fresh", "prompt"}
+
+
 def test_entries_that_an_order_removed_are_not_evicted() -> None:
     talk = Talk()
     talk.ask(ids(1, 400))
