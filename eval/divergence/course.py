@@ -95,8 +95,8 @@ class Course:
     def _all(self) -> Iterator[Steps]:
         if "weights" in self._wanted:  # while nothing is cached that other weights may hit
             yield from self._ordered("weights")
-        yield from self._first_hits()
         yield from self._twins()
+        yield from self._first_hits()
         if "third-use" in self._wanted:
             yield Steps([self._hit(each) for each in self._of("block", "part", "turn")] * 2)
         if self._wanted & {"idle", "old"}:
@@ -154,9 +154,10 @@ class Course:
             yield Steps(others)
 
     def _twins(self) -> Iterator[Steps]:
-        """Each new prompt twice in a row, by two workers."""
+        """Each new prompt twice at once, behind a long one that both wait for."""
         for each in self._of("twin"):
-            yield Steps([Step("drawn", (each.number, "begun"))] * 2, 2)
+            twin = Step("drawn", (each.number, "begun"), wait=_BEGUN)
+            yield Steps([Step("fill", self._flood(None), tokens=1), twin, twin], 3)
 
     def _pauses(self) -> Iterator[Steps]:
         """Some prompts after pauses; all others have grown old meanwhile."""

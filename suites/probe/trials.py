@@ -81,6 +81,9 @@ class TrialContext:
 _LONGEST = 160
 """Tokens of the longest answer before a turn: two blocks of 64, and some more."""
 
+_TIMES, _LEAD = 8, 0.005
+"""Length of a prompt that others wait for, in their lengths, and seconds that it comes first."""
+
 _REFERENCE = "the server of --against"
 
 
@@ -252,10 +255,15 @@ def long_answer(asker: Asker) -> int:
 
 
 def duplicates(context: TrialContext, length: int) -> Trial:
-    """Send one prompt several times concurrently."""
+    """Send one prompt several times concurrently.
+
+    A long one goes first, so that the others wait for it and begin in one step.
+    """
     trial, asker = Trial(), context.asker
     question = Question((Turn(fresh(length)),), context.salt())
-    answers = asker.together([question] * TOGETHER)
+    long = min(_TIMES * length, asker.facts.longest // 4 or _TIMES * length)
+    first = Question((Turn(fresh(max(length, long))),), context.salt())
+    _, *answers = asker.together([first, *[question] * TOGETHER], lead=_LEAD)
     trial.saw("equal prompts at once", happened=True)
     last = asker.ask(question._replace(again=True))
     trial.saw(FOUND, happened=asker.found(last))
