@@ -194,8 +194,9 @@ def conversation(context: TrialContext, length: int) -> Trial:
     known = 0
     for number, words in enumerate((length, 1, context.sizes.unit)):
         turns = (*turns, Turn(fresh(words)))
-        most = _whole_block(context) if number == 1 else ANSWER
-        question = Question(turns, salt, _new(turns, asker), most=most)
+        long = number == 1
+        question = Question(turns, salt, _new(turns, asker), unending=long,
+                            most=_whole_block(context) if long else ANSWER)  # fmt: skip
         answer = asker.ask(question)
         if number:
             plain = context.plain(question)
