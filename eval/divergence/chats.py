@@ -60,13 +60,16 @@ def asked_of(
     return client.chat(question.messages, max_tokens=tokens, **scored, **fields)
 
 
-def sees_images(client: CompletionClient, top: int | None) -> bool:
-    """Return whether an image adds tokens to a chat, and its answer has log-probabilities."""
+def opening(client: CompletionClient, top: int | None) -> int:
+    """Return the tokens of a chat of one word, more than stand before an image; 0: sees none.
+
+    A server sees images if one adds tokens to a chat, and its answer has log-probabilities.
+    """
     shown = asked_of(client, Chat(_some(0)[:1], "a"), 1, top, {})
-    if not shown.tokens or shown.usage.prompt_tokens is None:
-        return False
-    alone = asked_of(client, Chat((), "a"), 1, top, {})
-    return shown.usage.prompt_tokens > (alone.usage.prompt_tokens or 0)
+    if not shown.tokens:
+        return 0
+    alone = asked_of(client, Chat((), "a"), 1, top, {}).usage.prompt_tokens or 0
+    return alone if (shown.usage.prompt_tokens or 0) > alone else 0
 
 
 def image_scene(seed: str) -> dict[Text, Chat]:

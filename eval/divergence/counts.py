@@ -105,9 +105,11 @@ def _median(found: Sequence[Answer]) -> float:
 
 def times(hits: Sequence[Answer], controls: Sequence[Answer], least: float, alpha: float) -> int:
     """Return how many times as many of these requests decide; 0: over MOST answers, or never."""
-    most = MOST / max(1, len(hits) + len(controls))
-    found = _Sides(hits, controls, least)
-    return next((each for each in _TIMES if each <= most and found.p(each) <= alpha), 0)
+    most, found = MOST / max(1, len(hits) + len(controls)), _Sides(hits, controls, least)
+    tried = [each for each in _TIMES if each <= most]
+    if not tried or found.off <= sum(found.chances) or found.p(tried[-1]) > alpha:
+        return 0  # the second: near ties explain as many, however often
+    return next(each for each in tried if found.p(each) <= alpha)
 
 
 class _Sides:
@@ -116,7 +118,8 @@ class _Sides:
     def __init__(self, hits: Sequence[Answer], controls: Sequence[Answer], least: float) -> None:
         self.hits, theirs = _by_document(hits, least), _by_document(controls, least)
         self.off = sum(map(any, self.hits.values()))
-        self._share = near_ties(hits, controls)
+        share = near_ties(hits, controls)
+        self.chances = [1 - (1 - share) ** len(each) for each in self.hits.values()]
         self._both = [_Both(self.hits[n], theirs[n]) for n in self.hits if n in theirs]
         self._others = [len(each) for n, each in theirs.items() if n not in self.hits]
         self._silent = not any(each.worst for each in controls)
@@ -124,8 +127,7 @@ class _Sides:
 
     def p(self, times: int = 1) -> float:
         """Probability of so many, if all of them had come so many times."""
-        chances = [1 - (1 - self._share) ** len(each) for each in self.hits.values()]
-        ties = _at_least(self.off * times, chances * times)
+        ties = _at_least(self.off * times, self.chances * times)
         p = _matched(self._both * times)
         if self._silent or (p <= AGREED and self._none_off):
             p = _none_off(self._both * times, self._others * times)

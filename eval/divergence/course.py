@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from kvproof.eval.divergence.orders import Life, Order
 from kvproof.eval.divergence.prompts import Text
 from kvproof.eval.divergence.scenes import ANSWER, EACH, Kind, Scene
 from kvproof.eval.run.records import Phase
 from kvproof.harness.served.request_log import RequestLog
 from kvproof.harness.served.situations import COMPANY, COUNTS
-
-Life: TypeAlias = Literal["reset", "sleep"]
-"""Orders to a server, by the situation after them."""
 
 Key: TypeAlias = tuple[int, Text]
 """Number of a document, and which of its prompts."""
@@ -75,13 +73,13 @@ class Course:
         log: RequestLog,
         salt: Callable[[], str],
         flood: Callable[[Key | None], Key],
-        life: Mapping[Life, Callable[[], None]],
+        life: Mapping[Life, Sequence[Order]],
         left: Callable[[], bool],
     ) -> None:
         """`wanted`: situations; `left`: whether time is left.
 
         `flood` makes a long new prompt, which may begin like another one. `life` holds orders to
-        the server.
+        the server; between two of them entries are made that later hits must not read.
         """
         self._scenes, self._wanted, self._log, self._salt = scenes, wanted, log, salt
         self._flood, self._life, self._left = flood, life, left
@@ -95,8 +93,10 @@ class Course:
             yield stage
 
     def _all(self) -> Iterator[Steps]:
-        yield from self._first_hits()
+        if "weights" in self._wanted:  # while nothing is cached that other weights may hit
+            yield from self._ordered("weights")
         yield from self._twins()
+        yield from self._first_hits()
         if "third-use" in self._wanted:
             yield Steps([self._hit(each) for each in self._of("block", "part", "turn")] * 2)
         if self._wanted & {"idle", "old"}:
@@ -106,16 +106,19 @@ class Course:
             yield from self._evictions()
         if "preempted" in self._wanted:
             yield from self._crowds()
-        for name, order in self._life.items():
-            if name in self._wanted:
-                order()
-                self._log.mark(name, emptied=name == "reset")
-                yield from self._after()
+        for name in self._life:
+            if name in self._wanted and name != "weights":
+                yield from self._ordered(name)
         yield from self._counts()
 
-    def _after(self) -> Iterator[Steps]:
+    def _ordered(self, name: Life) -> Iterator[Steps]:
         """Judge first the entries that an order did not remove, then new ones."""
-        found = self._of("block", "part")
+        found, (*before, last) = self._of("block", "part"), self._life[name]
+        for order in before:
+            order()
+            yield Steps([self._fill(each) for each in found])
+        last()
+        self._log.mark(name, emptied=name == "reset")
         yield Steps([self._hit(each) for each in found])
         yield from self._filled(found)
 
@@ -151,9 +154,10 @@ class Course:
             yield Steps(others)
 
     def _twins(self) -> Iterator[Steps]:
-        """Each new prompt twice in a row, by two workers."""
+        """Each new prompt twice at once, behind a long one that both wait for."""
         for each in self._of("twin"):
-            yield Steps([Step("drawn", (each.number, "begun"))] * 2, 2)
+            twin = Step("drawn", (each.number, "begun"), wait=_BEGUN)
+            yield Steps([Step("fill", self._flood(None), tokens=1), twin, twin], 3)
 
     def _pauses(self) -> Iterator[Steps]:
         """Some prompts after pauses; all others have grown old meanwhile."""

@@ -106,11 +106,12 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 def judge(options: Options, records: Sequence[Evidence]) -> Judgement:
     """Judge the records of a run, complete or not."""
     answers = [each for each in records if isinstance(each, Pair)]
-    controls = [each for each in answers if each.control]
+    controls = [each for each in answers if each.control and each.phase != "recomputed"]
     noise = by_key(controls, lambda each: f"{each.configuration}, {each.phase}")
     servers = {each.configuration: each for each in records if isinstance(each, Served)}
     judged = [name for name, each in servers.items() if each.role == "judged"]
-    case = _Case(options, noise, max(1, len(judged)), servers)
+    told = {each.number: each.worst for each in answers if each.phase == "recomputed"}
+    case = _Case(options, noise, max(1, len(judged)), servers, told)
     rows = [_row(case, n, [e for e in answers if e.configuration == n], records) for n in judged]
     return Judgement(
         floor=tuple(figures(name, found) for name, found in noise.items()),
@@ -125,6 +126,13 @@ class _Case(NamedTuple):
     judged: int
     """Servers that share the error rate."""
     servers: dict[str, Served]
+    told_apart: dict[int, float]
+    """Document -> difference of its recomputed answers under two identities, which must differ."""
+
+    @property
+    def alike(self) -> set[int]:
+        """Documents whose answers are the same under both."""
+        return {number for number, worst in self.told_apart.items() if not worst}
 
     @property
     def controls(self) -> list[Pair]:
@@ -191,7 +199,7 @@ def _row(case: _Case, name: str, found: Sequence[Pair], records: Sequence[Eviden
         counted=all(each.cached_tokens is not None for each in hits),
         worst=tuple(sorted(beyond, key=lambda each: each.worst, reverse=True)[:8]),
     )
-    failures = tuple(_failures(case, row, beyond))
+    failures = tuple(_failures(case, row, found, beyond))
     doubts = tuple(_row_doubts(case, row, hits, found, records, failed=bool(failures)))
     verdict: Verdict = "fail" if failures else "inconclusive" if doubts else "pass"
     return msgspec.structs.replace(row, verdict=verdict, reasons=failures + doubts)
@@ -223,7 +231,20 @@ def _seen(found: Sequence[Pair], controls: Sequence[Pair]) -> Iterator[Seen]:
         )
 
 
-def _failures(case: _Case, row: Row, beyond: Sequence[Pair]) -> Iterator[str]:
+def _confused(case: _Case, found: Sequence[Pair]) -> int:
+    """Count documents that were answered as under another identity, from its entries."""
+    count = len({each.number for each in found if each.contradiction} & case.alike)
+    return count if count >= LEAST else 0
+
+
+def _failures(
+    case: _Case, row: Row, found: Sequence[Pair], beyond: Sequence[Pair]
+) -> Iterator[str]:
+    if confused := _confused(case, found):
+        yield (
+            f"{confused} prompts hit entries that none before them can have left, and were "
+            "answered as under another identity"
+        )
     if case.exact:
         if beyond:
             yield (
@@ -269,6 +290,12 @@ def _row_doubts(
     if died:
         yield f"{len(died)} requests failed: {died[0].message:.200}"
     yield from _of_hits(case, row, hits, found)
+    if case.alike:
+        yield (
+            f"{len(case.alike)} of {len(case.told_apart)} answers stay the same, to the bit, with "
+            "images in another order or without the adapter: an entry of one in the place of the "
+            "other would not be seen"
+        )
     able = case.servers[row.configuration].abilities.means
     if missing := [n for n in required(case.options.require, able) if n in row.unseen]:
         yield f"required and not seen: {', '.join(missing)}: give more --max-time"

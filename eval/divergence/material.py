@@ -11,37 +11,30 @@ once. Then a course of scenes brings it into all situations that are required.
 from __future__ import annotations
 
 import itertools
-import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
-from kvproof.eval.divergence.chats import Chat, Question, asked_of, content_of, image_scene
-from kvproof.eval.divergence.course import WRITTEN, Course, Key, Life, Step, Steps, steps_of
-from kvproof.eval.divergence.forced import Unanswered, answered, forced
+from kvproof.eval.divergence.chats import Chat, Question, image_scene
+from kvproof.eval.divergence.course import WRITTEN, Course, Key, Step, Steps, steps_of
+from kvproof.eval.divergence.forced import Unanswered, forced
+from kvproof.eval.divergence.orders import Life, Order, orders
 from kvproof.eval.divergence.prompts import TEXTS, Text, cut, documents
 from kvproof.eval.divergence.records import NOTHING, Earlier, Options, Role, roles
-from kvproof.eval.divergence.repeats import TIMES, Gap, gap
+from kvproof.eval.divergence.repeats import TIMES, Gap, apart, gap
 from kvproof.eval.divergence.scenes import ANSWER, ROOM, Scene, flood, joined, scenes
-from kvproof.eval.divergence.servers import (
-    TRIED,
-    counters_of,
-    learned,
-    longest_prompt,
-    means_of,
-    posted,
-)
+from kvproof.eval.divergence.sender import PLAIN, Sender, written
+from kvproof.eval.divergence.servers import TRIED, learned, longest_prompt, means_of
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol
 from kvproof.eval.run.protocol import Asked, Exchange, Material, Request, RunSink, Stage
 from kvproof.eval.run.records import Abilities, Differences, Lost, Phase, Unequal
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.completion_client import CompletionClient, Prompt, Reply
-from kvproof.harness.served.counters import occurred
-from kvproof.harness.served.request_log import Identity, RequestLog, Sighting
-from kvproof.harness.served.situations import ALL, Means, required, tried
+from kvproof.harness.served.request_log import RequestLog, Sighting
+from kvproof.harness.served.situations import ALL, Means, doable, required, tried
 
 _FIRST = 2
 """Documents that show whether recomputed answers repeat."""
@@ -54,8 +47,6 @@ _PASSES: tuple[tuple[Phase, Text], ...] = (
     ("cold", "whole"), ("warm", "whole"), ("shared", "shared"), ("inside", "inside"),
     ("border", "border"),
 )  # fmt: skip
-
-_NO_ABILITIES = Abilities(top=None, token_ids=False, ignore_eos=False, salt=False)
 
 _TRIES = 6
 """Each halves a prompt that the server refuses."""
@@ -75,6 +66,8 @@ class Pairs(Material):
     ) -> None:  # fmt: skip
         """`salts`: the base has a cache, which a salt of its own keeps from every request."""
         self._config, self._options, self._with_salts = config, options, salts
+        self._server = config.server_of(config.baseline)
+        self._sender = Sender(salts=salts, reset=self._server.reset)
         self._earlier, self._seed = earlier, options.seed + earlier.first
         self._numbers = range(earlier.first, earlier.first + options.documents)
         self._roles = roles(config)
@@ -85,19 +78,10 @@ class Pairs(Material):
         self._lost: set[Key] = set()
         """Prompts that the base did not answer."""
         self._role: Role = "base"
-        self._able = _NO_ABILITIES
-        """Role and options of the server that is asked."""
-        self._name, self._salts = secrets.token_hex(4), itertools.count()
-        """Both make a salt that no other request has, also of an earlier run."""
-        self._neutral = True
-        """Answers do not depend on a salt, as far as is known."""
+        """Role of the server that is asked."""
         self._scenes: list[Scene] = []
-        self._adapters: dict[Key, str] = {}
-        """Prompt -> adapter that answers it."""
         self._steps: list[Step] = []
         """All requests of passes, by the number of their record."""
-        self._logs: dict[str, RequestLog] = {}
-        """URL of a server -> all requests to it."""
         self._wanted: frozenset[str] = frozenset()
         """Situations that are brought about."""
         self._client: CompletionClient | None = None
@@ -122,7 +106,8 @@ class Pairs(Material):
 
     def meet(self, one: Configuration, client: CompletionClient, sink: RunSink) -> Abilities:
         """Learn the server's options; the base also gets the documents. Raises UsageError."""
-        self._role, self._able, self._client = self._roles[one.name], learned(client), client
+        self._role, self._client, sender = self._roles[one.name], client, self._sender
+        sender.able = learned(client)
         if self._role == "base":
             self._check_salts(client)
             sink.progress(f"{one.name}: drawing documents", 0, 0)
@@ -131,8 +116,8 @@ class Pairs(Material):
             if self._options.exact and not self._repeats(client, one.name, sink):
                 self._prompts, self._scenes = {}, []
             self._keys = tuple(self._prompts)
-        self._able = replace(self._able, longest=self._longest, means=self._means(client))
-        return self._able
+        sender.able = replace(sender.able, longest=self._longest, means=self._means(client))
+        return sender.able
 
     def planned(self, configuration: str, protocol: Protocol) -> int:
         """Count the prompts about documents; scenes add some."""
@@ -186,7 +171,7 @@ class Pairs(Material):
             yield Steps(steps_of("recomputed", filter(self._prompts.__contains__, others)))
             for each in found if found[0].kind != "image" else ():
                 answer = self._expected.get((each.number, "begun"))
-                prompt = each.continued(_content(each.begun, answer) if answer else ())
+                prompt = each.continued(written(each.begun, answer) if answer else ())
                 self._prompts[each.number, "continued"] = prompt
             yield Steps([Step("recomputed", (e.number, "continued")) for e in found])
             kept += found
@@ -199,10 +184,11 @@ class Pairs(Material):
 
     def _judged(self) -> Iterator[Steps]:
         assert self._client is not None
-        yield from self._read_back(self._log(self._client))
+        log = self._sender.log(self._client)
+        yield from self._read_back(log)
         yield Steps(steps_of("together", self._of("whole")), self._options.at_once)
         course = Course(
-            self._scenes, self._wanted, log=self._log(self._client), salt=self._new_salt,
+            self._scenes, self._wanted, log=log, salt=self._sender.new_salt,
             flood=self._flood, life=self._life(self._client), left=self._left,
         )  # fmt: skip
         yield from course.stages()
@@ -234,29 +220,34 @@ class Pairs(Material):
         sent, tokens = msgspec.json.encode(prompt), step.tokens or self._options.tokens
         try:
             if step.phase == "fill":
-                adapter = self._adapters.get(key, "")
-                return Exchange(sent, self._answer(client, prompt, tokens, step, adapter)[0])
+                return Exchange(sent, self._sender.answer(client, prompt, tokens, step)[0])
             if step.phase != "recomputed":
                 return self._followed(client, step, sent)
-            reply = self._recomputed(client, prompt, tokens, self._adapters.get(key, ""))[0]
+            reply = self._sender.recomputed(client, prompt, tokens, step)[0]
         except Unanswered as error:
             if step.phase == "recomputed":
                 self._lost.add(key)
             return Exchange(sent, error.reply)
         self._expected[key] = reply
-        return Exchange(sent, reply)
+        return Exchange(sent, reply, differences=self._told_apart(key, reply))
+
+    def _told_apart(self, key: Key, reply: Reply) -> Differences | None:
+        """Hold an answer against that under the other identity of its scene, which differs."""
+        other = self._expected.get((key[0], "begun")) if key[1] == "elsewhere" else None
+        if other is None:
+            return None
+        return Differences(
+            control=True, expected_cached=None, places=(0,), largest=(apart(other, reply),),
+            kl=(0.0,), flips=0, left=0, requests=1,
+        )  # fmt: skip
 
     def _followed(self, client: CompletionClient, step: Step, sent: bytes) -> Exchange:
         judged, expected = self._role == "judged", self._expected[step.key]
-        adapter = self._adapters.get(step.key, "")
+        send = self._sender.answer if judged else self._sender.recomputed
         sighted: list[Sighting] = []
 
         def ask(prompt: Question, tokens: int) -> Reply:
-            reply, sighting = (
-                self._answer(client, prompt, tokens, step, adapter)
-                if judged
-                else self._recomputed(client, prompt, tokens, adapter)
-            )
+            reply, sighting = send(client, prompt, tokens, step)
             sighted.append(sighting)
             return reply
 
@@ -281,84 +272,39 @@ class Pairs(Material):
     def extract(self, request: Request, text: str) -> None:
         """No answer is right by itself."""
 
-    # --- one request ---
+    def _life(self, client: CompletionClient) -> dict[Life, tuple[Order, ...]]:
+        found = orders(client, self._server)
+        if "weights" in found:
+            other, own = found["weights"]
+            found["weights"] = (partial(self._changed, client, other), own)
+        return found
 
-    def _answer(
-        self, client: CompletionClient, prompt: Question, tokens: int, step: Step, adapter: str
-    ) -> tuple[Reply, Sighting]:
-        """Complete greedily; a salt keeps cached blocks of other salts out of reach."""
-        able, salt = self._able, step.salt
-        asked = {
-            "return_token_ids": able.token_ids or None,
-            "ignore_eos": able.ignore_eos or None,
-            "cache_salt": salt or None,
-            "model": adapter or None,
-        }
-        fields = {name: value for name, value in asked.items() if value is not None}
-        log = self._log(client)
-        before = counters_of(client) if step.metered else {}
-        sent = log.begin(content_of(prompt), Identity(salt, adapter))
-        reply = asked_of(client, prompt, tokens, able.top, fields)
-        sighting = log.end(
-            sent, _content(prompt, reply), cached=reply.usage.cached_tokens,
-            prompt_tokens=reply.usage.prompt_tokens,
-            also=occurred(before, counters_of(client)) if step.metered else (),
-        )  # fmt: skip
-        return answered(reply), sighting
-
-    def _log(self, client: CompletionClient) -> RequestLog:
-        """All requests to a server, also of another role."""
-        log = self._logs.setdefault(client.url, RequestLog())
-        log.longest = self._longest
-        return log
-
-    def _recomputed(
-        self, client: CompletionClient, prompt: Question, tokens: int, adapter: str = ""
-    ) -> tuple[Reply, Sighting]:
-        return self._under(client, prompt, tokens, self._salt(), adapter)
-
-    def _salt(self) -> str:
-        """Return a new salt; empty where something else recomputes."""
-        salted = self._with_salts and self._able.salt and self._neutral
-        return self._new_salt() if salted else ""
-
-    def _new_salt(self) -> str:
-        return f"kvproof {self._name} {next(self._salts)}"
-
-    def _under(
-        self, client: CompletionClient, prompt: Question, tokens: int, salt: str, adapter: str = ""
-    ) -> tuple[Reply, Sighting]:
-        if self._with_salts and not salt and self._reset:
-            posted(client, "reset", (self._reset,))
-            self._log(client).mark("", emptied=True)
-        return self._answer(client, prompt, tokens, Step("again", (0, "whole"), salt), adapter)
-
-    def _life(self, client: CompletionClient) -> dict[Life, Callable[[], None]]:
-        server = self._config.server_of(self._config.baseline)
-        orders: dict[Life, tuple[str, ...]] = {"sleep": server.sleep, "reset": (server.reset,)}
-        return {
-            name: partial(posted, client, name, paths)
-            for name, paths in orders.items()
-            if any(paths)
-        }
+    def _changed(self, client: CompletionClient, order: Order) -> None:
+        """Load other weights. Raises UsageError if answers are those of before."""
+        order()
+        key, expected = next(iter(self._expected.items()))
+        salt = self._sender.new_salt() if self._sender.able.salt else ""
+        step, prompt = PLAIN._replace(key=key, salt=salt), self._prompts[key]
+        found = self._sender.answer(client, prompt, self._options.tokens, step)[0]
+        if not apart(expected, found):
+            raise UsageError(
+                "weights: with the other ones the server answers as before",
+                "--other-weights loads weights that change answers",
+            )
 
     def _flood(self, like: Key | None) -> Key:
         """Make a long new prompt, which may begin like another one."""
         number, begun = next(self._floods), self._prompts[like] if like else ()
         assert not isinstance(begun, Chat), f"{like} is a chat"
         most = min(self._longest - WRITTEN - ROOM, 4 * TRIED[0])
-        new = flood(self._pool(), most, seed=f"{self._name} {number}")
+        new = flood(self._pool(), most, seed=f"{self._sender.name} {number}")
         self._prompts[-number, "begun"] = cut(joined(begun, new), len(new))
         return -number, "begun"
 
     # --- the base, before its passes ---
 
-    @property
-    def _reset(self) -> str:
-        return self._config.server_of(self._config.baseline).reset
-
     def _check_salts(self, client: CompletionClient) -> None:
-        if self._with_salts and not self._able.salt and not self._reset:
+        if self._with_salts and not self._sender.able.salt and not self._server.reset:
             raise UsageError(
                 f"{client.url} takes no cache_salt, so that nothing can be recomputed beside its "
                 "cache",
@@ -385,23 +331,25 @@ class Pairs(Material):
             return
         answers = partial(self._answers, client)
         self._longest = longest_prompt(client, answers, least=options.most_tokens)
-        wanted = required(options.require, self._means(client))
-        wanted += tried() if ALL in options.require else ()
-        self._wanted = frozenset(wanted) - self._earlier.seen
+        means = self._means(client)
+        wanted = {*required(options.require, means), *(tried() if ALL in options.require else ())}
+        able = {*doable(means), *tried()}
+        self._wanted = frozenset(wanted & able) - self._earlier.seen
         first = self._numbers.stop
         self._scenes = list(
             scenes(self._wanted, self._pool(), first=first, seed=self._seed, longest=self._longest)
         )
-        names = itertools.cycle(self._able.adapters or ("",))
+        names = itertools.cycle(self._sender.able.adapters)
         for each in self._scenes:
-            self._prompts[each.number, "begun"] = each.begun
             if each.kind == "image":
-                drawn = image_scene(f"{self._seed} {each.number}").items()
-                self._prompts |= {(each.number, text): chat for text, chat in drawn}
+                chats = image_scene(f"{self._sender.name} {each.number}")
+                self._prompts |= {(each.number, text): chat for text, chat in chats.items()}
+                continue
+            self._prompts[each.number, "begun"] = each.begun
             if each.kind == "adapter":
                 self._prompts[each.number, "elsewhere"] = each.begun
-                name = next(names)
-                self._adapters |= {(each.number, text): name for text in ("begun", "continued")}
+                keys: tuple[Key, Key] = (each.number, "begun"), (each.number, "continued")
+                self._sender.adapters |= dict.fromkeys(keys, next(names))
 
     def _pool(self) -> Prompt:
         """All documents in a row."""
@@ -411,14 +359,15 @@ class Pairs(Material):
         return "".join(each for each in found if isinstance(each, str))
 
     def _means(self, client: CompletionClient) -> tuple[Means, ...]:
-        return means_of(client, self._able, self._life(client), longest=self._longest)
+        able, life = self._sender.able, orders(client, self._server)
+        return means_of(client, able, life, longest=self._longest)
 
     def _answers(self, client: CompletionClient, length: int) -> bool:
         """Return whether it takes a prompt of so many tokens."""
         pool = self._pool()
         size = length * (4 if isinstance(pool, str) else 1)
         try:
-            self._recomputed(client, (pool * (1 + size // len(pool)))[:size], 1)
+            self._sender.recomputed(client, (pool * (1 + size // len(pool)))[:size], 1)
         except Unanswered:
             return False
         return True
@@ -428,7 +377,8 @@ class Pairs(Material):
         refused = ""
         for _ in range(_TRIES):
             try:
-                return self._recomputed(client, text, 1)[0].prompt_ids or text
+                found = self._sender.recomputed(client, text, 1)[0]
+                return found.prompt_ids or text
             except Unanswered as error:
                 refused, text = str(error), str(cut(text, len(text) // 2))
         raise UsageError(f"{client.url} answers no prompt: {refused}", "does it serve completions?")
@@ -437,8 +387,8 @@ class Pairs(Material):
         """Return whether recomputed answers repeat; a reset may replace salts that change them."""
         sink.progress(f"{name}: whether recomputed answers repeat", 0, 0)
         found = self._gap(client, name, sink)
-        if found and found.cause == "salt" and self._reset:
-            self._neutral = False
+        if found and found.cause == "salt" and self._server.reset:
+            self._sender.neutral = False
             found = self._gap(client, name, sink)
         if found:
             sink.write(Unequal(configuration=name, cause=found.cause, largest=found.largest))
@@ -449,18 +399,12 @@ class Pairs(Material):
             prompt = self._prompts[number, "whole"]
 
             def ask(salt: str, prompt: Question = prompt) -> Reply:
-                return self._under(client, prompt, self._options.tokens, salt)[0]
+                step = PLAIN._replace(salt=salt)
+                return self._sender.under(client, prompt, self._options.tokens, step)[0]
 
             try:
-                if found := gap(ask, [self._salt() for _ in range(TIMES)]):
+                if found := gap(ask, [self._sender.salt() for _ in range(TIMES)]):
                     return found
             except Unanswered as error:
                 sink.write(Lost(configuration=name, message=str(error)))
         return None
-
-
-def _content(prompt: Question, reply: Reply) -> Prompt:
-    """Return an answer as its prompt is written: ids after ids, a text after a text."""
-    if isinstance(prompt, Chat):
-        return ()  # the template of a chat stands between both
-    return reply.text if isinstance(prompt, str) else reply.ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -73,7 +74,7 @@ class Served(Measured, frozen=True, kw_only=True):
     weights: str = ""
 
 
-class Pair(Differences, frozen=True, kw_only=True):
+class Pair(Differences, frozen=True, kw_only=True, dict=True):
     """One answer held against the recomputed one, with the request."""
 
     configuration: str
@@ -100,7 +101,7 @@ class Pair(Differences, frozen=True, kw_only=True):
         """Anything was cached."""
         return bool(self.shared if self.cached_tokens is None else self.cached_tokens)
 
-    @property
+    @cached_property
     def worst(self) -> float:
         """Largest difference of a log-probability in any place, in nats."""
         return max(self.largest, default=0.0)

@@ -8,6 +8,7 @@ import msgspec
 
 from kvproof.eval.divergence.figures import Figures
 from kvproof.eval.divergence.judge import ALLOWED, Judgement, Row, judge
+from kvproof.eval.divergence.orders import OPTIONS
 from kvproof.eval.divergence.records import KEY, Options, Pair, Served, evidence
 from kvproof.eval.run.records import EvalRun, Lost, ServerDied
 from kvproof.eval.verdict.evaluated import Evaluated, Judged, Table, Verdict
@@ -197,7 +198,10 @@ def _situations(row: Row) -> Table:
 
 def _never(name: str, row: Row) -> str:
     phrase = SITUATIONS[name].phrase
-    return f"{phrase}: not to be had by requests" if name in row.unaskable else phrase
+    if name not in row.unaskable:
+        return phrase
+    option = OPTIONS.get(name)
+    return f"{phrase}: {f'needs {option}' if option else 'not to be had by requests'}"
 
 
 def _floor(summary: Summary) -> Table:

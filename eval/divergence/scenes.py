@@ -6,6 +6,7 @@ where its kind wants. A turn goes on after the answer to the first.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias
@@ -16,18 +17,19 @@ Kind: TypeAlias = Literal[
     "block", "part", "salt", "adapter", "image", "twin", "turn", "1k", "8k", "32k", "longest"
 ]
 
+_ANY = ("sleep", "weights", "restart", "reset", "100th", "500th", "1000th")
+"""Situations that all short kinds reach."""
+
 REACHES: Mapping[Kind, tuple[str, ...]] = {
     "block": (
-        "one-block", "third-use", "old", "idle", "64-at-once", "long-beside-short", "reset",
-        "sleep", "100th", "500th", "1000th",
+        "one-block", "third-use", "old", "idle", "64-at-once", "long-beside-short", *_ANY,
     ),
     "part": (
-        "partial-block", "third-use", "old", "2-at-once", "64-at-once", "evicted", "reset",
-        "sleep", "pool-full", "preempted", "resumed", "host", "disk", "peer",
-        "100th", "500th", "1000th",
+        "partial-block", "third-use", "old", "2-at-once", "64-at-once", "evicted", "pool-full",
+        "preempted", "resumed", "host", "disk", "peer", *_ANY,
     ),
     "salt": ("salt", "other-namespace"),
-    "adapter": ("adapter", "other-namespace"),
+    "adapter": ("adapter",),
     "image": ("image", "swapped-images"),
     "twin": ("twins",),
     "turn": ("generated", "both"),
@@ -89,17 +91,20 @@ def scenes(
     answer.
     """
     rng, names = random.Random(f"{seed} scenes"), set(wanted)  # noqa: S311 - drawn to be repeated
-    unit = 4 if isinstance(pool, str) else 1
-    number = first
+    number = itertools.count(first)
     for kind, reached in REACHES.items():
-        if not names.intersection(reached):
-            continue
-        for shared in _shared(rng, kind, longest):
-            length = shared * unit
-            begun = _drawn(rng, pool, length + _TAIL * unit)
-            whole = len(begun) if kind == "turn" else length
-            yield Scene(number, kind, begun, whole, _drawn(rng, pool, _TAIL * unit))
-            number += 1
+        if names.intersection(reached):
+            for shared in _shared(rng, kind, longest):
+                yield _scene(rng, next(number), kind, pool, shared)
+
+
+def _scene(rng: random.Random, number: int, kind: Kind, pool: Prompt, shared: int) -> Scene:
+    if kind == "image":  # its prompts are chats
+        return Scene(number, kind, pool[:0], 0, pool[:0])
+    unit = 4 if isinstance(pool, str) else 1
+    begun = _drawn(rng, pool, (shared + _TAIL) * unit)
+    whole = len(begun) if kind == "turn" else shared * unit
+    return Scene(number, kind, begun, whole, _drawn(rng, pool, _TAIL * unit))
 
 
 def flood(pool: Prompt, tokens: int, *, seed: str) -> Prompt:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kvproof.eval.divergence.chats import sees_images
+from kvproof.eval.divergence.chats import opening
 from kvproof.eval.divergence.forced import Unanswered, answered
 from kvproof.eval.divergence.scenes import ROOM
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol, Server
@@ -72,14 +72,9 @@ def learned(client: CompletionClient) -> Abilities:
         ignore_eos=taken(ignore_eos=True) is not None,
         salt=taken(cache_salt="kvproof") is not None,
         adapters=tuple(name for name in _adapters(client) if taken(model=name)),
-        images=top is not None and sees_images(client, top),
+        opening=0 if top is None else opening(client, top),
     )
 
-
-_ORDERS = {
-    "reset": "--reset /reset_prefix_cache",
-    "sleep": "--sleep '/sleep?level=1' --sleep /wake_up",
-}
 
 TRIED = (1_400, 8_900, 33_500)
 """Tokens of prompts that show how long they may be."""
@@ -120,7 +115,7 @@ def means_of(
     able: dict[Means, bool] = {
         "salt": able_to.salt,
         "adapter": bool(able_to.adapters),
-        "image": able_to.images,
+        "image": able_to.opening > 0,
         **dict.fromkeys(orders, True),
         "longest": TRIED[0] < longest <= MOST_LONG,
         "pool": True,
@@ -135,16 +130,6 @@ def counters_of(client: CompletionClient) -> Figures:
         return figures(client.get("/metrics").decode(errors="replace"))
     except OSError:
         return {}
-
-
-def posted(client: CompletionClient, option: str, paths: Iterable[str]) -> None:
-    """Send orders to a server, one after the other. Raises UsageError."""
-    for path in paths:
-        try:
-            client.post(path)
-        except OSError as error:
-            hint = f"for example {_ORDERS[option]}, if the server has it"
-            raise UsageError(f"--{option}: {error}", hint) from error
 
 
 def _reported_limit(client: CompletionClient) -> int:

@@ -105,7 +105,13 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reset: str = ""
     """Path of a POST that empties the cache of a running server, before the first pass."""
     sleep: tuple[str, ...] = ()
-    """Paths of POSTs that put a running server to sleep and wake it up."""
+    """POSTs that put a running server to sleep and wake it up: paths, a body after a blank."""
+    other_weights: tuple[str, ...] = ()
+    """POSTs that load other weights into it."""
+    own_weights: tuple[str, ...] = ()
+    """POSTs that load its own weights again."""
+    restart: tuple[str, ...] = ()
+    """Command that restarts it."""
     api_key_env: str = ""
     """Environment variable with the key."""
 
@@ -177,7 +183,7 @@ def _hide_secrets(path: str, found: EvalConfig) -> None:
     for server in (found.server, *(each.server for each in found.configuration if each.server)):
         if has_password(server.base_url):
             raise UsageError(f"{path!r}: a base_url has a password", "name a variable: api_key_env")
-        learn_command(server.launch)
+        learn_command((*server.launch, *server.restart))
         learn_environment(server.environment)
     for each in found.configuration:
         learn_command(each.arguments)

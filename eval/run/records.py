@@ -156,8 +156,8 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of the longest prompt with its answer; 0: not reported."""
     adapters: tuple[str, ...] = ()
     """Models of the list that are adapters of another one."""
-    images: bool = False
-    """Chats with images have log-probabilities."""
+    opening: int = 0
+    """Tokens of a chat of one word; 0: images add none, or have no log-probabilities."""
     means: tuple[Means, ...] = ()
     """Means by which a client can bring about situations."""
 

@@ -47,13 +47,13 @@ class HttpClient:
         """Return the body at `path`, below the server's address. Raises OSError unless 2xx."""
         return self._simple("GET", path)
 
-    def post(self, path: str) -> None:
-        """Send an order without content, such as to empty the cache. Raises OSError."""
-        self._simple("POST", path)
+    def post(self, path: str, body: bytes = b"") -> None:
+        """Send an order, such as to empty the cache. Raises OSError."""
+        self._simple("POST", path, body)
 
-    def _simple(self, method: str, path: str) -> bytes:
+    def _simple(self, method: str, path: str, body: bytes = b"") -> bytes:
         try:
-            with self.exchange(method, path, whole=True) as response:
+            with self.exchange(method, path, body, whole=True) as response:
                 data = b"".join(response.pieces())
         except (http.client.HTTPException, TooLong) as error:
             raise OSError(f"{method} {path}: {in_words(error)}") from error

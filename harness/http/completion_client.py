@@ -126,9 +126,9 @@ class CompletionClient:
         """Return the body at a path below the server's address. Raises OSError unless 2xx."""
         return self._http.get(path)
 
-    def post(self, path: str) -> None:
+    def post(self, path: str, body: bytes = b"") -> None:
         """Send an order to the server, such as to empty its cache. Raises OSError."""
-        self._http.post(path)
+        self._http.post(path, body)
 
     def _send(self, to: _Endpoint, fields: Mapping[str, Any]) -> Reply:
         body = self._body(fields)

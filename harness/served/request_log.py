@@ -66,6 +66,8 @@ class Sent:
     """The same new prompt was under way."""
     swapped: bool = False
     """An earlier prompt has the same images in another order."""
+    first_image: bool = False
+    """It begins with an image with which none has begun: only its template may be cached."""
     tokens: Content = ()
     """Prompt and answer, once ended."""
 
@@ -117,8 +119,13 @@ class RequestLog:
         """Hash of a beginning -> its first request, by identity."""
         self._orders: dict[object, set[tuple[str, ...]]] = {}
         """A prompt without its images, and these as a set -> their orders."""
+        self._images: set[tuple[Identity, str]] = set()
+        """Images with which prompts began."""
+        self.opening = 0
+        """Tokens that stand before an image at most; 0: unknown."""
         self._running: list[Sent] = []
-        self._last = -math.inf
+        self._last = self._since = -math.inf
+        """Time of the last end, and of the last event in the server's life."""
         self.count = 0
         """Requests so far."""
         self.evictions = 0
@@ -140,7 +147,7 @@ class RequestLog:
             idle = not self._running and now - self._last >= _IDLE and self.count > 0
             sent = Sent(prompt, identity, self.count, now, self._shared(prompt, identity), idle)
             self.count += 1
-            sent.swapped = self._swapped(prompt)
+            sent.swapped, sent.first_image = self._swapped(prompt), self._first_image(sent)
             self._meet(sent)
             return sent
 
@@ -160,13 +167,12 @@ class RequestLog:
             length = shared if cached is None else cached
             found = [*self._situations(sent, length, shared, scale, hit=hit)]
             found += also if hit else ()
-            if cached == 0 and shared >= 2 * max(self.block, 4 * UNIT):
+            known = sent.earlier.used > self._since
+            if cached == 0 and known and shared >= 2 * max(self.block, 4 * UNIT):
                 self._evicted = sent.number
                 self.evictions += 1
             self._keep(sent, answer)
-            most = max([shared, *_beside(sent)])
-            sure = self.alone or sent.identity != DEFAULT
-            wrong = _wrong(cached, most, exact=sure and len(sent.prompt) == prompt_tokens)
+            wrong = self._wrong(sent, shared, cached, prompt_tokens)
             found = list(dict.fromkeys(found))
             self.seen.update(found)
             return Sighting(shared, cached, tuple(found), hit, wrong)
@@ -175,6 +181,7 @@ class RequestLog:
         """Note an event in the server's life, as `reset`; `emptied`: nothing is cached after it."""
         with self._lock:
             self._life = tuple(dict.fromkeys([*self._life, *filter(None, [life])]))
+            self._since = self._clock()
             if emptied:
                 self._places.clear()
                 self.alone = True
@@ -203,6 +210,31 @@ class RequestLog:
         orders = self._orders.setdefault((rest, frozenset(images)), set())
         orders.add(images)
         return len(orders) > 1
+
+    def _first_image(self, sent: Sent) -> bool:
+        images = images_of(sent.prompt)
+        if not images or sent.prompt[0] != images[0]:
+            return False
+        key, known = (sent.identity, images[0]), len(self._images)
+        self._images.add(key)
+        return len(self._images) > known
+
+    def _wrong(self, sent: Sent, shared: int, cached: int | None, prompt_tokens: int | None) -> str:
+        """Return why the count of cached tokens cannot be right.
+
+        It is compared token by token, where no other client may have filled the cache. No other
+        one has an image of ours.
+        """
+        sure = self.alone or sent.identity != DEFAULT
+        exact = sure and len(sent.prompt) == prompt_tokens
+        most = max([shared, *_beside(sent)])
+        if sent.first_image and self.opening:
+            exact, most = True, self.opening
+        if cached is None or cached <= most or not exact:
+            return ""
+        return (
+            f"{cached} cached tokens are reported, but no earlier request shares more than {most}"
+        )
 
     def _keep(self, sent: Sent, answer: Content) -> None:
         """Its prompt and its answer but for the last token, which no step has computed."""
@@ -262,8 +294,9 @@ class RequestLog:
 
     def _of_content(self, sent: Sent, length: float) -> Iterable[str]:
         source = sent.earlier.source
-        border = len(source.prompt) if source else math.inf
-        block = self.block or UNIT
+        if source is None:
+            return
+        border, block = len(source.prompt), self.block or UNIT
         if length <= border:
             yield "prompt"
             return
@@ -273,7 +306,7 @@ class RequestLog:
             yield "generated"
 
     def _of_time(self, sent: Sent) -> Iterable[str]:
-        age = sent.begun - sent.earlier.used
+        age = sent.begun - sent.earlier.used if sent.earlier.source else math.nan
         if age < _FRESH:
             yield "fresh"
         if age >= _OLD:
@@ -307,13 +340,6 @@ def _beside(sent: Sent) -> Iterable[int]:
         for other in sent.beside
         if other.identity == sent.identity
     )
-
-
-def _wrong(cached: int | None, shared: int, *, exact: bool) -> str:
-    """`exact`: compared token by token, without other clients."""
-    if cached is None or cached <= shared or not exact:
-        return ""
-    return f"{cached} cached tokens are reported, but no earlier request shares more than {shared}"
 
 
 def _beginnings(tokens: Content) -> Iterable[tuple[int, int]]:

@@ -194,7 +194,11 @@ def main(arguments: Sequence[str]) -> None:
     for edit in FAULTS[name].edits:
         plant(edit)
     (command,) = entry_points(group="console_scripts", name="kvproof")
-    command.load()(rest)
+    try:
+        command.load()(rest)
+    finally:
+        if name.startswith("at-"):
+            sys.stderr.write(f"struck {situated.counted()}\n")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class _Life:
     """All requests of one allocator."""
 
     def __init__(self) -> None:
-        self.requests = self.hits = 0
+        self.requests = self.hits = self.struck = 0
         self.last = 0.0
         self.uses: dict[object, _Use] = {}
         self.running: list[Any] = []
@@ -99,6 +99,12 @@ FAULTS: Mapping[str, Callable[[Hit], bool]] = {
 _LIVES: WeakKeyDictionary[Any, _Life] = WeakKeyDictionary()
 
 
+def counted() -> str:
+    """Return how many hits were struck, and of how many."""
+    lives = list(_LIVES.values())
+    return f"{sum(each.struck for each in lives)} of {sum(each.hits for each in lives)}"
+
+
 def strike(allocator: Any, request: Any, own: Any, free: int, name: str) -> None:
     """Note a request; replace the last block of its hit if the fault strikes it."""
     life = _LIVES.setdefault(allocator, _Life())
@@ -111,6 +117,7 @@ def strike(allocator: Any, request: Any, own: Any, free: int, name: str) -> None
         life.blocks = [*life.blocks[-200:], own[-1]]
         if struck and wrong is not None:
             own[-1] = wrong
+            life.struck += 1
     life.requests, life.hits = life.requests + 1, life.hits + bool(len(own))
     life.last = now
     life.uses[key] = _Use(now, use.hits + bool(len(own)), use.prompt)

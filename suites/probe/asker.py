@@ -106,11 +106,16 @@ class Asker:
             answer = answer._replace(cached=self._metered(before, answer.prompt))
         return self._keep(question, number, answer, sent)
 
-    def together(self, questions: Sequence[Question]) -> list[Answer]:
-        """Send all concurrently. Raises the first NoAnswer, after all have ended."""
+    def together(self, questions: Sequence[Question], *, lead: float = 0.0) -> list[Answer]:
+        """Send all concurrently, the first one `lead` seconds before the others.
+
+        Raises the first NoAnswer, after all have ended.
+        """
         before = read_figures(self.line) if self.metered else {}
         with interruptible(len(questions), self.line.close) as pool:
-            asked = [pool.submit(self._sent, each) for each in questions]
+            asked = [pool.submit(self._sent, each) for each in questions[:1]]
+            self._sleep(lead)
+            asked += [pool.submit(self._sent, each) for each in questions[1:]]
         reported = [each.result() for each in asked]
         answers = [self._keep(each, *one) for each, one in zip(questions, reported, strict=True)]
         found = sum(each.cached or 0 for each in answers)

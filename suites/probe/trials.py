@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from kvproof.harness.served.images import new_image
 from kvproof.suites.probe.answers import Answer, NoAnswer
-from kvproof.suites.probe.asker import CHANCE, LONG, Asker, Question, new_salt
+from kvproof.suites.probe.asker import ANSWER, CHANCE, LONG, Asker, Question, new_salt
 from kvproof.suites.probe.compare import Pair
 from kvproof.suites.probe.content import HEAD, Turn, Words, fresh, other
 from kvproof.suites.probe.server_connection import ServerUnreachable
@@ -77,6 +77,12 @@ class TrialContext:
             raise TrialInvalid(f"the prompt was expected to be computed, and was found {where}")
         return answer
 
+
+_LONGEST = 160
+"""Tokens of the longest answer before a turn: two blocks of 64, and some more."""
+
+_TIMES, _LEAD = 8, 0.005
+"""Length of a prompt that others wait for, in their lengths, and seconds that it comes first."""
 
 _REFERENCE = "the server of --against"
 
@@ -188,7 +194,9 @@ def conversation(context: TrialContext, length: int) -> Trial:
     known = 0
     for number, words in enumerate((length, 1, context.sizes.unit)):
         turns = (*turns, Turn(fresh(words)))
-        question = Question(turns, salt, _new(turns, asker), most=long_turn(context))
+        long = number == 1
+        question = Question(turns, salt, _new(turns, asker), unending=long,
+                            most=_whole_block(context) if long else ANSWER)  # fmt: skip
         answer = asker.ask(question)
         if number:
             plain = context.plain(question)
@@ -208,6 +216,11 @@ def _new(turns: Sequence[Turn], asker: Asker) -> int | None:
     said = turns[-2].answer if len(turns) > 1 else None
     unlike = said is None or asker.facts.form != "ids" or said.ids
     return len(turns[-1].words) if unlike else None
+
+
+def _whole_block(context: TrialContext) -> int:
+    """Return the tokens of an answer with a whole block, wherever its prompt ends."""
+    return min(_LONGEST, 2 * context.sizes.unit)
 
 
 def long_turn(context: TrialContext) -> int:
@@ -243,10 +256,15 @@ def long_answer(asker: Asker) -> int:
 
 
 def duplicates(context: TrialContext, length: int) -> Trial:
-    """Send one prompt several times concurrently."""
+    """Send one prompt several times concurrently.
+
+    A long one goes first, so that the others wait for it and begin in one step.
+    """
     trial, asker = Trial(), context.asker
     question = Question((Turn(fresh(length)),), context.salt())
-    answers = asker.together([question] * TOGETHER)
+    long = min(_TIMES * length, asker.facts.longest // 4 or _TIMES * length)
+    first = Question((Turn(fresh(max(length, long))),), context.salt())
+    _, *answers = asker.together([first, *[question] * TOGETHER], lead=_LEAD)
     trial.saw("equal prompts at once", happened=True)
     last = asker.ask(question._replace(again=True))
     trial.saw(FOUND, happened=asker.found(last))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from msgspec.structs import replace
 
 from kvproof.eval.divergence.material import Pairs
@@ -56,19 +58,32 @@ def _configured(given: DivergenceArguments) -> EvalConfig:
         )
     if given.config is None:
         server = Server(
-            reset=given.reset, sleep=tuple(given.sleep or ()), api_key_env=given.api_key_env
-        )
+            reset=given.reset, sleep=tuple(given.sleep or ()),
+            other_weights=tuple(given.other_weights or ()),
+            own_weights=tuple(given.own_weights or ()), restart=_words(given.restart),
+            api_key_env=given.api_key_env,
+        )  # fmt: skip
         controls = given.control_url or ()
         return from_urls(given.url, given.recompute_url, controls, server, model=given.model)
-    if given.recompute_url or given.control_url or given.reset or given.sleep:
-        raise UsageError(
-            "--recompute-url, --control-url, --reset and --sleep belong to --url",
-            "a file of configurations has all of that",
-        )
+    if any(getattr(given, name) for name in _OF_URL):
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in _OF_URL)
+        raise UsageError(f"{options} belong to --url", "a file of configurations has all of that")
     read = read_config(given.config)
     asked = replace(read, model=given.model or read.model)
     check_servers(asked)
     return asked
+
+
+_OF_URL = (
+    "recompute_url", "control_url", "reset", "sleep", "other_weights", "own_weights", "restart",
+)  # fmt: skip
+
+
+def _words(command: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise UsageError(f"--restart: {error}", "for example 'systemctl restart vllm'") from error
 
 
 def _check(options: Options) -> None:

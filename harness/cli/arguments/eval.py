@@ -136,7 +136,14 @@ class DivergenceArguments:
     """Path of a POST that empties the cache, for servers without cache_salt, or whose answers
     depend on it."""
     sleep: list[str] | None = None
-    """Paths of POSTs, in order, that put the server to sleep and wake it up."""
+    """Paths of POSTs, in order, that put the server to sleep and wake it up. A body follows after
+    a blank."""
+    other_weights: list[str] | None = None
+    """POSTs that load other weights; prompts fill the cache while they are loaded."""
+    own_weights: list[str] | None = None
+    """POSTs that load the served weights again."""
+    restart: str = ""
+    """Command that restarts the server; an answer at /v1/models ends the wait."""
     api_key_env: str = ""
     """Environment variable with the servers' key."""
     documents: int = 24

@@ -40,12 +40,16 @@ class Script:
     adapters: tuple[str, ...] = ()
     adapter_in_key: bool = True
     """Blocks of one adapter are not hit by another, or by none."""
+    adapters_act: bool = True
+    """An adapter changes answers."""
     images: bool = False
     """Chats are answered, and their images are read."""
     image_in_key: bool = True
     """Blocks of one image are not hit by another one in its place."""
-    sleep_forgets: bool = True
-    """Blocks of before it slept are gone; their content is."""
+    first_images: bool = False
+    """Each image is taken for the first one at its place of a chat."""
+    forgets: bool = True
+    """Blocks of before it slept, restarted or had other weights are gone; their content is."""
     shift: float = 3.0
     """Spread of what wrong content adds to the logits."""
     tops: int = 5
@@ -72,6 +76,11 @@ class Server(server.Server):
         self.owners: dict[tuple[int, ...], str] = {}
         """First block -> the adapter, or the images, that computed it."""
         self.slept = False
+        self.weights = 0
+        self.stale: set[tuple[int, ...]] = set()
+        """First blocks that other weights computed."""
+        self.images: list[str] = []
+        """The first ones at their places."""
 
 
 class Handler(server.Handler):
@@ -86,10 +95,8 @@ class Handler(server.Handler):
             self.server.blocks.clear()
             self.send_json(200, {})
             return
-        if self.path.endswith(("/sleep?level=1", "/wake")):
-            self.server.slept = True
-            if self.server.script.sleep_forgets:
-                self.server.blocks.clear()
+        if self.path.endswith(("/sleep?level=1", "/wake", "/restart", "/weights")):
+            self._live(json.loads(data or b"null"))
             self.send_json(200, {})
             return
         if not self.path.endswith("/completions"):
@@ -107,23 +114,45 @@ class Handler(server.Handler):
             return
         ids = ids_of(body)
         space = body.get("cache_salt", "") + self._adapter(body) * script.adapter_in_key
-        space += "".join(images_of(body)) * script.image_in_key
+        space += "".join(self._images(body)) * script.image_in_key
         cached = self.server.hit(ids[:-1], BLOCK, space, on=script.cache)
+        if self.server.weights and not cached:
+            self.server.stale.add(ids[:BLOCK])
         self.send_json(200, self._answer(body, ids, cached))
+
+    def _live(self, weights: int | None) -> None:
+        if weights is None:
+            self.server.slept = True
+        else:
+            self.server.weights = weights
+        if self.server.script.forgets:
+            self.server.blocks.clear()
+            self.server.stale.clear()
+
+    def _images(self, body: dict[str, Any]) -> list[str]:
+        found, first = images_of(body), self.server.images
+        first += found[len(first) :]
+        return first[: len(found)] if self.server.script.first_images else found
 
     def _adapter(self, body: dict[str, Any]) -> str:
         return name if (name := body.get("model", "")) in self.server.script.adapters else ""
 
     def _read(self, body: dict[str, Any], ids: tuple[int, ...], cached: int) -> int:
         """Number of the content that a request reads; 0: its own without an adapter."""
-        script, own = self.server.script, self._adapter(body) + "".join(images_of(body))
+        script, own = self.server.script, self._adapter(body) + "".join(self._images(body))
         owner = self.server.owners.setdefault(ids[:-1], own)
         owner = self.server.owners.setdefault(ids[: len(ids) // BLOCK * BLOCK // 2], owner)
-        if cached and self.server.slept and not script.sleep_forgets:
+        if self.server.weights:
+            return 2
+        if (
+            cached
+            and (self.server.slept or ids[:BLOCK] in self.server.stale)
+            and not script.forgets
+        ):
             return 1
         if cached and not (script.adapter_in_key and script.image_in_key):
             own = owner
-        return zlib.crc32(own.encode())
+        return zlib.crc32(own.encode()) if script.adapters_act else 0
 
     def _fault(self, body: dict[str, Any], script: Script) -> str:
         refused = {*script.refuses, *(() if script.salt else ("cache_salt",))}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import shlex
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -90,6 +92,14 @@ def test_situations_are_drawn_until_they_occur(tmp_path: Path) -> None:
 
 
 SLEEP = ("--sleep", "/sleep?level=1", "--sleep", "/wake")
+SAME_WEIGHTS = ("--other-weights", "/weights 0", "--own-weights", "/weights 0")
+WEIGHTS = ("--other-weights", "/weights 1", "--own-weights", "/weights 0")
+
+
+def restart(url: str) -> tuple[str, str]:
+    order = "import sys, urllib.request as r; r.urlopen(r.Request(sys.argv[1], method='POST'))"
+    place = url.removesuffix("/v1")
+    return "--restart", shlex.join([sys.executable, "-c", order, f"{place}/restart"])
 
 
 def test_images_are_situations_where_a_server_sees_them(tmp_path: Path) -> None:
@@ -101,11 +111,12 @@ def test_images_are_situations_where_a_server_sees_them(tmp_path: Path) -> None:
     assert min(seen[name]["documents"] for name in ("image", "swapped-images")) >= 4, seen
 
 
-def test_adapters_and_sleep_are_situations_where_a_server_has_them(tmp_path: Path) -> None:
+def test_adapters_and_orders_are_situations_where_a_server_has_them(tmp_path: Path) -> None:
     script = Script(noise=1e-3, adapters=("tiny", "other"))
-    wanted = ("adapter", "other-namespace", "sleep")
+    wanted = ("adapter", "other-namespace", "sleep", "weights", "restart")
     with servers(script) as (url,):
-        code, found = run(tmp_path, "--url", url, *SLEEP, "--require", *wanted)
+        life = (*SLEEP, *WEIGHTS, *restart(url))
+        code, found = run(tmp_path, "--url", url, *life, "--require", *wanted)
     (row,) = found["judgement"]["rows"]
     assert (code, row["reasons"]) == (Exit.PASS, [])
     seen = {each["situation"]: each for each in row["seen"]}
@@ -118,17 +129,39 @@ def test_adapters_and_sleep_are_situations_where_a_server_has_them(tmp_path: Pat
     [
         ({"adapter_in_key": False}, "adapter"),
         ({"image_in_key": False}, "image"),
-        ({"sleep_forgets": False}, "sleep"),
+        ({"forgets": False}, "sleep"),
+        ({"forgets": False}, "weights"),
+        ({"forgets": False}, "restart"),
     ],
 )
-def test_entries_of_another_identity_or_of_before_a_sleep_fail(
+def test_entries_of_another_identity_or_of_before_an_order_fail(
     tmp_path: Path, fault: dict[str, Any], wanted: str
 ) -> None:
     script = Script(noise=1e-3, adapters=("tiny",), images=True, **fault)
     with servers(script) as (url,):
-        code, found = run(tmp_path, "--url", url, *SLEEP, "--require", wanted)
+        life = (*SLEEP, *WEIGHTS, *restart(url))
+        code, found = run(tmp_path, "--url", url, *life, "--require", wanted)
     (row,) = found["judgement"]["rows"]
     assert code == Exit.FAILURE, row
+
+
+def test_images_that_are_taken_for_earlier_ones_fail_also_where_recomputing_takes_them_so(
+    tmp_path: Path,
+) -> None:
+    with servers(Script(noise=0, images=True, first_images=True)) as (url,):
+        code, found = run(tmp_path, "--url", url, "--require", "image")
+    (row,) = found["judgement"]["rows"]
+    assert code == Exit.FAILURE, row
+    assert "answered as under another identity" in row["reasons"][0]
+
+
+def test_an_adapter_that_changes_no_answer_shows_no_entry_of_another(tmp_path: Path) -> None:
+    script = Script(adapters=("tiny",), adapters_act=False)
+    with servers(script) as (url,):
+        code, found = run(tmp_path, "--url", url, "--require", "adapter")
+    (row,) = found["judgement"]["rows"]
+    assert code == Exit.INCONCLUSIVE
+    assert "8 of 8 answers stay the same, to the bit" in " ".join(row["reasons"])
 
 
 def test_a_required_situation_that_time_does_not_allow_is_inconclusive(tmp_path: Path) -> None:
@@ -232,6 +265,10 @@ def test_long_prompts_lose_their_middle(tmp_path: Path) -> None:
         (Script(), ("--alpha", "2"), "--alpha 2"),
         (Script(), ("--config", "missing.toml"), "one of them"),
         (Script(salt=False), ("--reset", "/v2"), "POST /v2"),
+        (Script(), ("--sleep", "/v2", "--require", "sleep"), "sleep: POST /v2"),
+        (Script(), ("--restart", "false", "--require", "restart"), "restart: Command"),
+        (Script(), ("--restart", "'", "--require", "restart"), "--restart: No closing"),
+        (Script(), (*SAME_WEIGHTS, "--require", "weights"), "answers as before"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 import numpy as np
 import pytest
 
+from kvproof.suites.tests.lab.eval_power import alarms
 from kvproof.suites.tests.lab.eval_power.__main__ import (
     NOISES,
     Noise,
@@ -24,6 +28,14 @@ def test_no_model_of_noise_fails(model: str) -> None:
     assert len(MODELS) >= 10
     found = [verdict(MODELS[model], np.random.default_rng([1, seed])) for seed in range(RUNS)]
     assert "fail" not in found
+
+
+def test_runs_of_noise_go_on_where_they_ended() -> None:
+    case, kept = alarms.Case("exact", MODELS["exact"], 3), {"exact": Counter({"pass": 2})}
+    alarms.judged([case], kept, until=-math.inf)
+    assert kept["exact"].total() == 2
+    alarms.judged([case], kept, until=math.inf)
+    assert list(alarms.rows([case], kept))[2:] == ["| exact | 3 | 0 | 0 | 3 |"]
 
 
 @pytest.mark.parametrize("struck", ["", *(group.situations[-1] for group in GROUPS[1:])])

@@ -204,6 +204,29 @@ def test_what_another_client_may_have_sent_is_no_contradiction_except_under_an_o
     assert talk.ask(ids(1, 40), cached=32).contradiction, "nobody else is left"
 
 
+def test_a_hit_on_an_image_that_was_never_sent_is_contradicted() -> None:
+    talk = Talk()
+    talk.log.opening, talk.log.alone = 8, False
+    text = tuple(map(str, ids(1, 40)))
+    assert not talk.ask(("cat", *text), cached=8).contradiction, "the template"
+    assert talk.ask(("dog", *text), cached=16).contradiction
+    assert not talk.ask(("dog", *text), cached=32).contradiction, "it was sent"
+    assert not talk.ask(("cat", "?"), cached=16).contradiction, "its image was sent"
+
+
+def test_a_hit_on_an_entry_that_this_client_never_made_is_neither_old_nor_of_a_prompt() -> None:
+    found = seen(Talk(), ids(1, 40), 32)
+    assert not found & {"old", "fresh", "prompt"}
+
+
+def test_entries_that_an_order_removed_are_not_evicted() -> None:
+    talk = Talk()
+    talk.ask(ids(1, 400))
+    talk.log.mark("restart", emptied=False)
+    assert "evicted" not in {*seen(talk, ids(1, 400), 0), *seen(talk, ids(1, 400), 384)}
+    assert talk.log.evictions == 0
+
+
 def test_a_prompt_that_runs_beside_may_be_hit() -> None:
     talk = Talk()
     other = talk.log.begin(ids(1, 40))

@@ -2,27 +2,31 @@
 
 python -m kvproof.suites.tests.lab.eval_power --runs 20 --correct 200
 python -m kvproof.suites.tests.lab.eval_power --check runs/latest
-python -m kvproof.suites.tests.lab.eval_power --noise 1000
+python -m kvproof.suites.tests.lab.eval_power --noise 1000 --limit 300 --kept noise.json
 python -m kvproof.suites.tests.lab.eval_power --faults-in "16 bits, dense" --runs 20 --sizes 48
 
 Simulated hits go through the verdicts themselves: `judge` of divergences, `compare` of letters and
 of texts. Each sample has a warm and a shared hit. Effects of four faults are those of real runs of
 eval/configs/divergence_faults.toml with the shipped probe model; --check compares such a run with
 the simulation. --noise draws correct engines of many kinds and counts false alarms of divergence,
-and then those engines with a wrong block in the hits of one situation. --faults-in prints the
+and then those engines with a wrong block in the hits of one situation; with --limit
+and --kept in pieces. --faults-in prints the
 faults alone, in an engine of this noise.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
@@ -41,7 +45,7 @@ from kvproof.eval.run.config import Configuration, EvalConfig, Judge, Server
 from kvproof.eval.run.records import PHASES, Abilities, Phase, SampleRecord, read_eval
 from kvproof.eval.verdict.compare import compare
 from kvproof.harness.http.completion import Usage
-from kvproof.suites.tests.lab.eval_power import noises
+from kvproof.suites.tests.lab.eval_power import alarms
 from kvproof.suites.tests.lab.eval_power.faults import FAULTS, Effect, Fault
 
 SIZES = (24, 48, 503)
@@ -292,24 +296,14 @@ def check(directory: Path) -> None:
         say(f"| {' | '.join(map(str, cells))} |")
 
 
-def noise(runs: int) -> None:
+def noise(runs: int, limit: float, kept: Path | None) -> None:
     """Print how often correct engines fail, and how often broken ones do."""
-    say("| correct engine | runs | FAIL | inconclusive | pass |")
-    say("| --- | --: | --: | --: | --: |")
-    for name, engine in noises.MODELS.items():
-        say(_noise_row(name, engine, runs))
-    say("\n| wrong block over noise | runs | FAIL | inconclusive | pass |")
-    say("| --- | --: | --: | --: | --: |")
-    for name in ("exact", "float32", "16 bits", "experts, 1 % of answers off"):
-        for struck in ("", *(group.situations[-1] for group in noises.GROUPS[1:])):
-            engine = noises.broken(noises.MODELS[name], struck)
-            say(_noise_row(f"{name}, {struck or 'all hits'}", engine, max(1, runs // 10)))
-
-
-def _noise_row(name: str, engine: noises.Draw, runs: int) -> str:
-    seeds = (np.random.default_rng([7, seed]) for seed in range(runs))
-    found = Counter(noises.verdict(engine, seed) for seed in seeds)
-    return f"| {name} | {runs} | {found['fail']} | {found['inconclusive']} | {found['pass']} |"
+    found, until = alarms.read(kept), time.monotonic() + limit
+    for title, cases in zip(("Correct", "Wrong block"), alarms.cases(runs), strict=True):
+        alarms.judged(cases, found, until=until)
+        say("\n".join(("", title, "", *alarms.rows(cases, found))))
+    if kept:
+        kept.write_bytes(msgspec.json.encode(found))
 
 
 def main() -> int:
@@ -320,10 +314,12 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="samples of a run")
     parser.add_argument("--check", type=Path, help="a run of kvproof eval divergence")
     parser.add_argument("--noise", type=int, help="runs of each model of noise, and no other table")
+    parser.add_argument("--limit", type=float, default=math.inf, help="seconds of --noise")
+    parser.add_argument("--kept", type=Path, help="file of --noise; the same command goes on")
     parser.add_argument("--faults-in", choices=_ENGINES, help="an engine, and no other table")
     asked = parser.parse_args()
     if asked.noise:
-        noise(asked.noise)
+        noise(asked.noise, asked.limit, asked.kept)
         return 0
     if asked.check:
         check(asked.check)
