@@ -70,6 +70,8 @@ class PropertyVerdict(Event, tag="property", frozen=True, kw_only=True):
     """Situations the property needs -> how often they occurred."""
     fingerprint: str = ""
     """Fingerprint of the failure, if any."""
+    of_engine: bool = False
+    """Whether its known failures are all of the engine itself, whatever connector runs."""
 
 
 class BlockView(msgspec.Struct, frozen=True, kw_only=True):

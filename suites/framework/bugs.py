@@ -186,11 +186,18 @@ class Records(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Name as its authors write it."""
     repository: str
     """`owner/name` on GitHub."""
+    connectors: tuple[str, ...] = ()
+    """Folders of the engine's own connectors."""
     bug: tuple[Bug, ...] = ()
 
     def links(self, bug: Bug) -> list[Link]:
         """Return the links where a bug was reported or repaired. Raises ValueError."""
         return [link(reference, self.repository) for reference in bug.upstream]
+
+    def of_engine(self, bug: Bug) -> bool:
+        """Whether a bug is in the engine itself, whatever connector runs."""
+        outside = ("https://", *self.connectors)
+        return bool(bug.where) and not bug.where.startswith(outside)
 
     def source(self, bug: Bug, version: str) -> str:
         """Return the address of the code that has the bug in a release; empty: not noted."""

@@ -50,6 +50,8 @@ class Expected(msgspec.Struct, frozen=True):
     """Its predicate, where it is none of the room's."""
     verbs: tuple[str, ...] = ()
     """Operations of its minimal history; with any, a failure is known by an equal minimal one."""
+    of_engine: bool = False
+    """Whether it is of the engine itself, whatever connector runs."""
 
     def far(self, histories: int, operations: int) -> str:
         """Return how far the rate of a run is from the stored one, in words; empty: near."""
@@ -115,6 +117,7 @@ def _entry(room: Room, bug: Bug, shown: Shown, version: str, *, strict: bool) ->
         bug.needs,
         shown.rates.get(version),
         strict,
+        of_engine=room.records.of_engine(bug),
     )
 
 

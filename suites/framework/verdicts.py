@@ -121,6 +121,7 @@ def _judge(
         checks=tally.checks[prop.name],
         situations={name: tally.situations[name] for name in prop.situations},
         fingerprint=failure.fingerprint if failure else "",
+        of_engine=verdict == "expected_failure" and all(each.of_engine for each in seen),
     )
 
 

@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, get_args
 
 import msgspec
 
 from kvproof.harness.errors import Exit, UsageError
+from kvproof.harness.isolation.connected import divided
 from kvproof.harness.isolation.environments import package_of
 from kvproof.harness.records.events import (
     Exercised,
@@ -31,10 +32,14 @@ BUDGETS = ("pr", "nightly")
 LEVELS = ("core", "full")
 
 T = TypeVar("T")
-RuleOutcome = Literal["fail", "inconclusive", "known_failure", "pass", "not_claimed"]
-"""Worst first; `not_claimed`: the profile of the target claims none of it."""
+RuleOutcome = Literal[
+    "fail", "inconclusive", "known_failure", "engine_failure", "pass", "not_claimed"
+]
+"""Worst first; `not_claimed`: the profile of the target claims none of it.
+
+`engine_failure`: of a connector's certificate; known failures of the engine, with any connector."""
 Outcome = Literal["conformant", "partially conformant", "inconclusive", "not conformant"]
-_WORST: dict[str, RuleOutcome] = {
+_OUTCOMES: dict[str, RuleOutcome] = {
     "fail": "fail",
     "inconclusive": "inconclusive",
     "expected_failure": "known_failure",
@@ -53,6 +58,8 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     checks: int = 0
     situations: dict[str, int] = {}
     """Situation that it needs -> occurrences."""
+    of_engine: bool = False
+    """Whether a connector is judged, and only known failures of the engine itself were met."""
 
 
 class RuleVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,7 +156,8 @@ def outcome(rules: Sequence[RuleVerdict]) -> Outcome:
         return "not conformant"
     if "inconclusive" in core:
         return "inconclusive"
-    return "conformant" if extended <= {"pass", "not_claimed"} else "partially conformant"
+    kept = {"pass", "not_claimed", "engine_failure"}
+    return "conformant" if extended <= kept else "partially conformant"
 
 
 def exit_code(certificate: Certificate) -> Exit:
@@ -207,7 +215,7 @@ def _rules(run: Run, target: str, wanted: ConformanceClass) -> list[RuleVerdict]
     found = []
     for rule in (*wanted.core, *wanted.extended):
         names = [(suite, name) for suite, name, rules in judging if rule in rules]
-        properties = [_judged(*name, verdicts.get(name)) for name in names]
+        properties = [_judged(target, *name, verdicts.get(name)) for name in names]
         found.append(
             RuleVerdict(
                 rule=rule,
@@ -220,7 +228,7 @@ def _rules(run: Run, target: str, wanted: ConformanceClass) -> list[RuleVerdict]
     return found
 
 
-def _judged(suite: str, name: str, found: PropertyVerdict | None) -> Judged:
+def _judged(target: str, suite: str, name: str, found: PropertyVerdict | None) -> Judged:
     if found is None:  # a run reports inapplicable properties once, in their first suite
         return Judged(suite=suite, property=name, verdict="unsupported")
     return Judged(
@@ -230,12 +238,20 @@ def _judged(suite: str, name: str, found: PropertyVerdict | None) -> Judged:
         reason=found.reason,
         checks=found.checks,
         situations=found.situations,
+        of_engine=found.of_engine and bool(divided(target)[1]),
     )
 
 
+def _outcome(each: Judged) -> RuleOutcome:
+    """Return what a property does to its rules; a failure of the engine excuses no situation."""
+    if not each.of_engine:
+        return _OUTCOMES[each.verdict]
+    return "engine_failure" if each.checks and all(each.situations.values()) else "inconclusive"
+
+
 def _worst(properties: Iterable[Judged]) -> RuleOutcome:
-    there = {_WORST[each.verdict] for each in properties}
-    return next((each for each in _WORST.values() if each in there), "not_claimed")
+    there = {_outcome(each) for each in properties}
+    return next((each for each in get_args(RuleOutcome) if each in there), "not_claimed")
 
 
 def _not_claimed(started: TargetStarted) -> dict[str, str]:

@@ -26,7 +26,7 @@ from kvproof.suites.specification.verification import (
     record_problems,
 )
 
-_SHOWN = ("fail", "inconclusive", "known_failure")
+_SHOWN = ("fail", "inconclusive", "known_failure", "engine_failure")
 
 
 def certify(
@@ -84,7 +84,8 @@ def _sentence(made: Certificate) -> str:
         claimed = [r for r in made.rules if r.kind == kind and r.outcome != "not_claimed"]
         passed = sum(each.outcome == "pass" for each in claimed)
         counts.append(f"{passed} of {len(claimed)} {kind} rules pass")
-    counts += _not_claimed(made)
+    counts += _named(made, "engine_failure", "failing by the engine itself")
+    counts += _named(made, "not_claimed", "not claimed")
     power = (f"{each.found} of {each.planted} in {each.subject}" for each in made.power)
     return (
         f"{made.outcome.upper()}  {made.target}, class {made.conformance_class}, specification "
@@ -92,9 +93,9 @@ def _sentence(made: Certificate) -> str:
     )
 
 
-def _not_claimed(made: Certificate) -> list[str]:
-    names = [r.rule for r in made.rules if r.kind == "core" and r.outcome == "not_claimed"]
-    return [f"not claimed: {' '.join(names)}"] if names else []
+def _named(made: Certificate, outcome: str, words: str) -> list[str]:
+    names = [r.rule for r in made.rules if r.kind == "core" and r.outcome == outcome]
+    return [f"{words}: {' '.join(names)}"] if names else []
 
 
 def verify(file: Path, *, run: Path | None, repeat: bool) -> int:

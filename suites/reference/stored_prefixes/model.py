@@ -59,18 +59,26 @@ class Model:
         """Object -> the sequence that stored it."""
         self.pending: list[Pending] = []
 
-    def add(self, sequence: int, salt: str, at: int, null: Sequence[set[int]]) -> Added:
-        """Note the objects of a chunk that have a block and are new."""
+    def add(
+        self,
+        sequence: int,
+        salt: str,
+        at: int,
+        null: Sequence[set[int]],
+        there: Sequence[bool],
+    ) -> Added:
+        """Note the objects of a chunk that are new: with all blocks, or with some and `there`."""
         tokens, added = self.sequences[sequence], []
         for part, groups in enumerate(self.parts):
             blocks = [(g, b) for g in groups for b in range(at * EACH, (at + 1) * EACH)]
             holes = frozenset((g, b) for g, b in blocks if b in null[g])
             key = part, salt, tokens[: (at + 1) * CHUNK]
             new, empty = key not in self.there, len(holes) == len(blocks)
-            if new and not empty:
+            kept = new and (not holes or (not empty and there[part]))
+            if kept:
                 self.there[key] = holes
                 self.writer[key] = sequence
-            added.append(Added(not new, empty, bool(holes) and not empty, new and not empty))
+            added.append(Added(not new, empty, bool(holes) and not empty, kept))
         again, empties, partly, whole = zip(*added, strict=True)
         return Added(any(again), any(empties), any(partly), all(whole))
 
@@ -83,6 +91,17 @@ class Model:
         """A group's content of a block: it follows from all tokens up to its end."""
         text = repr((group, salt, tuple(tokens[: (block + 1) * BLOCK]))).encode()
         return hashlib.shake_128(text).digest(BLOCK * self.rows[group])
+
+    def longest(self, tokens: Sequence[int], salt: str, most: int) -> set[int]:
+        """Return the longest hit by objects, and the longest whose windows see no hole."""
+        served = [n for n in range(most + 1) if self.serves(tokens, salt, n)]
+        whole = [n for n in served if not self.holed(tokens, salt, n)]
+        return {max(served), max(whole)}
+
+    def holed(self, tokens: Sequence[int], salt: str, length: int) -> bool:
+        """Whether a window looks at a block that was null when it was stored."""
+        used = self.used(tokens, salt, length)
+        return any(self.sees(g, length * CHUNK, b) for key in used for g, b in self.there[key])
 
     def serves(self, tokens: Sequence[int], salt: str, length: int) -> bool:
         """Whether all objects for a hit of so many chunks are there."""

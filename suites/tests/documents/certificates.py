@@ -28,7 +28,11 @@ _MARKS = {
     "not conformant": "✗",
 }
 """Outcome -> its sign: never by colour alone."""
-_WORDS = {"known_failure": "known failure", "not_claimed": "not claimed"}
+_WORDS = {
+    "known_failure": "known failure",
+    "engine_failure": "failure of the engine",
+    "not_claimed": "not claimed",
+}
 
 
 @cache

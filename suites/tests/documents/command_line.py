@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
-from importlib.metadata import entry_points
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
-from typing import cast
+
+from rich.console import Console
+
+from kvproof.harness.cli.app import app
 
 _WIDTH = 100
 _COMMAND = re.compile(r"^│ ([a-z][a-z0-9-]*)", re.MULTILINE)
@@ -35,19 +35,15 @@ _GUIDES = {
 """Verb -> its page below docs/; a page `guides/<verb>` needs no row."""
 _USAGE = re.compile(r"^Usage: .* COMMAND", re.MULTILINE)
 
-Main = Callable[[Sequence[str]], None]
-
 
 def command_line() -> str:
     """Return one section for each command with its help, in alphabetical order."""
-    with _plain_output(width=_WIDTH):
-        return "\n".join(_sections(_main(), ()))
+    return "\n".join(_sections(()))
 
 
 def commands_table(docs: Path) -> str:
     """Return one row for each command: its summary in `--help`, linked to its guide in `docs`."""
-    with _plain_output(width=1000):
-        found = _SUMMARY.findall(_help(_main(), ()))
+    found = _SUMMARY.findall(_help((), width=1000))
     rows = (f"| {_linked(docs, name)} | {_first_sentence(why)} |" for name, why in found)
     return "\n".join(("| command | purpose |", "| --- | --- |", *rows, ""))
 
@@ -61,36 +57,17 @@ def _first_sentence(text: str) -> str:
     return f"{text.split('. ')[0].rstrip('.')}."
 
 
-def _main() -> Main:
-    (command,) = entry_points(group="console_scripts", name="kvproof")
-    return cast("Main", command.load())
-
-
-def _sections(main: Main, words: tuple[str, ...]) -> Iterator[str]:
-    text = _help(main, words)
+def _sections(words: tuple[str, ...]) -> Iterator[str]:
+    text = _help(words, width=_WIDTH)
     yield f"## {' '.join(('kvproof', *words))}\n\n```text\n{text}\n```\n"
     for name in _COMMAND.findall(text) if _USAGE.search(text) else ():
-        yield from _sections(main, (*words, name))
+        yield from _sections((*words, name))
 
 
-def _help(main: Main, words: tuple[str, ...]) -> str:
+def _help(words: tuple[str, ...], *, width: int) -> str:
+    """Return the help of one command. Reads no variable, and leaves this process as it is."""
+    app.resolved_commands()  # the help of a verb is in its module
     out = StringIO()
-    with redirect_stdout(out):
-        main([*words, "--help"])
+    plain = Console(file=out, width=width, force_terminal=False, no_color=True, _environ={})
+    app.help_print([*words], console=plain)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip()
-
-
-@contextmanager
-def _plain_output(*, width: int) -> Iterator[None]:
-    kept = {
-        name: os.environ.pop(name, None) for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE")
-    }
-    os.environ["COLUMNS"] = str(width)
-    try:
-        yield
-    finally:
-        for name, value in kept.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

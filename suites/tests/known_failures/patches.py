@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ from pathlib import Path
 
 import msgspec
 
-from kvproof.harness import adapters
 from kvproof.harness.cli.actions import conformance
 from kvproof.harness.isolation import environments, patched
 from kvproof.harness.isolation.environments import EngineVersion
@@ -34,6 +32,7 @@ from kvproof.suites.runner.replay import property_of, replay
 from kvproof.suites.tests.documents.findings import found
 from kvproof.suites.tests.documents.newest import showing
 from kvproof.suites.tests.known_failures.proof import GONE, PATCH, PROOF, SHOWN, Proof, Sides
+from kvproof.suites.tests.known_failures.scripts import carried_out
 
 RED = ("fail", "inconclusive")
 Verdicts = dict[str, tuple[str, str]]
@@ -109,11 +108,7 @@ def _replayed(released: EngineVersion, mended: EngineVersion, history: Path) -> 
 
 def _script(engine: EngineVersion, folder: Path) -> str:
     """Run the script of a finding, which asserts what is wrong."""
-    stubs = [Path(next(iter(adapters.__path__))) / "sglang" / "stubs.py"]
-    command = [engine.python, "-W", "ignore", folder / "script.py"]
-    more = stubs if engine.engine == "sglang" else []
-    done = subprocess.run([*command, *more], capture_output=True, check=False)
-    return GONE if done.returncode else SHOWN
+    return GONE if carried_out(engine, folder).returncode else SHOWN
 
 
 @cache

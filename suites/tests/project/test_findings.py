@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -13,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.harness import adapters
 from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.environments import EngineVersion
 from kvproof.harness.isolation.handles import Handle
@@ -23,7 +19,7 @@ from kvproof.suites.runner.replay import property_of, replay
 from kvproof.suites.tests.documents import site
 from kvproof.suites.tests.documents.findings import found, table
 from kvproof.suites.tests.documents.newest import showing
-from kvproof.suites.tests.patience import LONG
+from kvproof.suites.tests.known_failures.scripts import KERNELS, carried_out
 
 FOLDER = Path(__file__).parents[2] / "engines"
 FINDINGS = {f"{room.package}/{bug.finding}": showing(room, bug) for room, bug in found()}
@@ -108,35 +104,14 @@ def test_nothing_of_kvproof_is_used(script: Path) -> None:
     assert "kvproof" not in imported
 
 
-KERNELS = "lmdeploy/decode_reads_behind_the_last_token"
-"""Needs Triton, which environments leave out: it runs in this interpreter."""
-
-
 @pytest.mark.nightly(reason="a script and an engine's release: neither changes with kvproof")
 @pytest.mark.slow(reason="runs an installed engine")
 @pytest.mark.parametrize(("name", "engine"), FINDINGS.items())
-def test_its_script_shows_it(name: str, engine: EngineVersion, tmp_path: Path) -> None:
-    script = place(name) / "script.py"
+def test_its_script_shows_it(name: str, engine: EngineVersion) -> None:
     skip_without(engine)
     skip_without_lmcache(name, engine)
-    if name == KERNELS:
+    if place(name).name in KERNELS:
         pytest.importorskip("triton", reason="the script runs a Triton kernel")
-        python, more = with_packages(engine, tmp_path), {"PYTHONPATH": str(tmp_path)}
-    else:
-        python, more = engine.python, {}
-    stubs = [Path(next(iter(adapters.__path__))) / "sglang" / "stubs.py"]
-    done = subprocess.run(
-        [python, "-W", "ignore", script, *(stubs if engine.engine == "sglang" else [])],
-        capture_output=True, text=True, check=False, timeout=LONG, env={**os.environ, **more},
-    )  # fmt: skip
+    done = carried_out(engine, place(name))
     assert done.returncode == 0, done.stderr
     assert done.stdout
-
-
-def with_packages(engine: EngineVersion, folder: Path) -> Path:
-    """Link what this interpreter lacks from the engine's environment; returns the interpreter."""
-    there = next(engine.directory.glob("lib/python*/site-packages"))
-    for name in ("lmdeploy", "pydantic", "pydantic_core", "annotated_types", "typing_inspection",
-                 "psutil"):  # fmt: skip
-        (folder / name).symlink_to(there / name)
-    return Path(sys.executable)

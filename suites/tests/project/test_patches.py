@@ -71,6 +71,20 @@ def test_it_applies_to_the_release(name: str) -> None:
     patched.git(packages, "apply", "--check", str(room.finding(bug) / PATCH))
 
 
+SOUNDNESS = re.compile(r"^\| judged as \| (?:soundness|wrong events)", re.MULTILINE)
+WITHOUT = re.compile(r"^No (?:small )?patch", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_what_is_wrong_content_has_a_patch_or_the_reason_for_none(name: str) -> None:
+    room, bug = FINDINGS[name]
+    page = (room.finding(bug) / "README.md").read_text()
+    if not SOUNDNESS.search(page):
+        pytest.skip("it costs hits, room or time")
+    assert (name in PATCHES) != bool(WITHOUT.search(page))
+    assert bug.line
+
+
 @pytest.mark.parametrize("name", FINDINGS)
 def test_every_finding_is_an_issue(name: str) -> None:
     room, bug = FINDINGS[name]

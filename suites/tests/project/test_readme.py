@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -66,14 +68,26 @@ def exists(path: Path) -> bool:
 
 
 @cache
+def help_of_all() -> list[str]:
+    return site.TABLES["command line"]().split("\n## ")
+
+
 def help_of(verb: str) -> str:
-    sections = site.TABLES["command line"]().split("\n## ")
-    return "".join(each for each in sections if re.match(rf"kvproof {verb}\b", each))
+    return "".join(each for each in help_of_all() if re.match(rf"kvproof {verb}\b", each))
 
 
 def test_commands_are_found_in_text_and_in_blocks():
     text = "Run `kvproof run --seed 1`.\n```\nkvproof fuzz \\\n  --units 2\n```\n"
     assert commands(text) == [("fuzz", "    --units 2"), ("run", " --seed 1")]
+
+
+def test_the_help_takes_nothing_from_tests_before_and_leaves_nothing_to_those_after(monkeypatch):
+    """Run as a command it hid `--repeat` here, and pytest had the handlers of a command."""
+    monkeypatch.setenv("OWN_TOKEN", "--repeat")
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    before = [signal.getsignal(each) for each in signals], sys.unraisablehook
+    assert "--repeat" in site.TABLES["command line"]()
+    assert ([signal.getsignal(each) for each in signals], sys.unraisablehook) == before
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -30,6 +30,7 @@ from kvproof.suites.specification.verification import own_problems, record_probl
 BLOCKS = CLASSES["blocks"]
 TARGET = "mine:make_target"
 CORE, EXTENDED = "reads_return_own_content", "least_recent_goes_first"
+CORE_RULES = next(prop.rules for _, prop in BLOCKS.properties() if prop.name == CORE)
 
 
 def run_of(
@@ -90,6 +91,55 @@ def test_the_outcome_is_that_of_the_worst_rule(
     found = issued(tmp_path, changes)
     assert (found.outcome, exit_code(found)) == (outcome, code)
     assert list(own_problems(found)) == []
+
+
+def of_connector(folder: Path, **changes: Any) -> Certificate:
+    """That of a connector, with which a core property fails by the engine itself."""
+    run = run_of(folder, {CORE: "expected_failure"})
+    known = {"of_engine": True, "situations": {"a": 1}, **changes}
+    target = "vllm-engine==0.33.0+mine:Connector"
+    events = [
+        msgspec.structs.replace(
+            each, target=target, **(known if getattr(each, "property", "") == CORE else {})
+        )
+        for each in run.events[:-1]
+    ]
+    run = msgspec.structs.replace(run, events=[*events, run.events[-1]])
+    return issue(run, target, BLOCKS, {})
+
+
+def test_a_known_failure_of_the_engine_does_not_fail_its_connector(tmp_path: Path) -> None:
+    found = of_connector(tmp_path)
+    by_engine = [each.rule for each in found.rules if each.outcome == "engine_failure"]
+    assert (found.outcome, exit_code(found)) == ("conformant", Exit.PASS)
+    assert by_engine == [rule for rule in BLOCKS.core if rule in CORE_RULES]
+    assert by_engine
+    assert any(CORE in each for each in found.known_failures)
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        ({"situations": {"a": 0}}, "inconclusive"),
+        ({"checks": 0}, "inconclusive"),
+        ({"of_engine": False}, "not conformant"),
+        ({"verdict": "fail", "of_engine": False}, "not conformant"),
+    ],
+)
+def test_a_connectors_own_failures_and_missing_situations_count(
+    tmp_path: Path, changes: dict[str, Any], outcome: str
+) -> None:
+    assert of_connector(tmp_path, **changes).outcome == outcome
+
+
+def test_a_failure_of_the_engine_counts_in_its_own_certificate(tmp_path: Path) -> None:
+    run = run_of(tmp_path, {CORE: "expected_failure"})
+    events = [
+        msgspec.structs.replace(each, of_engine=True) if isinstance(each, PropertyVerdict) else each
+        for each in run.events
+    ]
+    found = issue(msgspec.structs.replace(run, events=events), TARGET, BLOCKS, {})
+    assert found.outcome == "not conformant"
 
 
 def test_what_is_not_claimed_is_named_and_all_of_it_is_no_claim(tmp_path: Path) -> None:
