@@ -84,6 +84,8 @@ class Exploration(Counts):
     died: TargetDied | None = None
     death: Counterexample | None = None
     """The smallest history that killed the target."""
+    others: dict[str, Counterexample] = field(default_factory=dict)
+    """The smallest history of each failure that was not shrunk here."""
     interrupted: bool = False
     """Whether Ctrl-C ended it; the results until then stand."""
     broken: Exception | None = None
@@ -136,7 +138,7 @@ class Watch:
         except TargetDied as died:
             if not died.fatal:
                 found = unanswered(died, history)
-                self._pass_over(ANSWERS, known=history.recognise(found.violation))
+                self._pass_over(found, known=history.recognise(found.violation))
             self.lose(died, history)
             raise
         except Exception as error:
@@ -185,15 +187,15 @@ class Watch:
 
     def _broke(self, violation: Violation, history: History) -> None:
         best, found = self.seen.counterexample, Counterexample(violation, history)
-        self._pass_over(violation.property, known=history.recognise(violation))
+        self._pass_over(found, known=history.recognise(violation))
         self.seen.first_at = self.seen.first_at or time.monotonic()
         self.seen.first_case = self.seen.first_case or self.seen.test_cases + 1
         if best is None or self.size(found) <= self.size(best):
             self.seen.counterexample = found
 
-    def _pass_over(self, name: str, *, known: Known | None = None) -> None:
+    def _pass_over(self, found: Counterexample, *, known: Known | None) -> None:
         """End a history quietly if the failure is known, or is not to be shrunk now."""
-        best = self.seen.violation
+        best, name = self.seen.violation, found.violation.property
         if known is not None:  # the history itself counts it as tolerated
             counts, name = self.seen.ended, known.name
         elif name in self.tolerate:
@@ -201,6 +203,9 @@ class Watch:
         # shrinking must not slip from one bug to another
         elif (best and name != best.property) or not self.claim(name):
             counts = self.seen.unshrunk
+            other = self.seen.others.setdefault(name, found)
+            if self.size(found) < self.size(other):
+                self.seen.others[name] = found
         else:
             return
         counts[name] += 1
