@@ -17,7 +17,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky, Unsatisfiable, UnsatisfiedAssumption
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from kvproof.harness.errors import ANSWERS, TargetDied
+from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.environments import home
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework.component_suite import (
@@ -28,6 +28,7 @@ from kvproof.suites.framework.component_suite import (
 )
 from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.pairs import reached
+from kvproof.suites.framework.same_draws import same_draws
 
 SHRINK_SECONDS = 10
 """Hypothesis has no limit of its own below five minutes; this is enough to shrink."""
@@ -254,7 +255,8 @@ def _run(
     set_hypothesis_home_dir(home() / "hypothesis")  # its cache; by default in the working directory
     factory = machine if seed is None else with_seed(seed)(machine)
     try:
-        run_state_machine_as_test(factory, settings=budget)
+        with same_draws():
+            run_state_machine_as_test(factory, settings=budget)
     except (Violation, TargetDied, Stop):
         pass  # `seen` holds the smallest failing history
     except KeyboardInterrupt:
