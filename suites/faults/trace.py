@@ -12,9 +12,10 @@ from pathlib import Path
 
 from hypothesis import settings
 
+from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.whole_engine.executed_lines import ExecutedLines
-from kvproof.suites.faults.reach import CORE, Reach, SuiteReach, digest, write
+from kvproof.suites.faults.reach import CORE, Reach, SuiteReach, digest, load, write
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.runner import levels
@@ -33,12 +34,24 @@ def main(path: Path) -> None:
 
 
 def record(path: Path, said: Callable[[str, SuiteReach], None]) -> None:
-    """Explore the suites with tracing; tell `said` of each, and write the record after each."""
-    found = dict[str, SuiteReach]()
+    """Explore the suites with tracing; tell `said` of each, and write the record after each.
+
+    Suites that a record of the same code has already are not explored again.
+    """
+    found = _earlier(path)
     for name, suite in _suites():
+        if name in found:
+            continue
         found[name] = traced(suite, BUDGETS["pr"])
         said(name, found[name])
         write(path, Reach(digest(), "pr", found))
+
+
+def _earlier(path: Path) -> dict[str, SuiteReach]:
+    try:
+        return load(path, "pr").suites
+    except UsageError:  # none, or of other code
+        return {}
 
 
 def traced(suite: Suite, budget: settings) -> SuiteReach:
@@ -46,6 +59,8 @@ def traced(suite: Suite, budget: settings) -> SuiteReach:
     trace, begun = ExecutedLines((f"{_ROOT / 'reference'}/",)), time.process_time()
     with trace.running():
         seen = suite.explore(budget)
+    if seen.interrupted:
+        raise KeyboardInterrupt
     return SuiteReach(round(time.process_time() - begun, 1), seen.test_cases, by_module(trace))
 
 

@@ -17,7 +17,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky, Unsatisfiable, UnsatisfiedAssumption
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from kvproof.harness.errors import ANSWERS, TargetDied
+from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.environments import home
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework.component_suite import (
@@ -28,6 +28,7 @@ from kvproof.suites.framework.component_suite import (
 )
 from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.pairs import reached
+from kvproof.suites.framework.same_draws import same_draws
 
 SHRINK_SECONDS = 10
 """Hypothesis has no limit of its own below five minutes; this is enough to shrink."""
@@ -84,6 +85,8 @@ class Exploration(Counts):
     died: TargetDied | None = None
     death: Counterexample | None = None
     """The smallest history that killed the target."""
+    others: dict[str, Counterexample] = field(default_factory=dict)
+    """The smallest history of each failure that was not shrunk here."""
     interrupted: bool = False
     """Whether Ctrl-C ended it; the results until then stand."""
     broken: Exception | None = None
@@ -136,7 +139,7 @@ class Watch:
         except TargetDied as died:
             if not died.fatal:
                 found = unanswered(died, history)
-                self._pass_over(ANSWERS, known=history.recognise(found.violation))
+                self._pass_over(found, known=history.recognise(found.violation))
             self.lose(died, history)
             raise
         except Exception as error:
@@ -185,15 +188,15 @@ class Watch:
 
     def _broke(self, violation: Violation, history: History) -> None:
         best, found = self.seen.counterexample, Counterexample(violation, history)
-        self._pass_over(violation.property, known=history.recognise(violation))
+        self._pass_over(found, known=history.recognise(violation))
         self.seen.first_at = self.seen.first_at or time.monotonic()
         self.seen.first_case = self.seen.first_case or self.seen.test_cases + 1
         if best is None or self.size(found) <= self.size(best):
             self.seen.counterexample = found
 
-    def _pass_over(self, name: str, *, known: Known | None = None) -> None:
+    def _pass_over(self, found: Counterexample, *, known: Known | None) -> None:
         """End a history quietly if the failure is known, or is not to be shrunk now."""
-        best = self.seen.violation
+        best, name = self.seen.violation, found.violation.property
         if known is not None:  # the history itself counts it as tolerated
             counts, name = self.seen.ended, known.name
         elif name in self.tolerate:
@@ -201,6 +204,9 @@ class Watch:
         # shrinking must not slip from one bug to another
         elif (best and name != best.property) or not self.claim(name):
             counts = self.seen.unshrunk
+            other = self.seen.others.setdefault(name, found)
+            if self.size(found) < self.size(other):
+                self.seen.others[name] = found
         else:
             return
         counts[name] += 1
@@ -249,7 +255,8 @@ def _run(
     set_hypothesis_home_dir(home() / "hypothesis")  # its cache; by default in the working directory
     factory = machine if seed is None else with_seed(seed)(machine)
     try:
-        run_state_machine_as_test(factory, settings=budget)
+        with same_draws():
+            run_state_machine_as_test(factory, settings=budget)
     except (Violation, TargetDied, Stop):
         pass  # `seen` holds the smallest failing history
     except KeyboardInterrupt:

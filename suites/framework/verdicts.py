@@ -13,6 +13,7 @@ from kvproof.harness.records.events import (
     TargetFailed,
     Verdict,
 )
+from kvproof.suites.framework.component_suite import Counterexample
 from kvproof.suites.framework.expected_failures import Expected, by_property
 from kvproof.suites.framework.explore import Counts
 from kvproof.suites.framework.pairs import coverage, half_unseen
@@ -25,6 +26,8 @@ class Tally(Counts):
     """Counts of one suite's explorations; tallies of workers can be merged."""
 
     failures: dict[str, Failure] = field(default_factory=dict)
+    others: dict[str, Counterexample] = field(default_factory=dict)
+    """Histories of failures that were not shrunk."""
     excused: set[str] = field(default_factory=set)
     """Properties whose minimal history is that of a known failure."""
     died: TargetFailed | None = None

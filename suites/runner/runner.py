@@ -38,7 +38,7 @@ from kvproof.suites.framework.component_suite import Counterexample
 from kvproof.suites.framework.expected_failures import Expected
 from kvproof.suites.framework.explore import Elsewhere, Exploration, planned
 from kvproof.suites.framework.property import Level
-from kvproof.suites.framework.shrink import shortest_death
+from kvproof.suites.framework.shrink import minimise, shortest_death
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.framework.verdicts import Tally, exercised, verdicts
 from kvproof.suites.runner import levels
@@ -62,6 +62,9 @@ Progress = Callable[[str, Doing, int, int], None]
 MOST_FAILURES = 3
 """Most failing properties that one suite shrinks. After each the rest is explored anew, and after
 the last once more, with those tolerated."""
+
+REST_SECONDS = 10.0
+"""Time to leave operations out of the histories of all further failures."""
 
 _WORST_FIRST = ("fail", "inconclusive", "expected_failure", "pass", "unsupported")
 
@@ -282,6 +285,7 @@ class SuiteRun:
                 seen.death = self._death(suite, seen, unclaimed, tried)
                 if not self._add(suite, tally, seen, seed):
                     break
+            self._rest(suite, tally, seed, claim)
         finally:
             tally.cut = not rest and len(tally.failures) >= most
             tally.seconds = time.monotonic() - start
@@ -336,17 +340,48 @@ class SuiteRun:
             tally.excused.add(known.property)
             seen.tolerated[known.mechanism] += 1
             seen.unshrunk.clear()  # of histories that shrinking made: the budget is drawn once more
+            seen.others.clear()
         elif found:
             tally.failures[found.violation.property] = self.failure(suite, found, seed)
         for name in tally.excused:
             del seen.unshrunk[name]
         tally.add(seen)
+        tally.others |= seen.others
         tally.interrupted = seen.interrupted
         if seen.died and not seen.violation:
             tally.died = target_failed(self._handle.name, seen.died)
         if tally.died and seen.death:  # the failure has the history
             tally.died = replace(tally.died, history=[])
         return bool(seen.counterexample) and not tally.interrupted
+
+    def _rest(
+        self, suite: Suite, tally: Tally, seed: int | None, claim: Callable[[str], bool]
+    ) -> None:
+        """Give a history to each failure that never had its turn to be shrunk.
+
+        All of them are cut down for REST_SECONDS together, where the target still answers.
+        """
+        deadline = time.monotonic() + REST_SECONDS
+        for name, found in tally.others.items():
+            if name in {*tally.failures, *tally.excused} or not claim(name):
+                continue
+            if not (tally.died or tally.interrupted):
+                found = self._shorter(suite, tally, found, deadline - time.monotonic())
+            if known := self._same_history(found):
+                tally.excused.add(name)
+                tally.tolerated[known.mechanism] += tally.unshrunk.pop(name)
+            else:
+                tally.failures[name] = self.failure(suite, found, seed)
+
+    @staticmethod
+    def _shorter(
+        suite: Suite, tally: Tally, found: Counterexample, seconds: float
+    ) -> Counterexample:
+        try:
+            return minimise(suite.component, found, seconds=seconds)
+        except KeyboardInterrupt:
+            tally.interrupted = True
+            return found
 
     def _same_history(self, found: Counterexample) -> Expected | None:
         """Return the known failure whose minimal history has the same operations."""

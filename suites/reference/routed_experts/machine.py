@@ -1,13 +1,14 @@
 """The history of routed experts, and a model that keeps a row for every text.
 
-The experts of a token are a function of the text up to it, so the right row of every position is
-known; the model only tracks which rows were recorded. Units are named by the text up to their end.
+The experts of a token are a function of the text up to it and of the request that computed it: a
+model routes equal text otherwise in another batch. So the right row of every position is known; the
+model tracks which rows were recorded, and whose. Units are named by the text up to their end.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, TypeAlias
@@ -30,6 +31,8 @@ class Request:
     """A running request."""
 
     text: str
+    number: int
+    """One of each request: its rows differ from those of equal requests."""
     history: ExpertHistory
     node: Node
     """End of its hit and of its indexed units; nodes up to there are not trimmed."""
@@ -48,9 +51,10 @@ class RoutedExpertsMachine:
         self.form = ExpertFormat(config["experts"], config["layers"], config["ranks"], self.unit)
         self.store = ExpertStore(self.form)
         self.index = Index(self._split)
-        self.known: set[str] = set()
-        """Texts whose last unit has rows."""
+        self.known: dict[str, int] = {}
+        """Text whose last unit has rows -> number of the request that computed them."""
         self.requests: dict[str, Request] = {}
+        self.arrived = 0
         self.trimmed = False
         small = np.iinfo(self.form.dtype).max
         most = 255 if config["experts"] <= 256 else 65535
@@ -79,7 +83,8 @@ class RoutedExpertsMachine:
         hit = self._limited(node, inside, matched, text) if require else matched
         node = self.index.insert(units[:hit])
         history = ExpertHistory(self.form, hit * self.unit)
-        self.requests[request] = Request(text, history, node)
+        self.arrived += 1
+        self.requests[request] = Request(text, self.arrived, history, node)
         return hit
 
     def _limited(self, node: Node, inside: int, matched: int, text: str) -> int:
@@ -103,7 +108,8 @@ class RoutedExpertsMachine:
 
     def _append(self, live: Request, count: int, *, record: bool, text: str = "") -> None:
         start = live.history.length
-        rows = self._truth(text or live.text, start, start + count) if record else None
+        numbers = [live.number] * count
+        rows = self._truth(text or live.text, start, numbers) if record else None
         live.history.append(start, count, rows)
         live.recorded |= dict.fromkeys(range(start, start + count), record)
 
@@ -165,7 +171,7 @@ class RoutedExpertsMachine:
             if all(map(live.recorded.get, range(end - self.unit, end)))
         ]
         new = [text for text in complete if text not in self.known]
-        self.known.update(new)
+        self.known.update(dict.fromkeys(new, live.number))
         filled = live.history.index(self.store, node, first, start, stop)
         self.coverage.equal(
             "gaps_in_expert_rows_are_filled", filled, len(new), "units that took rows:"
@@ -184,7 +190,7 @@ class RoutedExpertsMachine:
             text = "".join(unit for node in leaf.path() for unit in node.units)
             self.coverage.event("rows are evicted", text in self.known)
             self.trimmed |= text in self.known
-            self.known.discard(text)
+            self.known.pop(text, None)
             self.index.trim(leaf)
         self.store.keep(leaf, len(leaf.units))
         return len(leaf.units)
@@ -214,7 +220,7 @@ class RoutedExpertsMachine:
 
     def unfit(self, live: Request, kind: str) -> object:
         start = live.history.length
-        rows = self._truth(live.text + "zz", start, start + 2)
+        rows = self._truth(live.text + "zz", start, [live.number] * 2)
         offers: dict[str, Callable[[], object]] = {
             "number": lambda: live.history.append(start, 1, rows),
             "shape": lambda: live.history.append(start, 2, rows[:, :, :-1]),
@@ -237,12 +243,13 @@ class RoutedExpertsMachine:
 
     # --- truth ---
 
-    def _truth(self, text: str, start: int, stop: int) -> Rows:
-        """Return the right rows of positions [start, stop) of a text."""
+    def _truth(self, text: str, start: int, numbers: Sequence[int]) -> Rows:
+        """Return the rows of a text from `start` on, each as computed by the request `number`."""
         size = self.form.layers * self.form.ranks
-        seeds = [zlib.crc32(text[: position + 1].encode()) for position in range(start, stop)]
-        rows = [[(seed >> 3) * (i + 1) + i for i in range(size)] for seed in seeds]
-        shape = (stop - start, self.form.layers, self.form.ranks)
+        ends = enumerate(numbers, start + 1)
+        seeds = [(zlib.crc32(text[:end].encode()) >> 3) + number for end, number in ends]
+        rows = [[seed * (i + 1) + i for i in range(size)] for seed in seeds]
+        shape = (len(numbers), self.form.layers, self.form.ranks)
         return np.array(rows, np.int64).reshape(shape) % self.form.experts
 
     def _check_returned(self, live: Request, prop: str) -> object:
@@ -256,7 +263,7 @@ class RoutedExpertsMachine:
         )
         missing = {p for start, stop in found.missing for p in range(start, stop)}
         expected = {p for p in range(total - 1) if not self._is_known(live, p)}
-        truth = self._truth(text, 0, total - 1)
+        truth = self._truth(text, 0, [self._whose(live, p) for p in range(total - 1)])
         truth[sorted(expected)] = 0
         wrong = np.flatnonzero((found.rows != truth).any(axis=(1, 2))).tolist()
         self.coverage.check(prop, not wrong, lambda: f"rows {wrong} of {text!r} are not its own")
@@ -269,6 +276,11 @@ class RoutedExpertsMachine:
         if position < live.history.hit:
             return live.text[: self._end(position)] in self.known
         return live.recorded[position]
+
+    def _whose(self, live: Request, position: int) -> int:
+        if position < live.history.hit:
+            return self.known.get(live.text[: self._end(position)], 0)
+        return live.number
 
     def _note_returned(self, live: Request, missing: set[int]) -> None:
         hit = live.history.hit
@@ -296,7 +308,8 @@ class RoutedExpertsMachine:
                 known.tolist() == expected,
                 lambda text=text: f"after {verb}, other units of {text!r} have rows than before",  # type: ignore[misc] # bound per iteration
             )
-            truth = self._truth(text, 0, len(text))
+            whose = [self.known.get(text[: self._end(p)], 0) for p in range(len(text))]
+            truth = self._truth(text, 0, whose)
             self.coverage.check(
                 "expert_rows_move_with_their_blocks",
                 (into == truth)[known].all(),
@@ -309,7 +322,7 @@ class RoutedExpertsMachine:
     def _has_rows(self, node: Node) -> bool:
         above = "".join(unit for each in node.path()[:-1] for unit in each.units)
         _, *ends = accumulate(node.units, initial=above)
-        return not self.known.isdisjoint(ends)
+        return not self.known.keys().isdisjoint(ends)
 
     def _units(self, text: str) -> list[str]:
         full = len(text) // self.unit * self.unit

@@ -27,7 +27,7 @@ unfit_expert_rows_are_refused | R1 R2
     - unfit: place
     - unfit: type
 returned_expert_rows_are_right | R2 | by shadow memory
-    a row that is returned is that of a run without any reuse
+    a row that is returned is that of the request that computed it, its own or of its hit
     why: replayed training uses other experts than the rollout did, and diverges
     - rows are returned over a hit
     - rows are returned after an eviction

@@ -18,8 +18,10 @@ from kvproof.suites.faults.catalogue import find
 from kvproof.suites.faults.judge import Judge
 from kvproof.suites.faults.planting import Edit
 from kvproof.suites.faults.trace import by_module
+from kvproof.suites.faults.trace import record as record_to
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.component_suite import run
+from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.runner.registry import component
 
 COUNT = Edit("reference.core.hit_statistics", "self._recent.append", "print")
@@ -88,6 +90,31 @@ def test_lines_of_the_reference_are_traced_and_no_others():
     assert add.co_firstlineno in lines["reference.engine.scheduler"]
     assert max(lines["reference.engine.scheduler"]) > add.co_firstlineno
     assert all(module.startswith("reference.") for module in lines)
+
+
+def test_tracing_that_is_interrupted_goes_on_with_the_suite_it_was_in(monkeypatch, tmp_path):
+    path, explored = tmp_path / "reach.json", []
+    suites = [(name, SuiteOf(name, explored)) for name in ("first", "second")]
+    monkeypatch.setattr("kvproof.suites.faults.trace._suites", lambda: iter(suites))
+    suites[1][1].interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        record_to(path, lambda *_: None)
+    assert list(reach.load(path, "pr").suites) == ["first"]
+    suites[1][1].interrupted = False
+    record_to(path, lambda *_: None)
+    assert list(reach.load(path, "pr").suites) == ["first", "second"]
+    assert explored == ["first", "second", "second"]
+
+
+class SuiteOf:
+    """A suite that notes its explorations."""
+
+    def __init__(self, name, explored):
+        self.name, self.explored, self.interrupted = name, explored, False
+
+    def explore(self, budget):
+        self.explored.append(self.name)
+        return Exploration(test_cases=1, interrupted=self.interrupted)
 
 
 CONFIG = {

@@ -32,6 +32,7 @@ from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.component_suite import History, counterexample, run
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.framework.evidence import play_script, steps
+from kvproof.suites.framework.property import Property
 from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.framework.suite import bound
 from kvproof.suites.play import play
@@ -345,6 +346,35 @@ def test_a_broken_part_fails_with_files_that_reproduce_it(monkeypatch):
     verdicts = records.verdicts()
     assert verdicts["what_is_pushed_comes_back"].verdict == "fail"
     assert verdicts["what_is_pushed_comes_back"].fingerprint == failure.fingerprint
+
+
+class OftenBroken:
+    """An even item breaks a property of its own, an odd one none."""
+
+    def __init__(self, config, coverage):
+        self.coverage = coverage
+
+    def apply(self, verb, item):
+        self.coverage.check(MANY[item // 2].name, item % 2 == 1, lambda: f"{item} is even")
+
+
+MANY = tuple(Property(f"item_{n}_is_odd", ("B1",), "items are odd") for n in range(6))
+
+
+def test_each_property_that_fails_has_a_history_also_beyond_those_that_are_shrunk(monkeypatch):
+    part = stack()._replace(
+        properties=MANY,
+        machine=OftenBroken,
+        draw_operation=lambda _, draw: ("push", {"item": draw(st.integers(0, 11))}),
+    )
+    records = judged(part, monkeypatch)
+    failures = {event.property: event for event in records.of(Failure)}
+    assert {name: found.verdict for name, found in records.verdicts().items()} == {
+        prop.name: "fail" for prop in MANY
+    }
+    assert failures.keys() == {prop.name for prop in MANY}
+    for failure in failures.values():
+        assert len(json.loads(records.files[failure.op_log])["operations"]) == 1
 
 
 @pytest.mark.parametrize("later", [ZeroDivisionError, KeyboardInterrupt])

@@ -91,6 +91,7 @@ def test_what_fails_while_another_is_shrunk_is_counted_and_not_claimed() -> None
         happens(ours, violation(4))
     ends_quietly(ours, violation(prop=OTHER))
     assert (claimed, ours.seen.unshrunk) == ([PROPERTY], {OTHER: 1})
+    assert ours.seen.others.keys() == {OTHER}
 
 
 def _claiming(claimed: list[str]) -> Callable[[str], bool]:
