@@ -191,7 +191,7 @@ def test_every_shipped_lock_is_pinned_and_has_an_adapter() -> None:
     assert locks
     for lock in locks:
         lines = [line for line in lock.read_text().splitlines() if not line.startswith("#")]
-        assert len(lines) >= 9
+        assert lines
         assert all(line.count("==") == 1 for line in lines)
         engine = lock.stem.rpartition("-")[0]
         assert (lock.parent.parent / "adapters" / engine / "target.py").exists()
