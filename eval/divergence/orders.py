@@ -41,7 +41,13 @@ _POLL = 0.2
 
 
 def orders(client: CompletionClient, server: Server) -> dict[Life, tuple[Order, ...]]:
-    """Return those that a server takes. Between the two of `weights` the model is another one."""
+    """Return those that a server takes. Between the two of `weights` the model is another one.
+
+    Raises UsageError for one of these two alone.
+    """
+    if bool(server.other_weights) != bool(server.own_weights):
+        given, missing = ("other", "own") if server.other_weights else ("own", "other")
+        raise UsageError(f"{given} weights without {missing} ones", f"give {OPTIONS['weights']}")
     found: dict[Life, tuple[Order, ...]] = {
         life: tuple(partial(posted, client, life, paths) for paths in each)
         for life, each in _posts(server).items()

@@ -269,6 +269,7 @@ def test_long_prompts_lose_their_middle(tmp_path: Path) -> None:
         (Script(), ("--restart", "false", "--require", "restart"), "restart: Command"),
         (Script(), ("--restart", "'", "--require", "restart"), "--restart: No closing"),
         (Script(), (*SAME_WEIGHTS, "--require", "weights"), "answers as before"),
+        (Script(), WEIGHTS[:2], "other weights without own ones"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

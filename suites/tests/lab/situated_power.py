@@ -42,7 +42,7 @@ _VERBS: Mapping[str, Sequence[str]] = {
     "divergence": ("eval", "divergence", "--url", "{url}/v1"),
     "probe": ("probe", "{url}"),
 }
-_SAID = re.compile(r"[^:]*\b(PASS|FAIL|INCONCLUSIVE|not seen)\b")
+_SAID = re.compile(r"[x?+ ] |.*\bnot seen\b")
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -89,6 +89,21 @@ def test_what_was_generated_may_be_found(
     assert within(asker) != "fail"
 
 
+@pytest.mark.parametrize("block", [16, 64])
+def test_a_conversation_goes_on_after_a_whole_block_of_generated_tokens(block: int) -> None:
+    asker = asking(block)
+    conversation(TrialContext(asker, Sizes(step=block), salts=True, neutral=True), 31)
+    before = [each.question for each in asker.seen if len(each.question.turns) == 2]
+    assert {(each.most >= 2 * block, each.unending) for each in before} == {(True, True)}
+
+
+def test_equal_prompts_wait_for_a_long_one() -> None:
+    asker = asking(16)
+    duplicates(TrialContext(asker, Sizes(step=16), salts=True, neutral=True), 31)
+    assert {each.question.words for each in asker.seen[1:]} == {31}
+    assert asker.seen[0].question.words == 8 * 31
+
+
 def test_equal_ends_of_one_prefix_may_be_found() -> None:
     asker = asking(1)
     climber = sizes._Climber(asker)
@@ -110,14 +125,18 @@ def test_salts_of_completions_say_nothing_of_chats() -> None:
 
 
 def tied(numbers: set[int]) -> Asker:
-    """A server without log-probabilities that answers the prompts with these numbers otherwise."""
+    """A server without log-probabilities that answers the prompts with these numbers otherwise.
+
+    Long ones, which others wait for, are not counted.
+    """
     prompts: list[list[int]] = []
 
     def reply(_path: str, body: dict[str, Any]) -> tuple[int, bytes]:
         prompt = body["prompt"]
-        if prompt not in prompts:
+        if prompt not in prompts and len(prompt) < 100:
             prompts.append(prompt)
-        text = "other" if prompts.index(prompt) in numbers else "usual"
+        other = prompt in prompts and prompts.index(prompt) in numbers
+        text = "other" if other else "usual"
         return 200, completion(text, prompt=len(prompt), cached=len(prompt) - 1)
 
     return Asker(line_to(reply), Facts(model="m", form="ids"))
