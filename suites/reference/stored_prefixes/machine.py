@@ -107,6 +107,12 @@ class PrefixesMachine:
             self._coverage.event(seen.AGAIN, added.again)
             self._coverage.event(seen.EMPTY, added.empty)
             self._coverage.event(seen.PARTLY, added.partly)
+            if added.left:
+                self._coverage.check(
+                    "what_a_window_left_is_not_served",
+                    not added.hollow,
+                    lambda at=at: f"chunk {at} is there, of which only null blocks were stored",
+                )
             kept.append(added.whole)
         return kept
 

@@ -40,6 +40,10 @@ class Added(NamedTuple):
     """A window has left a part of it."""
     whole: bool
     """All of its objects were added."""
+    left: bool
+    """Some object with null blocks was left out."""
+    hollow: bool
+    """Some object is there that was added with null blocks alone."""
 
 
 class Model:
@@ -78,9 +82,10 @@ class Model:
             if kept:
                 self.there[key] = holes
                 self.writer[key] = sequence
-            added.append(Added(not new, empty, bool(holes) and not empty, kept))
-        again, empties, partly, whole = zip(*added, strict=True)
-        return Added(any(again), any(empties), any(partly), all(whole))
+            left, hollow = new and bool(holes) and not kept, new and empty and there[part]
+            added.append(Added(not new, empty, bool(holes) and not empty, kept, left, hollow))
+        again, empties, partly, whole, *others = zip(*added, strict=True)
+        return Added(any(again), any(empties), any(partly), all(whole), *map(any, others))
 
     def sees(self, group: int, position: int, block: int) -> bool:
         """Whether a position reads a block (X1)."""

@@ -98,6 +98,13 @@ class Careless(InPart):
         return Whole.serves(self, keys, length)
 
 
+class Hollow(Whole):
+    """Wrong: a chunk of null blocks alone is kept."""
+
+    def keeps(self, holes: int) -> bool:
+        return holes in (0, EACH)
+
+
 class Boastful(Whole):
     """Wrong: what is left out is reported as kept."""
 
@@ -145,6 +152,7 @@ def test_a_chunk_with_null_blocks_is_kept_or_left_out(kind):
     ("kind", "name"),
     [
         (Careless, "what_a_window_left_is_not_served"),
+        (Hollow, "what_a_window_left_is_not_served"),
         (Boastful, "a_store_tells_what_it_kept"),
         (Modest, "a_store_tells_what_it_kept"),
         (Timid, "prefix_hits_are_the_longest"),

@@ -21,6 +21,8 @@ from kvproof.suites.tests.known_failures.proof import PATCH, PROOF, SHOWN, Proof
 
 _IMPORTED = re.compile(r"^from (\w+_plain(?:_\w+)?) import", re.MULTILINE)
 """Import of a module that the scripts of a room share; it lies one folder above them."""
+_REMARKS = ("No patch", "No small patch", "The patch")
+"""Begins of paragraphs about the fix."""
 _LINK = re.compile(r"\(\.\./(\w+)/README\.md\)")
 """A link to another finding of the engine."""
 
@@ -53,6 +55,7 @@ def issue(room: Room, bug: Bug) -> str:
             "",
             f"{_suspect(bug)}. On the page: {findings.cell(page, 'where')}",
             "",
+            *(line for each in _paragraphs(page, *_REMARKS) for line in (each, "")),
         ],
         fix(room, bug),
     )
@@ -90,9 +93,15 @@ def _proof(proof: Proof) -> Iterator[str]:
 
 
 def _story(page: str) -> str:
-    """Return the paragraphs of a page, without its table and its proposal."""
+    """Return the paragraphs of a page, without its table, its proposal and its remarks."""
+    others = _paragraphs(page, "Possible fix", *_REMARKS)
+    return "\n\n".join(each for each in _paragraphs(page, "") if each not in others)
+
+
+def _paragraphs(page: str, *begins: str) -> list[str]:
+    """Return the paragraphs below the table that begin so."""
     blocks = page.partition("| --- | --- |")[2].split("\n\n")[1:]
-    return "\n\n".join(each.strip() for each in blocks if not each.startswith("Possible fix"))
+    return [each.strip() for each in blocks if each.startswith(begins)]
 
 
 def _expected(bug: Bug) -> list[str]:

@@ -340,6 +340,15 @@ def test_an_expected_failure_that_fails_is_told_with_its_reason_and_hides_nothin
     assert Exit.FAILURE not in recorder.codes()
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_a_verdict_has_whether_its_known_failures_are_the_engines_own(monkeypatch, own):
+    """A certificate of a connector does not fail by those."""
+    name = "lookup_finds_the_longest_prefix"
+    expecting(monkeypatch, entry(name, of_engine=own))
+    reported = judged(BlindLookup, settings(FEW, max_examples=9)).verdicts()[name]
+    assert (reported.verdict, reported.of_engine) == ("expected_failure", own)
+
+
 def test_a_bug_that_another_release_does_not_show_counts_as_mended(monkeypatch):
     """A history that shows nothing is a failure in a release with a lock file alone."""
     mended = entry("usage_adds_up", history=Path("history.json"))

@@ -94,3 +94,5 @@ def test_every_finding_is_an_issue(name: str) -> None:
     assert lines[0].startswith("# [Bug] ")
     assert [line for line in lines if line in wanted] == wanted
     assert ("```diff" in lines) == (name in PATCHES)
+    remarks = [line for line in lines if line.startswith(upstream._REMARKS)]
+    assert all(lines.index("## Suspected cause") < lines.index(each) for each in remarks)

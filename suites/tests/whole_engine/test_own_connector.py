@@ -135,6 +135,15 @@ def test_known_failures_of_other_connectors_are_not_demanded() -> None:
     assert not any(each.history for each in own)
 
 
+def test_known_failures_of_the_engine_are_told_from_those_of_its_connectors() -> None:
+    found = {each.mechanism: each.of_engine for each in expected_of(_handle(TARGET))}
+    assert found["preempted_in_its_own_step_stays_cached"]
+    assert found["failed_load_hides_those_behind"]
+    assert not found["second_reset_asserts"]  # OffloadingConnector
+    assert not found["idle_engine_stores_for_ever"]  # SimpleCPUOffloadConnector
+    assert not found["lmcache_table_grows_twice"]  # LMCache's
+
+
 def test_every_engine_has_the_connector_with_its_options() -> None:
     tier = Tier(name=CONNECTOR, given={"blocks": 9}, settings={"policy": ("b",)})
     drawn = LoopHistories(WholeEngineTraits(tiers=(tier,), without_tier=0))
