@@ -224,6 +224,11 @@ class Retained:
     """
     namespaces: int | None = None
     """Namespaces of which its index keeps a record; None: they are parts of keys."""
+    expert_rows: int | None = None
+    """Rows of routed experts that its index keeps, or that are of requests which have ended; None:
+    not counted."""
+    state_rows: int | None = None
+    """Rows of the separate state pool with a running state or a checkpoint; None: not counted."""
 
 
 @dataclass(frozen=True)

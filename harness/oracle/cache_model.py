@@ -229,6 +229,12 @@ class CacheModel:
         end = int(prints[(index + 1) * self._layout.unit - 1])
         return self._routed.get(end, Routed(complete=False))
 
+    def expert_rows(self) -> int:
+        """Return how many positions of cached units have a row."""
+        salt = int(self._layout.salts[self._layout.full[0]])
+        ends = (end for end, each in self._routed.items() if each.complete)
+        return self._layout.unit * sum(end ^ salt in self.pool.by_content for end in ends)
+
     def rows_of_hit(self, prints: Fingerprints, hit: int) -> npt.NDArray[np.uint8]:
         """Return the expected expert row of each position of a hit.
 

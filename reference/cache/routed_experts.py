@@ -252,7 +252,8 @@ class ExpertIndex:
     def __init__(self, form: ExpertFormat) -> None:
         self.store = ExpertStore(form)
         self._unit = form.unit
-        self._histories: dict[RequestState, ExpertHistory] = {}
+        self.histories: dict[RequestState, ExpertHistory] = {}
+        """Running request -> its rows since its hit."""
 
     def clamp(self, node: Node, tokens: int) -> int:
         """Return how many of the first `tokens` tokens on a path have rows, in whole units (R3)."""
@@ -260,25 +261,25 @@ class ExpertIndex:
 
     def start(self, request: RequestState) -> None:
         """Begin a request after its hit."""
-        self._histories[request] = ExpertHistory(self.store.form, request.computed)
+        self.histories[request] = ExpertHistory(self.store.form, request.computed)
 
     def check(self, scheduled: StepEntry, rows: npt.ArrayLike) -> None:
         """Raise ValueError unless there is one well-formed row for each token of a step."""
         given = self.store.form.rows(rows)
-        count = scheduled.stop - self._histories[scheduled.request].length
+        count = scheduled.stop - self.histories[scheduled.request].length
         if len(given) != count:
             raise ValueError(f"{len(given)} expert rows for the {count} tokens of a step")
 
     def record(self, scheduled: StepEntry, stop: int, rows: Mapping[str, npt.ArrayLike]) -> None:
         """Keep the rows of a step, one for each token that it computed, up to `stop` (R1, X5)."""
-        history = self._histories[scheduled.request]
+        history = self.histories[scheduled.request]
         count = scheduled.stop - history.length
         history.append(history.length, count, rows.get(scheduled.request.id))
         history.truncate(stop)
 
     def index(self, request: RequestState, pieces: list[InsertedRange]) -> None:
         """Fill the units of `pieces` that have no rows yet (R3)."""
-        history = self._histories[request]
+        history = self.histories[request]
         whole = -(-history.hit // self._unit)
         for piece in pieces:
             node, last = piece.node, piece.last
@@ -290,11 +291,11 @@ class ExpertIndex:
     def recorded(self, request: RequestState) -> Recorded:
         """Return the rows of every token but the last, or which are missing (R2)."""
         total = len(request.tokens) // TOKEN_BYTES
-        return self._histories[request].recorded(total, self.store, _path(request.node))
+        return self.histories[request].recorded(total, self.store, _path(request.node))
 
     def release(self, request: RequestState) -> None:
         """Forget the history of a request."""
-        self._histories.pop(request, None)
+        self.histories.pop(request, None)
 
     def split(self, front: Node, back: Node) -> None:
         """Divide the rows of `back` (see `Attached`)."""

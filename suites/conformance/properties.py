@@ -198,7 +198,7 @@ hits_are_counted_once | V1 | needs statistics
     - a preempted request comes back
     - a preempted request resumes on its own blocks
 only_what_is_cached_is_kept | T4 | needs retained
-    tokens stay in memory as long as they are cached, records as long as their requests run
+    tokens and rows stay in memory as long as they are cached, records as long as their requests run
     why: the server's host memory grows with every request until the process is killed
     - cached blocks are evicted to make room
     - blocks stay cached when no request is left

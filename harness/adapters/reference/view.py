@@ -11,6 +11,7 @@ from kvproof.reference.cache.request_state import RequestState
 from kvproof.reference.core.block_pool import NULL_BLOCK
 from kvproof.reference.core.identity import TOKEN_BYTES
 from kvproof.reference.prefix.trie import Node
+from kvproof.reference.states.state_slots import SlotPool
 
 
 def holders(manager: CacheManager) -> dict[int, int]:
@@ -37,13 +38,30 @@ def holders(manager: CacheManager) -> dict[int, int]:
 
 
 def retained(manager: CacheManager) -> Retained:
-    """Tokens in the index and in pins, records of requests, and roots (T4)."""
+    """Tokens in the index and in pins, records of requests, roots, and rows (T4)."""
     size = sum(_kept(node.tokens) for node in manager.trie.nodes())
     size += sum(_kept(pin.tokens) for pin in manager.pins.values())
     beyond = manager.eviction.partial.num_tokens if manager.eviction.partial else 0
     requests = len(manager.live) + len(manager.pins) + len(manager.allocator.releasing)
     roots = sum(not node.units for node in manager.trie.nodes())
-    return Retained(size // TOKEN_BYTES + beyond, requests, roots)
+    tokens = size // TOKEN_BYTES + beyond
+    return Retained(tokens, requests, roots, _expert_rows(manager), _state_rows(manager))
+
+
+def _expert_rows(manager: CacheManager) -> int | None:
+    experts = manager.experts
+    if experts is None:
+        return None
+    live = {*manager.live.values(), *manager.allocator.releasing}
+    left = [each for request, each in experts.histories.items() if request not in live]
+    unit = manager.eviction.unit
+    return experts.store.num_units * unit + sum(each.length - each.hit for each in left)
+
+
+def _state_rows(manager: CacheManager) -> int | None:
+    states = manager.eviction.states
+    home = states.home if states else None
+    return home.count - home.num_free if isinstance(home, SlotPool) else None
 
 
 def _kept(buffer: bytes | bytearray | memoryview) -> int:

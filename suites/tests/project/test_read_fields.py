@@ -67,6 +67,8 @@ HitStatistics.resumed_hits hits_are_counted_once
 Retained.tokens only_what_is_cached_is_kept
 Retained.requests only_what_is_cached_is_kept
 Retained.namespaces only_what_is_cached_is_kept
+Retained.expert_rows only_what_is_cached_is_kept
+Retained.state_rows only_what_is_cached_is_kept
 Inspection.usage held_blocks_are_those_in_tables
 Inspection.state refusal_changes_nothing
 Inspection.holders holders_equal_tables_and_pins
