@@ -13,14 +13,20 @@ from contextlib import contextmanager
 from hypothesis.internal.conjecture import providers
 
 _SOURCE = "_get_local_constants"
-_NONE = providers.Constants()
 
 
 @contextmanager
 def same_draws() -> Iterator[None]:
-    """Let Hypothesis take no numbers from imported modules inside."""
-    before = getattr(providers, _SOURCE)
-    _take(lambda: _NONE)
+    """Let Hypothesis take no numbers from imported modules inside.
+
+    A release that has no such source draws as it does.
+    """
+    before = getattr(providers, _SOURCE, None)
+    if before is None:
+        yield
+        return
+    none = getattr(providers, "Constants")()  # noqa: B009 - mypy: it is not exported
+    _take(lambda: none)
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ Another engine, with numbers of another type, only queries the chunks of the fir
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -33,6 +34,7 @@ SHORT_PATIENCE_S = 0.5
 MOST_PENDING = 3
 ROOM = 8 << 20
 NUMBERS = "bfloat16"
+_HOLLOW = "chunk {} is there, of which only null blocks were stored"
 
 
 class PrefixesMachine:
@@ -111,7 +113,7 @@ class PrefixesMachine:
                 self._coverage.check(
                     "what_a_window_left_is_not_served",
                     not added.hollow,
-                    lambda at=at: f"chunk {at} is there, of which only null blocks were stored",
+                    partial(_HOLLOW.format, at),
                 )
             kept.append(added.whole)
         return kept
