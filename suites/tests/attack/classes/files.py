@@ -141,10 +141,11 @@ def _codes(place: Place) -> frozenset[int]:
 
 
 def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+    """Return what a regular file holds; a device has no end."""
+    with suppress(OSError):
+        if path.is_file():
+            return path.read_bytes()
+    return b""
 
 
 def _moved(path: Path, to: Path) -> None:
