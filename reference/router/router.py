@@ -63,7 +63,7 @@ class Router:
         return self._streams[worker].take(message)
 
     def leave(self, name: int, start: int) -> None:
-        """Forget a worker that ended; what is still on its way from that start counts no more."""
+        """Forget a worker that ended; messages of that start that come later count no more."""
         if start >= self._starts.get(name, 0):
             self._forget(name)
             self._starts[name] = start + 1

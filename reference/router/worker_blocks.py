@@ -42,11 +42,11 @@ class _Block(NamedTuple):
     parent: Key
     content: Content
     copies: list[int]
-    """By tier."""
+    """Number of copies in each tier."""
 
 
 class WorkerBlocks:
-    """Blocks by key, and keys by what they follow.
+    """Blocks by key, and keys by parent and content.
 
     A block finds its successors by its key, so a chain closes again when a lost block returns.
     """

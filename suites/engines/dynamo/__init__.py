@@ -1,1 +1,5 @@
-"""The room of Dynamo: records of its bugs, predicates, findings and planted bugs."""
+"""All that is known of Dynamo: records of bugs, their predicates, findings, histories.
+
+In: violations and their histories. Out: which known bug they are. Imports the
+framework and the harness.
+"""

@@ -6,6 +6,6 @@ from kvproof.suites.framework.failed import Failed
 
 
 def middle_takes_its_end_along(found: Failed) -> bool:
-    """A block that left before those behind it took them along; they are missing later."""
+    """A block that left before its successors took them along; they are missing later."""
     short = found.fact("claim", int) < found.fact("expected", int)
     return found.config["gaps"] and found.fact("behind", bool) and short

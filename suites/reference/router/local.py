@@ -1,4 +1,4 @@
-"""The reference's router behind the suite's calls."""
+"""The reference's router for the suite's calls."""
 
 from __future__ import annotations
 

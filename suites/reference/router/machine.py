@@ -43,7 +43,7 @@ class RouterMachine:
         self._config = config
         self.running: dict[int, Process] = {}
         self.heard: dict[Place, Heard] = {}
-        """Of the newest start that the router knows; missing: nothing has arrived."""
+        """Messages of each rank since the newest start that the router knows."""
         self._known = [0] * config["workers"]
         """Oldest start of each worker that counts for the router."""
         self._starts = [0] * config["workers"]
@@ -54,7 +54,7 @@ class RouterMachine:
             self._start(name=name)
 
     def apply(self, verb: str, **arguments: Any) -> object:
-        """Run one operation, and compare what the router offers."""
+        """Run one operation, and compare all offers of the router."""
         return getattr(self, f"_{verb}")(**arguments)
 
     def waiting(self) -> list[Place]:
@@ -77,7 +77,7 @@ class RouterMachine:
         return start
 
     def _leave(self, *, name: int) -> object:
-        """End a worker; the router is told."""
+        """End a worker, and report that to the router."""
         if name not in self.running:
             return IGNORED
         old = self.running.pop(name)
@@ -192,7 +192,7 @@ class RouterMachine:
         return messages.pop(at)[:2]
 
     def _answer(self, *, name: int, rank: int) -> object:
-        """Send what the router has asked for, or the whole cache in its place."""
+        """Send the missing messages, or the whole cache in their place."""
         place = self._place(name, rank)
         cache, heard = self._rank(name, rank), self.heard.get(place)
         if cache is None or heard is None or heard.cache is not cache or not heard.missing:

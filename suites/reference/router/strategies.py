@@ -26,7 +26,7 @@ CONTENTS = 4
 LENGTH = 7
 PROMPTS = 4
 MESSAGES = 3
-"""Of those on their way, the first ones can arrive or get lost."""
+"""Number of messages on their way that can arrive or get lost: the oldest ones."""
 PROFILES: Mapping[str, tuple[str, ...]] = {
     "plain": (),
     "several ranks": ("ranks",),

@@ -1,7 +1,7 @@
 # ruff: noqa: T201 - a plain script: it prints its results
 # mypy: ignore-errors
 # - engines are not typed, and the script is read more than it is checked
-"""A block that leaves before the one behind it takes that along.
+"""A block that leaves before its successor takes that along.
 
 Needs ai-dynamo-runtime 1.6.1, without its requirements; runs in a second.
 """
