@@ -154,7 +154,7 @@ class Course:
             yield Steps(others)
 
     def _twins(self) -> Iterator[Steps]:
-        """Each new prompt twice at once, behind a long one that both wait for."""
+        """Each new prompt twice at once, after a long one that both wait for."""
         for each in self._of("twin"):
             twin = Step("drawn", (each.number, "begun"), wait=_BEGUN)
             yield Steps([Step("fill", self._flood(None), tokens=1), twin, twin], 3)
