@@ -19,6 +19,7 @@ from kvproof.suites.reference.stored_prefixes.model import (
     CHUNKS,
     EACH,
     TENANTS,
+    Added,
     Key,
     Model,
     Pending,
@@ -108,13 +109,16 @@ class PrefixesMachine:
             self._coverage.event(seen.EMPTY, added.empty)
             self._coverage.event(seen.PARTLY, added.partly)
             if added.left:
-                self._coverage.check(
-                    "what_a_window_left_is_not_served",
-                    not added.hollow,
-                    lambda at=at: f"chunk {at} is there, of which only null blocks were stored",
-                )
+                self._judge_left_out(at, added)
             kept.append(added.whole)
         return kept
+
+    def _judge_left_out(self, at: int, added: Added) -> None:
+        self._coverage.check(
+            "what_a_window_left_is_not_served",
+            not added.hollow,
+            lambda: f"chunk {at} is there, of which only null blocks were stored",
+        )
 
     def _computed(
         self, group: int, salt: str, tokens: Sequence[int], start: int, ids: Sequence[int]
