@@ -6,7 +6,6 @@ Another engine, with numbers of another type, only queries the chunks of the fir
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -20,6 +19,7 @@ from kvproof.suites.reference.stored_prefixes.model import (
     CHUNKS,
     EACH,
     TENANTS,
+    Added,
     Key,
     Model,
     Pending,
@@ -34,7 +34,6 @@ SHORT_PATIENCE_S = 0.5
 MOST_PENDING = 3
 ROOM = 8 << 20
 NUMBERS = "bfloat16"
-_HOLLOW = "chunk {} is there, of which only null blocks were stored"
 
 
 class PrefixesMachine:
@@ -110,13 +109,16 @@ class PrefixesMachine:
             self._coverage.event(seen.EMPTY, added.empty)
             self._coverage.event(seen.PARTLY, added.partly)
             if added.left:
-                self._coverage.check(
-                    "what_a_window_left_is_not_served",
-                    not added.hollow,
-                    partial(_HOLLOW.format, at),
-                )
+                self._judge_left_out(at, added)
             kept.append(added.whole)
         return kept
+
+    def _judge_left_out(self, at: int, added: Added) -> None:
+        self._coverage.check(
+            "what_a_window_left_is_not_served",
+            not added.hollow,
+            lambda: f"chunk {at} is there, of which only null blocks were stored",
+        )
 
     def _computed(
         self, group: int, salt: str, tokens: Sequence[int], start: int, ids: Sequence[int]
