@@ -264,7 +264,7 @@ class InspectionChecks:
                 self._wrong(event, "a key from before the index was cleared")
 
     def _removed(self, event: CacheEvent) -> None:
-        """A parent goes after its children: an index of a router drops a block with all that follow."""
+        """A parent goes after its children: a router drops a block with all that follow it."""
         self._known(event.key, event)
         if following := self._after[event.key]:
             self._wrong(event, f"a block that {following} stored blocks follow")
