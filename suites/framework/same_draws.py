@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 _SOURCE = "_get_local_constants"
-_NONE = providers.Constants()
+_NONE = Constants()
 
 
 @contextmanager
