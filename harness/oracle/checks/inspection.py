@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import CacheEvent, Inspection, Refused
@@ -35,6 +36,8 @@ class _Stored(NamedTuple):
     """Number of the namespace and epoch of its chain."""
     length: int
     """Tokens up to the block's end."""
+    parent: str
+    """Key of the block before; empty for the first one of a chain."""
 
 
 class InspectionChecks:
@@ -49,6 +52,11 @@ class InspectionChecks:
         """Queries, hits, and both of resumed requests, in tokens."""
         self._index: dict[str, _Stored] = {}
         """Key of a stored event -> its block."""
+        self._after = Counter[str]()
+        """Key -> stored blocks that follow it."""
+        self._cleared = 0
+        self._keys: dict[str, int] = {}
+        """Key of any block so far -> how often the index had been cleared when it was stored."""
         self._replays = state.profile.events and bool(state.layout.full)
         self._shares = state.profile.duplicates == "shared"
         self._tree = state.profile.index == "tree"
@@ -244,26 +252,39 @@ class InspectionChecks:
     def _replay(self, event: CacheEvent) -> None:
         if event.kind == "cleared":
             self._index.clear()
+            self._after.clear()
+            self._cleared += 1
         elif event.kind == "removed":
-            self._known(event.key, event)
-            del self._index[event.key]
+            self._removed(event)
         else:
+            if event.key not in self._index:
+                self._after[event.parent] += 1
             self._index[event.key] = self._stored(event)
+            if self._keys.setdefault(event.key, self._cleared) != self._cleared:
+                self._wrong(event, "a key from before the index was cleared")
+
+    def _removed(self, event: CacheEvent) -> None:
+        """A parent goes after its children: a router drops a block with all that follow it."""
+        self._known(event.key, event)
+        if following := self._after[event.key]:
+            self._wrong(event, f"a block that {following} stored blocks follow")
+        self._after[self._index.pop(event.key).parent] -= 1
 
     def _known(self, key: str, event: CacheEvent) -> None:
         if key not in self._index:
-            raise Violation(
-                _EVENTS,
-                INVARIANT,
-                f"a {event.kind} event names block {key[:12]}, which no event has stored",
-            )
+            self._wrong(event, f"block {key[:12]}, which no event has stored")
+
+    @staticmethod
+    def _wrong(event: CacheEvent, what: str) -> NoReturn:
+        raise Violation(_EVENTS, INVARIANT, f"a {event.kind} event names {what}")
 
     def _stored(self, event: CacheEvent) -> _Stored:
         salt = self._layout.salts[self._layout.full[0]]  # an event of several groups is of a unit
         total, space, first = 0, int(root(event.namespace, self._state.epoch)), 0
         if event.parent:
             self._known(event.parent, event)
-            _, total, space, first = self._index[event.parent]
+            _, total, space, first, _ = self._index[event.parent]
         added = sums(event.tokens, first=first, spans=event.spans, embedded=event.embedded)
         total = total + int(added[-1] if len(added) else 0) & MASK
-        return _Stored(mix(total) ^ space ^ int(salt), total, space, first + len(event.tokens))
+        content, length = mix(total) ^ space ^ int(salt), first + len(event.tokens)
+        return _Stored(content, total, space, length, event.parent)

@@ -39,12 +39,17 @@ class RetainedChecks:
         self._within(kept.requests, (least, most), "records of requests", "requests and pins")
         if self._full and kept.namespaces is not None:
             self._namespaces(kept)
+        self._rows(kept)
+
+    def _rows(self, kept: Retained) -> None:
+        """Rows that are missing are judged where they are read."""
+        state = self._state
         if self._full and kept.expert_rows is not None:
             rows = state.model.expert_rows()
-            self._within(kept.expert_rows, (rows, rows), "expert rows", "rows of cached units")
+            self._within(kept.expert_rows, (0, rows), "expert rows", "rows of cached units")
         if state.layout.separate and kept.state_rows is not None:
             rows = state.config.state_rows - 1 - state.free_rows()
-            self._within(kept.state_rows, (rows, rows), "state rows", "states and checkpoints")
+            self._within(kept.state_rows, (0, rows), "state rows", "states and checkpoints")
 
     def _most(self, least: int) -> int:
         """Where duplicates are kept, each may have a key of its own, or all of a content share one.

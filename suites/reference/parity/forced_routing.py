@@ -69,6 +69,7 @@ class ForcedRoutingMachine:
             EngineConfig(cached, config["chunk"], poison_freed=True), self._runner
         )
         self._experts = cached.experts[0]
+        self._close = 0.0 if config["mode"] == "invariant" else CLOSE
         self._count = 0
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
@@ -138,7 +139,7 @@ class ForcedRoutingMachine:
                        for each in (source, seen))  # fmt: skip
         far = float((left - right).abs().max()) if len(left) else 0.0
         self.coverage.check(
-            prop, far < CLOSE, lambda: f"logits from token {first} on differ by {far:.1e}"
+            prop, far <= self._close, lambda: f"logits from token {first} on differ by {far:.1e}"
         )
         self.coverage.check(
             prop,

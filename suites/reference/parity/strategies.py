@@ -57,7 +57,7 @@ def missing() -> str:
 def _draw_config(draw: Draw) -> Config:
     return {
         "family": draw(st.sampled_from(FAMILIES)),
-        "mode": draw(st.sampled_from(("exact", "batched"))),
+        "mode": draw(st.sampled_from(("exact", "batched", "invariant"))),
         "chunk": draw(st.sampled_from((4, 8))),
     }
 
