@@ -22,6 +22,8 @@ from kvproof.reference.core.cache_config import CacheConfig
 SCHEMA_VERSION = 1
 
 GIB = 1 << 30
+MOST_BYTES = 1 << 60
+"""No memory has as many, and no number of a plan is larger."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,8 @@ from kvproof.reference.planner.layer_classes import classes
 from kvproof.reference.planner.layer_spec import ModelSpec, PlanError
 from kvproof.reference.planner.layer_views import views
 from kvproof.reference.planner.notes import fallback_note, plan_notes
-from kvproof.reference.planner.plan import GIB, Choice, Plan, PlanSettings, Worker
+from kvproof.reference.planner.plan import GIB, MOST_BYTES, Choice, Plan, PlanSettings, Worker
 
-_MOST_BYTES = 1 << 60
 _CENT = GIB // 100 - 1
 """Rounds up to hundredths of a GiB, so that a reported amount is enough."""
 _GAIN = 1.0005
@@ -198,7 +197,7 @@ def _proven(model: ModelSpec, settings: PlanSettings, lack: int) -> int:
     For one worker the estimate is exact. For several the search leaves out splits that are not
     among the best, and which those are depends on memory.
     """
-    while 0 < lack < _MOST_BYTES:
+    while 0 < lack < MOST_BYTES:
         memory = tuple(have + lack for have in settings.memory)
         if _any_fits(model, replace(settings, memory=memory)):
             break

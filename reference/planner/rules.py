@@ -10,7 +10,7 @@ import msgspec
 
 from kvproof.reference.core.cache_config import ConfigError
 from kvproof.reference.planner.layer_spec import PlanError
-from kvproof.reference.planner.plan import SCHEMA_VERSION, Plan, View, Worker
+from kvproof.reference.planner.plan import MOST_BYTES, SCHEMA_VERSION, Plan, View, Worker
 
 
 def every_layer_is_in_exactly_one_group(plan: Plan) -> Iterator[str]:
@@ -132,6 +132,15 @@ def _room(plan: Plan, worker: Worker, group: int) -> int:
     return worker.state_row_bytes or worker.block_bytes * planned.state_blocks
 
 
+def _largest(value: object) -> int:
+    """Return the largest whole number in builtin containers, whatever its sign."""
+    if isinstance(value, dict):
+        return max(map(_largest, value.values()), default=0)
+    if isinstance(value, list | tuple):
+        return max(map(_largest, value), default=0)
+    return abs(value) if isinstance(value, int) else 0
+
+
 def read_plan(data: bytes) -> Plan:
     """Read a plan back from JSON. Raises PlanError if it is none, or contradicts itself (P9)."""
     try:
@@ -140,6 +149,8 @@ def read_plan(data: bytes) -> Plan:
         raise PlanError(f"this is no plan: {error}", "make one with kvproof plan") from error
     if plan.schema != SCHEMA_VERSION:
         raise PlanError(f"the plan has schema {plan.schema}, not {SCHEMA_VERSION}", "plan again")
+    if _largest(msgspec.to_builtins(plan)) > MOST_BYTES:
+        raise PlanError("the plan contradicts itself: a number is over 2**60 bytes", "plan again")
     try:
         plan.cache_config()
         broken = next((text for rule in RULES for text in rule(plan)), "")

@@ -54,6 +54,16 @@ def test_a_stored_plan_with_impossible_caches_is_refused(tmp_path: Path) -> None
     refused(done, "the plan contradicts itself", "plan again")
 
 
+def test_a_stored_plan_with_a_number_of_400_digits_is_refused(tmp_path: Path) -> None:
+    here("plan", "--model-config", GPT, "--memory", "16GiB", "--output", "out", cwd=tmp_path)
+    path = tmp_path / "out" / "plan.json"
+    found = json.loads(path.read_text())
+    found["workers"][0]["memory"] = 10**400
+    path.write_text(json.dumps(found))
+    done = here("plan", "--read", "out/plan.json", "--output", "shown", cwd=tmp_path)
+    refused(done, "the plan contradicts itself", "plan again")
+
+
 def test_the_longest_length_is_the_model_s_own_by_default(tmp_path: Path) -> None:
     done = here("plan", "--model-config", GPT, "--memory", "16GiB", cwd=tmp_path)
     assert "requests of 131,072 tokens" in done.out
