@@ -129,14 +129,12 @@ def tied(numbers: set[int]) -> Asker:
 
     Long ones, which others wait for, are not counted.
     """
-    prompts: list[list[int]] = []
+    prompts: dict[tuple[int, ...], int] = {}
 
     def reply(_path: str, body: dict[str, Any]) -> tuple[int, bytes]:
-        prompt = body["prompt"]
-        if prompt not in prompts and len(prompt) < 100:
-            prompts.append(prompt)
-        other = prompt in prompts and prompts.index(prompt) in numbers
-        text = "other" if other else "usual"
+        prompt = tuple(body["prompt"])
+        number = -1 if len(prompt) > 100 else prompts.setdefault(prompt, len(prompts))
+        text = "other" if number in numbers else "usual"
         return 200, completion(text, prompt=len(prompt), cached=len(prompt) - 1)
 
     return Asker(line_to(reply), Facts(model="m", form="ids"))
