@@ -144,6 +144,7 @@ STARTED = {
     "suites.tests.lab.eval_power": ("--help", 0, "usage"),
     "suites.tests.lab.invariance": ("", 2, NO_TORCH),
     "suites.tests.lab.parity": ("", 2, NO_TORCH),
+    "suites.tests.lab.situated_power": ("--help", 0, "usage"),
     "suites.tests.lab.stress.http.stress": ("--help", 0, "usage"),
     "suites.tests.lab.stress.transfer": ("", 2, NO_TORCH),
     "suites.tests.lab.stress.transfer.bench": ("", 2, NO_TORCH),
