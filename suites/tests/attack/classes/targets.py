@@ -27,6 +27,8 @@ if os.fork() == 0:
     os._exit(0)
 """
 TEXTS = ("x", "\x1b[2J", "\x9b", "\u202e", "[red]", "\0", "\n", "</script>", "\ud800", "'\"\\")
+MOST_BYTES = 64 << 20
+"""Bytes of a record's copies of one event."""
 ENDS = (LATE, "while True: pass", "os._exit(3)", "os.abort()", "sys.exit(0)", "pass")
 
 
@@ -79,7 +81,8 @@ def _record(session: Session, random: Random) -> Attempt:
         for name in [name for name, value in event.items() if isinstance(value, str)]:
             if name != "event" and random.random() < 0.5:
                 event[name] = random.choice(TEXTS) * random.choice((1000, 300_000))
-        events += [event] * random.choice((0, 0, 3000))
+        copies = random.choice((0, 0, 3000))
+        events += [event] * min(copies, MOST_BYTES // len(json.dumps(event)))
         path.write_text("".join(json.dumps(each) + "\n" for each in events))
         return command(session.verb("report"), typed("", "run-a"), folder, patience=12.0)
 
