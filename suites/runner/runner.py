@@ -38,7 +38,7 @@ from kvproof.suites.framework.component_suite import Counterexample
 from kvproof.suites.framework.expected_failures import Expected
 from kvproof.suites.framework.explore import Elsewhere, Exploration, planned
 from kvproof.suites.framework.property import Level
-from kvproof.suites.framework.shrink import minimise, shortest_death
+from kvproof.suites.framework.shrink import MINIMISE_SECONDS, minimise, shortest_death
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.framework.verdicts import Tally, exercised, verdicts
 from kvproof.suites.runner import levels
@@ -63,8 +63,9 @@ MOST_FAILURES = 3
 """Most failing properties that one suite shrinks. After each the rest is explored anew, and after
 the last once more, with those tolerated."""
 
-REST_SECONDS = 10.0
-"""Time to leave operations out of the histories of all further failures."""
+REST_SECONDS = float(MINIMISE_SECONDS)
+"""Time to leave operations out of the histories of all further failures: rarely more than some
+seconds are needed, and where it does not suffice a known failure is not recognised."""
 
 _WORST_FIRST = ("fail", "inconclusive", "expected_failure", "pass", "unsupported")
 
@@ -366,7 +367,10 @@ class SuiteRun:
             if name in {*tally.failures, *tally.excused} or not claim(name):
                 continue
             if not (tally.died or tally.interrupted):
-                found = self._shorter(suite, tally, found, deadline - time.monotonic())
+                tried = partial(self._progress, suite.name, "shrinking", tally.test_cases, 0)
+                found = self._shorter(
+                    suite, tally, found, seconds=deadline - time.monotonic(), tried=tried
+                )
             if known := self._same_history(found):
                 tally.excused.add(name)
                 tally.tolerated[known.mechanism] += tally.unshrunk.pop(name)
@@ -375,10 +379,15 @@ class SuiteRun:
 
     @staticmethod
     def _shorter(
-        suite: Suite, tally: Tally, found: Counterexample, seconds: float
+        suite: Suite,
+        tally: Tally,
+        found: Counterexample,
+        *,
+        seconds: float,
+        tried: Callable[[], None],
     ) -> Counterexample:
         try:
-            return minimise(suite.component, found, seconds=seconds)
+            return minimise(suite.component, found, seconds=seconds, tried=tried)
         except KeyboardInterrupt:
             tally.interrupted = True
             return found
