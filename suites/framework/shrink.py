@@ -40,11 +40,12 @@ def minimise(
     found: Counterexample,
     *,
     seconds: float = MINIMISE_SECONDS,
+    most: int | None = None,
     tried: Callable[[], None] = lambda: None,
 ) -> Counterexample:
     """Leave out every operation without which the same property still fails.
 
-    Calls `tried` before each history that it runs.
+    Runs at most `most` histories, and calls `tried` before each.
     """
     config = found.history.config
 
@@ -52,7 +53,7 @@ def minimise(
         tried()
         return counterexample(suite, config, [(each.verb, each.arguments) for each in kept])
 
-    return without_needless(found, again, seconds=seconds)
+    return without_needless(found, again, seconds=seconds, most=most)
 
 
 def shortest_death(
@@ -95,18 +96,21 @@ def without_needless(
     again: Callable[[Sequence[Operation]], Counterexample | None],
     *,
     seconds: float = MINIMISE_SECONDS,
+    most: int | None = None,
 ) -> Counterexample:
     """Leave out operations without which `again` still breaks the same property.
 
-    Many at once first, in the end one by one; operations not tried within `seconds` stay.
+    Many at once first, in the end one by one; operations not tried within `seconds`, or by the
+    first `most` attempts, stay.
     """
-    deadline = time.monotonic() + seconds
+    deadline, attempts = time.monotonic() + seconds, 0
     count = max(1, len(found.history.operations) // 2)
     while count:
         before = len(found.history.operations)
         for stop in range(before - 1, 0, -count):
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or attempts == most:
                 return found
+            attempts += 1
             now = found.history.operations
             other = again(now[: max(0, stop - count)] + now[stop:])
             if other and _is_same(other, found):

@@ -63,9 +63,9 @@ MOST_FAILURES = 3
 """Most failing properties that one suite shrinks. After each the rest is explored anew, and after
 the last once more, with those tolerated."""
 
-REST_SECONDS = float(MINIMISE_SECONDS)
-"""Time to leave operations out of the histories of all further failures: rarely more than some
-seconds are needed, and where it does not suffice a known failure is not recognised."""
+REST_TRIES = 40
+"""Histories that are run to cut each further failure down: a number, not a time, for a known
+failure is recognised by its history, on a busy machine too."""
 
 _WORST_FIRST = ("fail", "inconclusive", "expected_failure", "pass", "unsupported")
 
@@ -360,9 +360,9 @@ class SuiteRun:
     ) -> None:
         """Give a history to each failure that never had its turn to be shrunk.
 
-        All of them are cut down for REST_SECONDS together, where the target still answers.
+        Each is cut down by REST_TRIES, all within a minute, where the target still answers.
         """
-        deadline = time.monotonic() + REST_SECONDS
+        deadline = time.monotonic() + MINIMISE_SECONDS
         for name, found in tally.others.items():
             if name in {*tally.failures, *tally.excused} or not claim(name):
                 continue
@@ -387,7 +387,7 @@ class SuiteRun:
         tried: Callable[[], None],
     ) -> Counterexample:
         try:
-            return minimise(suite.component, found, seconds=seconds, tried=tried)
+            return minimise(suite.component, found, seconds=seconds, most=REST_TRIES, tried=tried)
         except KeyboardInterrupt:
             tally.interrupted = True
             return found
