@@ -234,6 +234,8 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Write a whole file, without secrets, or nothing: a full disk leaves no part of it."""
     if not path.name:  # the root of the file system
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not (path.is_file() or path.is_dir()):  # root would replace /dev/null
+        raise FileExistsError(errno.EEXIST, "it is no regular file", str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_bytes(redacted_bytes(data))

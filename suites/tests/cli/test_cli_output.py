@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.harness.errors import UsageError
+from kvproof.harness.records.run_directory import store
 from kvproof.suites.runner.levels import property_names
 from kvproof.suites.tests.cli.cli_kit import ENGINE, FAULT, KVPROOF, here, kvproof, messages
 from kvproof.suites.tests.patience import LONG
@@ -187,3 +189,16 @@ def test_report_renders_one_format(tmp_path: Path) -> None:
     assert done.code == 2
     assert "unknown report format 'htm'" in done.err
     assert "did you mean 'html'?" in done.err
+
+
+def test_an_output_that_is_a_pipe_or_a_device_is_refused_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="cannot write .*pipe': it is no regular file"):
+        store(pipe, b"text")
+    assert pipe.is_fifo()
+    link = tmp_path / "link"
+    link.symlink_to("/dev/null")
+    with pytest.raises(UsageError, match="it is no regular file"):
+        store(link, b"text")
+    assert link.is_symlink()
