@@ -194,7 +194,7 @@ def test_report_renders_one_format(tmp_path: Path) -> None:
 def test_an_output_that_is_a_pipe_or_a_device_is_refused_and_stays(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(UsageError, match="cannot write .*pipe': it is no regular file"):
+    with pytest.raises(UsageError, match=r"cannot write .*pipe': it is no regular file"):
         store(pipe, b"text")
     assert pipe.is_fifo()
     link = tmp_path / "link"
