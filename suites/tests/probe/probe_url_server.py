@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 from kvproof.suites.reference.evaluation import server
@@ -55,7 +56,7 @@ class Script:
     tie: float = 1.0
     """Gap between the two likeliest tokens; below the jitter, a hit may turn them around."""
     noisy: int = 0
-    """Every so many answers are others."""
+    """One in so many answers is another one, by chance: a beat would fall on the same places."""
     broken: int = 0
     """Every so many requests fail with 500."""
     status: int = 0
@@ -167,7 +168,8 @@ class Handler(server.Handler):
         cached = server.find(tokens, salt)
         with server.lock:
             server.computed += len(tokens) - (0 if script.recomputes else cached)
-        stale, noisy = self.stale(cached, tokens), script.noisy and number % script.noisy == 0
+        stale = self.stale(cached, tokens)
+        noisy = script.noisy and Random(f"{number}").random() * script.noisy < 1
         answered = self.before(tokens) if cached else tokens
         seed = digest((answered if stale and script.crossed else tokens, 0))
         if noisy or (stale and not script.crossed):
