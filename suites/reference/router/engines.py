@@ -98,7 +98,7 @@ class Rank:
                 del self.tiers[tier][path]
                 self.evicted.add(path)
         self.gaps |= {
-            path for path in taken if path not in self.tiers[tier] and self._followed(path, tier)
+            path for path in taken if path not in self.tiers[tier] and self.followed(path, tier)
         }
 
     def clear(self, tier: int | None) -> None:
@@ -109,13 +109,14 @@ class Rank:
 
     def leaves(self, tier: int) -> list[Path]:
         """Return the blocks that no block of the tier follows."""
-        return sorted(path for path in self.tiers[tier] if not self._followed(path, tier))
+        return sorted(path for path in self.tiers[tier] if not self.followed(path, tier))
 
     def behind(self, path: Path) -> bool:
         """Whether a block of a chain has left once, before one that followed it."""
         return any(path[:n] in self.gaps for n in range(1, len(path) + 1))
 
-    def _followed(self, path: Path, tier: int) -> bool:
+    def followed(self, path: Path, tier: int) -> bool:
+        """Whether the tier holds a block that comes after this one."""
         return any(len(p) > len(path) and p[: len(path)] == path for p in self.tiers[tier])
 
     def whole(self) -> Iterator[Event]:

@@ -110,7 +110,7 @@ class RouterMachine:
         new = {path[:n] for n in range(1, len(path) + 1)} - {*before}
         self._coverage.event(seen.CHURN, new & cache.evicted)
         closed = {gap for gap in new & cache.gaps if cache.tiers[0][gap]}
-        self._coverage.event(seen.CLOSED, any(cache._followed(gap, 0) for gap in closed))
+        self._coverage.event(seen.CLOSED, any(cache.followed(gap, 0) for gap in closed))
         return self._send(name, rank, cache)
 
     def _evict(self, *, name: int, rank: int, tier: int, picks: list[int], turned: bool) -> object:
