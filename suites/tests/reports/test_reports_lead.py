@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -109,6 +110,15 @@ def test_a_clean_pass_begins_with_its_figures(
     figures, matrix = text.index("Coverage"), text.index(" on 1 target")
     assert (figures < matrix) is (first == "Coverage")
     assert (page.index('id="situations"') < page.index('id="matrix"')) is (first == "Coverage")
+
+
+def test_figures_of_a_suite_carry_their_names_where_a_narrow_page_has_no_head() -> None:
+    page = render_html(judged(*MIXED))
+    row = page[page.index('class="numbers cards"') :].split("<tbody>")[1].split("</tr>")[0]
+    named = re.findall(r'<td class="n" data-head="([a-z ]+)">([^<]*)</td>', row)
+    assert row.count("<td") == len(named) == 5
+    assert dict(named)["test cases"] == "7"
+    assert dict(named)["time"] == "1.00 s"
 
 
 FLOOR = Figures(
