@@ -47,7 +47,8 @@ def _build(released: EngineVersion, wanted: EngineVersion, patch: Path, scratch:
     (scratch / "bin").mkdir()
     (scratch / "bin" / "python").symlink_to((released.directory / "bin" / "python").resolve())
     shutil.copy(released.directory / "pyvenv.cfg", scratch)
-    info = next(there.glob(f"{environments.package_of(wanted.engine)}-*.dist-info"))
+    name = environments.distribution_of(wanted.engine).replace("-", "_")
+    info = next(there.glob(f"{name}-*.dist-info"))
     copied = {info.name, *_changed(patch, there)}
     for each in there.iterdir():
         if each.name in copied and each.is_dir():

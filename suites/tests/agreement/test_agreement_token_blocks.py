@@ -40,7 +40,7 @@ def test_logs_of_other_block_sizes_are_not_replayed() -> None:
     events: list[AnyEvent] = []
     with InProcessHandle("reference", tokens) as handle:
         run = SuiteRun(handle, Nowhere(), write=events.append, level="core")
-        run._replay_corpus()
+        run.replay_corpus()
     (only,) = [event for event in events if isinstance(event, Replayed)]
     assert (Path(only.path).stem, only.outcome) == ("split_node_gives_back_whole_table", "PASS")
     (skipped,) = [event for event in events if isinstance(event, Skipped)]

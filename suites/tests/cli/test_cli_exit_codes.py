@@ -18,7 +18,7 @@ from kvproof.harness.records.events import (
 )
 from kvproof.harness.records.run_directory import read_run
 from kvproof.suites.framework import explore as exploration
-from kvproof.suites.runner import levels, runner
+from kvproof.suites.runner import corpus, levels
 from kvproof.suites.tests.cli.cli_kit import (
     ENGINE,
     FAULT,
@@ -231,7 +231,7 @@ def test_1_wins_over_4(tmp_path: Path) -> None:
 
 
 def test_2_a_finished_run_is_not_mixed_with_another(tmp_path: Path) -> None:
-    log = runner.CORPUS / "split_node_gives_back_whole_table.json"
+    log = corpus.CORPUS / "split_node_gives_back_whole_table.json"
     command = ("replay", str(log), "--output", "record")
     assert here(*command, cwd=tmp_path).code == 0
     before = (tmp_path / "record" / "events.jsonl").read_bytes()

@@ -16,7 +16,7 @@ from kvproof.harness.records.events import BenchSample, Exercised, Failure, Targ
 from kvproof.harness.records.run_directory import read_run
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.framework.verdicts import Tally
-from kvproof.suites.runner import levels, runner
+from kvproof.suites.runner import corpus, levels
 from kvproof.suites.runner.runner import SuiteRun
 from kvproof.suites.tests.cli.cli_kit import (
     ENGINE,
@@ -138,7 +138,7 @@ def test_a_run_that_is_resumed_leaves_out_no_suite(
         tally.interrupted = len(explored) in interrupted
 
     monkeypatch.setattr(SuiteRun, "explore", explore)
-    monkeypatch.setattr(runner, "CORPUS", tmp_path)
+    monkeypatch.setattr(corpus, "CORPUS", tmp_path)
     mine = "kvproof.harness.adapters.reference.target:make_target"
     command = ("run", "--targets", f"{mine} {SLOW}", "--level", "full", "--output", "record")
     suites = list(levels.catalogue("full"))

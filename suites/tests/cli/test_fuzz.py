@@ -36,7 +36,7 @@ from kvproof.harness.records.run_directory import read_run
 from kvproof.harness.settings import CampaignSettings
 from kvproof.suites.framework.verdicts import Tally
 from kvproof.suites.runner import registry
-from kvproof.suites.runner.runner import CORPUS
+from kvproof.suites.runner.corpus import CORPUS
 from kvproof.suites.tests.cli.cli_kit import FAULT, TARGETS, closed_run, here, started
 from kvproof.suites.tests.cli.cli_targets import STARTED
 from kvproof.suites.tests.framework.suite_kit import breaks_later, entry, expecting, stack

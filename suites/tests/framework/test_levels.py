@@ -9,7 +9,8 @@ from kvproof.harness.records.run_directory import read_run
 from kvproof.harness.reproduce.oplog import OpLog, calls, dump
 from kvproof.suites.framework.component_suite import run
 from kvproof.suites.runner import levels, registry
-from kvproof.suites.runner.runner import CORPUS, SuiteRun
+from kvproof.suites.runner.corpus import CORPUS
+from kvproof.suites.runner.runner import SuiteRun
 from kvproof.suites.tests.cli.cli_kit import here
 
 ELSEWHERE = "kvproof.harness.adapters.reference.target:make_target"

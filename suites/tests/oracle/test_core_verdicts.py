@@ -31,8 +31,9 @@ from kvproof.suites.conformance.suite import conformance
 from kvproof.suites.framework import expected_failures, state_machine
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.verdicts import Tally, verdicts
-from kvproof.suites.runner import levels, runner
-from kvproof.suites.runner.runner import CORPUS, SuiteRun
+from kvproof.suites.runner import corpus, levels
+from kvproof.suites.runner.corpus import CORPUS
+from kvproof.suites.runner.runner import SuiteRun
 from kvproof.suites.tests.framework.suite_kit import entry, expecting
 from kvproof.suites.tests.framework.suite_kit import explore_target as explore
 
@@ -248,7 +249,7 @@ def test_a_corpus_log_that_says_nothing_about_its_property_is_a_fault_of_ours(
 ):
     log = replace_property((CORPUS / "pinned_path_survives_a_reset.json").read_bytes())
     (tmp_path / "log.json").write_bytes(log)
-    monkeypatch.setattr(runner, "CORPUS", tmp_path)
+    monkeypatch.setattr(corpus, "CORPUS", tmp_path)
     recorder = judged(make_target, settings(FEW, max_examples=1))
     (event,) = recorder.of(Replayed)
     assert event.outcome == "ERROR"

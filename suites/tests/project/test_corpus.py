@@ -8,8 +8,8 @@ from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.harness.reproduce import oplog
 from kvproof.suites.conformance.properties import BY_NAME
+from kvproof.suites.runner.corpus import CORPUS
 from kvproof.suites.runner.replay import replay
-from kvproof.suites.runner.runner import CORPUS
 from kvproof.suites.tests.framework import faults
 
 LOGS = sorted(CORPUS.glob("*.json"))
