@@ -15,6 +15,7 @@ from kvproof.suites.reference.cache_server import remote as objects
 from kvproof.suites.reference.cache_server import strategies as store
 from kvproof.suites.reference.complexity import strategies as cost
 from kvproof.suites.reference.config import strategies as settings
+from kvproof.suites.reference.disaggregation import strategies as disaggregation
 from kvproof.suites.reference.engine import strategies as system
 from kvproof.suites.reference.evaluation import strategies as evaluation
 from kvproof.suites.reference.explain import strategies as explain
@@ -53,6 +54,7 @@ SUITES: tuple[ComponentSuite, ...] = (
     objects.SUITE,
     prefixes.SUITE,
     router.SUITE,
+    disaggregation.SUITE,
     system.SUITE,
     http.SUITE,
     parity.SUITE,

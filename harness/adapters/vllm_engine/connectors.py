@@ -106,7 +106,7 @@ class Connector:
 
 
 @dataclass(frozen=True)
-class _Group:
+class RankGroup:
     """The part of a tensor-parallel group that connectors use."""
 
     rank_in_group: int
@@ -137,7 +137,7 @@ class Rank:
     @classmethod
     def start(cls, number: int, size: int, vllm_config: Any, kv_cache_config: Any) -> Rank:
         """Construct the worker's half of the connector."""
-        group = process_group() if size == 1 else _Group(number, size)
+        group = process_group() if size == 1 else RankGroup(number, size)
         parallel_state._TP = group
         return cls(number, Connector(vllm_config, kv_cache_config), {}, group)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from kvproof.harness.adapters.vllm_engine import plugin
 from kvproof.harness.adapters.vllm_engine.traits import traits
+from kvproof.harness.contract.disaggregation import answered
 from kvproof.harness.contract.whole_engine import EngineConfig
 from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
 from kvproof.harness.whole_engine.driver import Driver
@@ -36,6 +37,14 @@ def connect(arguments: dict[str, Any]) -> dict[str, Any]:
 
     problem, hint = choose(arguments["connector"], arguments["options"])
     return {"problem": problem, "hint": hint}
+
+
+def disaggregation(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Carry out the calls of `harness.contract.disaggregation`."""
+    _job()
+    from kvproof.harness.adapters.vllm_engine.disaggregation.pair import TRAITS, opened
+
+    return answered(arguments, TRAITS, opened)
 
 
 @cache

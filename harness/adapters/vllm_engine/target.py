@@ -31,6 +31,7 @@ _DRIVEN = """
 """
 VERSIONS = tuple(_DRIVEN.split())
 """Releases that were driven; `releases` has the differences between them."""
+_JOBS = "kvproof.harness.adapters.vllm_engine.jobs"
 _NO_BLOCKS = "the engine's own loop decides what is admitted, extended and freed"
 
 
@@ -42,9 +43,14 @@ def profile() -> Profile:
         version=_version(),
         block_sizes=(16,),
         blocks=False,
-        component_suites={"engine": "kvproof.harness.adapters.vllm_engine.jobs:engine"},
+        component_suites={"engine": f"{_JOBS}:engine", **_disaggregation()},
         unsupported={"blocks": _NO_BLOCKS, **_absent()},
     )
+
+
+def _disaggregation() -> dict[str, str]:
+    """Return the suite about what is sent where, in releases whose connector was read."""
+    return {"disaggregation": f"{_JOBS}:disaggregation"} if _version() == "0.33.0" else {}
 
 
 def _absent() -> dict[str, str]:

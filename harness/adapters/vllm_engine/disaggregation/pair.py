@@ -1,0 +1,150 @@
+"""Two sides of vLLM workers: the handshake, and the moves of prompts."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Any
+
+import msgspec
+from vllm.distributed import parallel_state
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import (
+    NixlAgentMetadata,
+    NixlConnectorMetadata,
+)
+from vllm.v1.kv_cache_layout import KVCacheLayout
+
+from kvproof.harness.adapters.vllm_engine.disaggregation.agent import DirectAgent
+from kvproof.harness.adapters.vllm_engine.disaggregation.workers import Worker, Workers
+from kvproof.harness.adapters.vllm_engine.running import RUNNING
+from kvproof.harness.contract.disaggregation import Moved, Pair, Prompt, Refused, Side
+
+TRAITS: dict[str, Any] = {
+    "lacks": {
+        "copies": "a prefilling side with more workers than heads is refused, but for recurrent "
+        "models"
+    },
+    "layouts": [each.name for each in KVCacheLayout],
+}
+_LEASE_S = 1e6
+_HOST, _PORT = "localhost", 1
+"""Where a handshake would be asked for; nothing is sent there."""
+
+
+@cache
+def _first_group() -> Any:
+    """Return the group of this process, which an engine that is driven here needs again."""
+    return parallel_state._TP
+
+
+def opened(prefill: Side, decode: Side) -> Pair | Refused:
+    """Connect two sides; what vLLM raises is a refusal."""
+    config, group = RUNNING.config, _first_group()
+    DirectAgent.by_name.clear()
+    alone = True
+    try:
+        sides = Workers("prefill", prefill), Workers("decode", decode)
+        alone = False
+        return NixlPair(*sides)
+    except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
+        return Refused(_said(error), alone=alone)
+    finally:
+        RUNNING.config, parallel_state._TP = config, group
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip()}"
+
+
+class NixlPair:
+    """Workers that are connected as `NixlConnector` (pull) connects them."""
+
+    def __init__(self, prefill: Workers, decode: Workers) -> None:
+        self._prefill, self._decode = prefill, decode
+        for worker in decode.in_turn([*range(decode.side.ranks)]):
+            self._greet(worker)
+
+    def _greet(self, worker: Worker) -> None:
+        """Let a worker know those that it reads from: `_nixl_handshake` without its sockets."""
+        connector, side = worker.connector, self._prefill.side
+        if connector._is_csa_linear:
+            connector._validate_csa_linear_tp_layout(side.ranks)
+        ranks = connector.transfer_topo.handshake_target_ranks(side.ranks, side.context)
+        for rank in ranks:
+            payload = self._prefill.ranks[rank].connector.xfer_handshake_metadata
+            if payload.compatibility_hash != connector.compat_hash:
+                raise RuntimeError("NIXL compatibility hash mismatch")
+            metadata = msgspec.msgpack.decode(payload.agent_metadata_bytes, type=NixlAgentMetadata)
+            connector._validate_remote_parallel_config(metadata)
+            name = connector.add_remote_agent(metadata, rank, side.ranks, side.context)
+            connector._remote_agents[self._prefill.name][0, rank] = name
+        connector._engine_clock_offset[self._prefill.name] = 0.0
+        connector._track_remote_engine_replacement(self._prefill.name, _HOST, _PORT)
+
+    def move(self, prompt: Prompt) -> Moved:
+        """Compute a prompt, and let each decoding worker take its part."""
+        side, group = self._decode.side, parallel_state._TP
+        start = min(prompt.tokens, prompt.cached * side.block_size * side.context)
+        self._prefill.write(prompt, prompt.prefill, prompt.tokens)
+        self._decode.write(prompt, prompt.decode, start)
+        name = f"prompt {prompt.number}"
+        self._send(name)
+        steps: list[tuple[list[int], list[int]]] = []
+        error = ""
+        try:
+            steps.extend(
+                self._take(each, name, prompt) for each in self._decode.in_turn(prompt.order)
+            )
+        except Exception as raised:  # noqa: BLE001 - whatever the engine raises in a step ends it
+            error = _said(raised)
+        finally:
+            parallel_state._TP = group
+        content = [self._decode.content(worker) for worker in self._decode.ranks]
+        return Moved(error, content, [read for read, _ in steps], [freed for _, freed in steps])
+
+    def _send(self, name: str) -> None:
+        """Tell the prefilling workers that a prompt waits for its readers."""
+        metadata = NixlConnectorMetadata()
+        metadata.reqs_in_batch = {name}
+        metadata.reqs_to_send = {name: time.perf_counter() + _LEASE_S}
+        for worker in self._prefill.in_turn([*range(self._prefill.side.ranks)]):
+            worker.connector.start_load_kv(metadata)
+
+    def _take(self, worker: Worker, name: str, prompt: Prompt) -> tuple[list[int], list[int]]:
+        worker.agent.read.clear()
+        worker.connector.start_load_kv(self._wanted(name, prompt))
+        results = worker.connector.get_transfer_results()
+        cached = prompt.cached >= len(prompt.decode)
+        if not cached and (results.failed_recving or name not in results.finished_recving):
+            raise RuntimeError(f"the transfer failed: {results}")
+        read = [
+            n for n, each in enumerate(self._prefill.ranks) if each.agent.name in worker.agent.read
+        ]
+        freed = [
+            n
+            for n, each in enumerate(self._prefill.ranks)
+            if name in each.connector.get_transfer_results().finished_sending
+        ]
+        return read, freed
+
+    def _wanted(self, name: str, prompt: Prompt) -> Any:
+        """Return what the decoding side's scheduler passes on: its own blocks, and the others'."""
+        metadata, side = NixlConnectorMetadata(), self._prefill.side
+        missing = prompt.decode[prompt.cached :]
+        metadata.add_new_req_to_recv(
+            name,
+            [missing] if missing else [],
+            {
+                "remote_block_ids": [prompt.prefill],
+                "remote_engine_id": self._prefill.name,
+                "remote_request_id": name,
+                "remote_host": _HOST,
+                "remote_port": _PORT,
+                "remote_num_tokens": prompt.tokens,
+                "tp_size": side.ranks,
+                "dcp_size": side.context,
+            },
+            local_num_computed_blocks=(prompt.cached,),
+            awaiting_kvs=bool(missing),
+        )
+        return metadata

@@ -1,0 +1,108 @@
+"""Known failures of Nixl's workers in vLLM; the pages of the findings have the causes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from kvproof.harness.contract.disaggregation import Side
+from kvproof.suites.framework.failed import Failed
+
+_SILENT = "AssertionError: "
+_ROWS = ("BHLNC", "BLNHC")
+"""Layouts in which all layers of a block are registered as one row."""
+
+
+def blocks_are_paired_from_their_ends(found: Failed) -> bool:
+    """The content is that of the token which stands there if both lists end at once.
+
+    Or the decoding side's list is the longer one, and the step ends in an assertion.
+    """
+    prefill, decode = _sides(found)
+    prompt = found.fact("prompt", dict)
+    if prefill.context > 1 or decode.context > 1:
+        return False
+    if found.has("error"):
+        mine, theirs = _counts(prefill, decode, prompt)
+        equal = _unit(prefill) == _unit(decode)
+        return equal and mine > theirs and found.fact("error", str) == _SILENT
+    return _paired(prefill, decode, prompt) != 0 and _predicted(found)
+
+
+def unlike_rows_are_cut_by_bytes(found: Failed) -> bool:
+    """A row of larger blocks is cut into equal parts, and each gets a row of smaller blocks."""
+    prefill, decode = _sides(found)
+    rows = decode.layout == prefill.layout and decode.layout in _ROWS
+    return rows and _unit(prefill) != _unit(decode) and _predicted(found)
+
+
+def context_ranks_pair_unlike_blocks(found: Failed) -> bool:
+    """One side shares its blocks among ranks, and the other's have another size."""
+    prefill, decode = _sides(found)
+    unlike = prefill.context != decode.context and prefill.block_size != decode.block_size
+    return unlike and found.fact("error", str) == _SILENT
+
+
+def heads_of_many_workers_are_refused_silently(found: Failed) -> bool:
+    """The side that prefills has more workers than heads, and than the other side."""
+    prefill, decode = _sides(found)
+    many = prefill.ranks > max(prefill.heads, decode.ranks)
+    return many and not prefill.latent and found.fact("why", str) == _SILENT
+
+
+def _sides(found: Failed) -> tuple[Side, Side]:
+    return Side(**found.config["prefill"]), Side(**found.config["decode"])
+
+
+def _unit(side: Side) -> int:
+    return side.kernel or side.block_size
+
+
+def _counts(prefill: Side, decode: Side, prompt: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many blocks of the prefilling side's size both lists count."""
+    missing = len(prompt["decode"]) - prompt["cached"]
+    unit = _unit(prefill)
+    return missing * decode.block_size // unit, len(prompt["prefill"]) * prefill.block_size // unit
+
+
+def _paired(prefill: Side, decode: Side, prompt: Mapping[str, Any]) -> int:
+    """Return by how many tokens the content is off."""
+    mine, theirs = _counts(prefill, decode, prompt)
+    first = theirs - min(mine, theirs)
+    return first * _unit(prefill) - int(prompt["cached"]) * decode.block_size
+
+
+def _predicted(found: Failed) -> bool:
+    """Whether the first wrong slot has the content that vLLM's copies bring there."""
+    prefill, decode = _sides(found)
+    prompt = found.fact("prompt", dict)
+    layer, head, position = found.fact("slot", tuple)
+    if decode.layout in _ROWS and _unit(prefill) < _unit(decode):
+        heads = decode.of_rank(found.fact("rank", int))
+        block, offset = divmod(position, _unit(decode))
+        cut = _cut(prefill, decode, len(heads), {"L": layer, "H": head - heads[0], "N": offset})
+        layer, head = cut["L"], cut["H"] + heads[0]
+        position = block * _unit(decode) + cut["N"]
+    position += _paired(prefill, decode, prompt)
+    origin = found.violation.facts["origin"]
+    if not 0 <= position < prompt["tokens"]:
+        return origin is None
+    return origin == (layer, head, position)
+
+
+def _cut(prefill: Side, decode: Side, heads: int, at: dict[str, int]) -> dict[str, int]:
+    """Return whose content comes to a place of a row: its part is a row of a smaller block."""
+    axes = [axis for axis in decode.layout if axis in at]
+    sizes = {"L": decode.layers, "H": heads, "N": _unit(decode)}
+    flat = 0
+    for axis in axes:
+        flat = flat * sizes[axis] + at[axis]
+    parts = _unit(decode) // _unit(prefill)
+    part, inside = divmod(flat, prod(sizes.values()) // parts)
+    found = {}
+    for axis in reversed(axes):
+        size = _unit(prefill) if axis == "N" else sizes[axis]
+        inside, found[axis] = divmod(inside, size)
+    found["N"] += part * _unit(prefill)
+    return found
