@@ -87,10 +87,10 @@ CLASSES = {
         _class(
             "disaggregated",
             "engines that hand prompts to each other",
-            "engine",
+            "engine disaggregation",
             "full",
             core="D1 D2 D3 W1 W3 W7 W9",
-            extended="D6 W8",
+            extended="D6 O1 Q4 W8",
         ),
         _class(
             "tier",

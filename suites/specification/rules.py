@@ -130,5 +130,6 @@ RULES = {
     "D3": "who sends holds what is read until the copy has ended",
     "D5": "a router's index equals the union of the workers' caches",
     "D6": "after a change of weights nothing earlier is served from any tier",
+    "Q4": "each token lies on the context rank that its block goes to, and is moved once",
     "Q6": "a sleeping engine computes nothing, and keeps or drops content as its level states",
 }

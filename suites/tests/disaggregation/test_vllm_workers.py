@@ -1,0 +1,85 @@
+"""vLLM's Nixl workers: what is known to be wrong is recognised by its copies, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvproof.harness.contract.disaggregation import Side
+from kvproof.harness.oracle.violation import Violation
+from kvproof.suites.engines.vllm.mechanisms import disaggregation as known
+from kvproof.suites.framework.failed import Failed
+
+ROWS: dict[str, Any] = {"heads": 2, "layout": "BHLNC"}
+
+
+def side(**values: Any) -> dict[str, Any]:
+    sizes = {"ranks": 1, "block_size": 4, "blocks": 9, "heads": 1, "layers": 1, "layout": "LBHNC"}
+    return vars(Side(**{**sizes, **values}))
+
+
+def failed(prefill: dict[str, Any], decode: dict[str, Any], **facts: Any) -> Failed:
+    violation = Violation("each_slot_gets_its_own_content", "brute force", "", facts=facts)
+    return Failed(violation, {"prefill": prefill, "decode": decode}, [("move", {})])
+
+
+def prompt(tokens: int, prefill: int, decode: int, cached: int = 0) -> dict[str, Any]:
+    tables = {"prefill": [*range(1, prefill + 1)], "decode": [*range(1, decode + 1)]}
+    return {"tokens": tokens, "cached": cached, **tables}
+
+
+def slot(found: dict[str, Any], position: int, origin: int | None) -> dict[str, Any]:
+    content = None if origin is None else (0, 0, origin)
+    return {"prompt": found, "rank": 0, "slot": (0, 0, position), "origin": content}
+
+
+@pytest.mark.parametrize(
+    ("origin", "excused"), [(8, True), (12, False), (16, False), (None, False)]
+)
+def test_blocks_that_are_paired_from_their_ends(origin: int | None, excused: bool) -> None:  # noqa: FBT001 - a row of the table
+    facts = slot(prompt(35, 5, 3, cached=1), 16, origin)
+    found = failed(side(block_size=8), side(block_size=16), **facts)
+    assert known.blocks_are_paired_from_their_ends(found) is excused
+
+
+def test_padding_behind_a_prompt_is_no_token_of_it() -> None:
+    facts = slot(prompt(3, 1, 1), 0, None)
+    found = failed(side(block_size=8, kernel=4), side(), **facts)
+    assert known.blocks_are_paired_from_their_ends(found)
+    shared = failed(side(block_size=8, kernel=4), side(ranks=2, context=2), **facts)
+    assert not known.blocks_are_paired_from_their_ends(shared)
+
+
+@pytest.mark.parametrize(("tokens", "excused"), [(1, True), (8, False)])
+def test_a_longer_list_of_the_decoding_side_asserts(tokens: int, excused: bool) -> None:  # noqa: FBT001 - as above
+    facts = {"prompt": prompt(tokens, -(-tokens // 4), 1), "error": "AssertionError: "}
+    found = failed(side(), side(block_size=8, kernel=4), **facts)
+    assert known.blocks_are_paired_from_their_ends(found) is excused
+
+
+@pytest.mark.parametrize(
+    ("origin", "layout", "excused"),
+    [((0, 1, 0), "BHLNC", True), ((0, 1, 1), "BHLNC", False), ((0, 1, 0), "LBHNC", False)],
+)
+def test_rows_that_are_cut_by_bytes(origin: Any, layout: str, excused: bool) -> None:  # noqa: FBT001 - as above
+    facts = {"prompt": prompt(8, 2, 1), "rank": 0, "slot": (0, 0, 4), "origin": origin}
+    sizes = {**ROWS, "layout": layout}
+    found = failed(side(**sizes), side(**sizes, block_size=8), **facts)
+    assert known.unlike_rows_are_cut_by_bytes(found) is excused
+
+
+def test_a_silent_refusal_is_that_of_many_workers() -> None:
+    found = failed(side(ranks=2), side(), why="AssertionError: ")
+    assert known.heads_of_many_workers_are_refused_silently(found)
+    few = failed(side(ranks=2, heads=2), side(heads=2), why="AssertionError: ")
+    assert not known.heads_of_many_workers_are_refused_silently(few)
+
+
+def test_a_step_that_ends_is_that_of_context_ranks_and_unlike_blocks() -> None:
+    ranks = {"latent": True, "ranks": 2, "context": 2}
+    facts = {"prompt": prompt(13, 2, 2), "error": "AssertionError: "}
+    unlike = failed(side(block_size=8, kernel=4, latent=True), side(**ranks), **facts)
+    assert known.context_ranks_pair_unlike_blocks(unlike)
+    alike = failed(side(latent=True), side(**ranks), **facts)
+    assert not known.context_ranks_pair_unlike_blocks(alike)
