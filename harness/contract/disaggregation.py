@@ -1,14 +1,14 @@
-"""Calls of the suite `disaggregation`: what is sent from workers that prefill to those that decode.
+"""Calls of the suite `disaggregation`: prompts that move from prefilling to decoding workers.
 
-    traits {}                 -> what the engine lacks, and its layouts (`Traits`)
+    traits {}                 -> `lacks`: capability -> why not (`CAPABILITIES`), and `layouts`
     open   {prefill, decode}  -> why the engine refuses them, or null (`Refused`)
     move   {...}              -> what a prompt's move did (`Prompt`, `Moved`)
 
 Both sides serve one model: `layers` layers, each with `heads` heads of keys and values, or with one
 latent head that every worker holds. A worker of rank r of n has the heads from r * heads // n on,
 heads // n of them and at least one. With `context` ranks, block k of a prompt lies on rank k mod
-`context`, there as block k // `context`. A slot holds the words of one head and token, and `words`
-says which. It runs inside the engine's environment: Python 3.10.
+`context`, there as block k // `context`. A slot has the content of one head and token, given
+by `words`. It runs inside the engine's environment: Python 3.10.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Moved(NamedTuple):
     error: str
     """Why it ended in the middle; empty: it did not."""
     content: list[str]
-    """Of each decoding worker, `packed`."""
+    """The `packed` caches of the decoding workers."""
     read: list[list[int]]
     """Prefilling ranks from which bytes were taken, for each decoding worker in turn."""
     freed: list[list[int]]
@@ -132,7 +132,7 @@ class Refused(NamedTuple):
     """Two sides that the engine does not connect."""
 
     why: str
-    """What it says."""
+    """The engine's own words."""
     alone: bool = False
     """Whether it does not start one of them, whatever the other one is."""
 

@@ -21,7 +21,7 @@ class Leases:
     def done(self, prompt: int, reader: int) -> bool:
         """Note that a worker is done; returns whether the blocks are free now: once, and no more.
 
-        A worker that says so again, or of a prompt that is not kept, changes nothing.
+        A second call for one worker changes nothing, nor does one for a prompt that is not kept.
         """
         if prompt not in self._waiting:
             return False

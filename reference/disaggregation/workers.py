@@ -56,7 +56,7 @@ class Workers:
 
 
 def cache(layout: str, layers: int, blocks: int, heads: int, block_size: int, words: int) -> Cache:
-    """Return empty pages whose axes lie in memory as the layout says."""
+    """Return empty pages whose axes lie in memory in the order of the layout."""
     sizes = dict(zip(_AXES, (layers, blocks, heads, block_size), strict=True))
     memory = np.zeros([*(sizes[axis] for axis in layout[:-1]), words], np.int64)
     return memory.transpose([*(layout.index(axis) for axis in _AXES), 4])

@@ -11,7 +11,6 @@ from typing import Any
 
 from kvproof.harness.adapters.vllm_engine import plugin
 from kvproof.harness.adapters.vllm_engine.traits import traits
-from kvproof.harness.contract.disaggregation import answered
 from kvproof.harness.contract.whole_engine import EngineConfig
 from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
 from kvproof.harness.whole_engine.driver import Driver
@@ -21,8 +20,8 @@ from kvproof.harness.whole_engine.linked.driver import LinkedDriver
 
 def engine(arguments: dict[str, Any]) -> dict[str, Any]:
     """Carry out the calls of `harness.whole_engine.job`."""
-    job = _job()
-    return {"answers": [job.call(verb, keywords) for verb, keywords in arguments["calls"]]}
+    call = job().call
+    return {"answers": [call(verb, keywords) for verb, keywords in arguments["calls"]]}
 
 
 def connect(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -32,23 +31,16 @@ def connect(arguments: dict[str, Any]) -> dict[str, Any]:
     after all others. Returns the problem and the next step, both empty if there is none.
     """
     sys.path += [each for each in arguments["path"] if each not in sys.path]
-    _job()
+    job()
     from kvproof.harness.adapters.vllm_engine.own.chosen import choose
 
     problem, hint = choose(arguments["connector"], arguments["options"])
     return {"problem": problem, "hint": hint}
 
 
-def disaggregation(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Carry out the calls of `harness.contract.disaggregation`."""
-    _job()
-    from kvproof.harness.adapters.vllm_engine.disaggregation.pair import TRAITS, opened
-
-    return answered(arguments, TRAITS, opened)
-
-
 @cache
-def _job() -> Job:
+def job() -> Job:
+    """Return this process' engines, with vLLM's plugin installed."""
     plugin.install()
     return Job(open_driver, declared)
 

@@ -32,6 +32,7 @@ _DRIVEN = """
 VERSIONS = tuple(_DRIVEN.split())
 """Releases that were driven; `releases` has the differences between them."""
 _JOBS = "kvproof.harness.adapters.vllm_engine.jobs"
+_MOVES = "kvproof.harness.adapters.vllm_engine.disaggregation.job"
 _NO_BLOCKS = "the engine's own loop decides what is admitted, extended and freed"
 
 
@@ -49,8 +50,8 @@ def profile() -> Profile:
 
 
 def _disaggregation() -> dict[str, str]:
-    """Return the suite about what is sent where, in releases whose connector was read."""
-    return {"disaggregation": f"{_JOBS}:disaggregation"} if _version() == "0.33.0" else {}
+    """Return the suite of transfers between unlike sizes, in releases whose connector was read."""
+    return {"disaggregation": f"{_MOVES}:disaggregation"} if _version() == "0.33.0" else {}
 
 
 def _absent() -> dict[str, str]:

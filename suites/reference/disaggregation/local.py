@@ -79,9 +79,14 @@ class LocalPair:
         self._write(self._receiver, self._targets, prompt, prompt.decode, start)
         for rank, lease in enumerate(self._leases):
             lease.keep(prompt.number, self._readers[rank])
-        steps = [self._take(rank, prompt, start) for rank in prompt.order]
+        steps: list[tuple[list[int], list[int]]] = []
+        error = ""
+        try:
+            steps.extend(self._take(rank, prompt, start) for rank in prompt.order)
+        except ValueError as raised:
+            error = str(raised)
         content = [packed([*target]) for target in self._targets]
-        return Moved("", content, [read for read, _ in steps], [freed for _, freed in steps])
+        return Moved(error, content, [read for read, _ in steps], [freed for _, freed in steps])
 
     def _take(self, rank: int, prompt: Prompt, start: int) -> tuple[list[int], list[int]]:
         tables = prompt.prefill, prompt.decode

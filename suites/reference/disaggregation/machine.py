@@ -128,7 +128,7 @@ class DisaggregationMachine:
             order=ranks[turn:] + ranks[:turn],
         )
 
-    # --- what has to be there ---
+    # --- content ---
 
     def _compare(self, prompt: Prompt, moved: Moved) -> None:
         for rank, text in enumerate(moved.content):
@@ -141,7 +141,7 @@ class DisaggregationMachine:
             known.sure &= ~wrong  # after a known failure
 
     def _judge(self, kind: str, prompt: Prompt, rank: int, found: Words, wrong: Mask) -> None:
-        """Check that no slot is wrong; the first one that is tells whose content it has."""
+        """Check that no slot is wrong; the sentence has the content of the first one that is."""
         places = [tuple(each) for each in np.argwhere(wrong).tolist()]
         layer, block, index, offset = places[0] if places else (0, 0, 0, 0)
         table_index = prompt.decode.index(block) if block in prompt.decode else -1

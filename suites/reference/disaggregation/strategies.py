@@ -37,8 +37,8 @@ PROFILES: Mapping[str, tuple[str, ...]] = {
     "kernel blocks": ("kernel",),
     EVERYTHING: tuple(CAPABILITIES),
 }
-"""Kind of configuration -> what the pair has; the last one has what an engine lacks as well: it
-must refuse that."""
+"""Kind of configuration -> capabilities that the pair needs; the last kind has those, too, that an
+engine lacks: it has to refuse them."""
 _SITUATIONS = {
     "latent": (seen.LATENT,),
     "context": (seen.GATHERED, seen.SCATTERED),
@@ -85,7 +85,7 @@ def _side(
 
 
 def draw_operation(machine: DisaggregationMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw a prompt, its tables, and what the decoding side has cached."""
+    """Draw a prompt, its tables, and the blocks that the decoding side has cached."""
     sides = machine.prefill, machine.decode
     longest = min((BLOCKS - 1) * side.block_size * side.context for side in sides)
     tokens = draw(st.integers(1, min(LONGEST, longest)))

@@ -9,12 +9,14 @@ import pytest
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.environments import EngineVersion, package_of, state
 from kvproof.harness.isolation.registry import open_handle
+from kvproof.harness.reproduce import oplog
 from kvproof.suites.faults.planters import Live
 from kvproof.suites.framework.rooms import layer
 from kvproof.suites.runner.replay import property_of, replay
 from kvproof.suites.tests.documents.newest import NEWEST
 from kvproof.suites.tests.known_failures.masks import masks
 from kvproof.suites.tests.project.test_known_failures import SHIPPED
+from kvproof.suites.whole_engine.strategies import SUITE
 
 MASKS = masks()
 UNSHOWN = {
@@ -39,6 +41,8 @@ def test_every_known_failure_of_an_engines_own_loop_has_another_bug() -> None:
         for spec in loops
         for e in SHIPPED[spec]
         if (e.mechanism, e.property) not in UNSHOWN
+        and e.history
+        and oplog.load(e.history).suite == SUITE.name
     }
     assert known == {(mask.target, mask.mechanism, mask.broken) for mask in MASKS
                      if mask.mechanism}  # fmt: skip

@@ -8,7 +8,7 @@ from kvproof.harness.adapters.vllm_engine.nixl.agent import Agent
 
 
 class DirectAgent(Agent):
-    """Copies at once, and notes from whom it has read."""
+    """Copies at once, and notes the agents from which it has read."""
 
     by_name: dict[str, DirectAgent] = {}  # noqa: RUF012 - emptied for each pair
 

@@ -128,7 +128,7 @@ class NixlPair:
         return read, freed
 
     def _wanted(self, name: str, prompt: Prompt) -> Any:
-        """Return what the decoding side's scheduler passes on: its own blocks, and the others'."""
+        """Return the request as the decoding side's scheduler passes it on, with both tables."""
         metadata, side = NixlConnectorMetadata(), self._prefill.side
         missing = prompt.decode[prompt.cached :]
         metadata.add_new_req_to_recv(

@@ -56,7 +56,7 @@ class Worker:
 
     connector: Any
     caches: list[Words]
-    """Of each layer: [kernel block, head, offset, word], in vLLM's memory."""
+    """One array for each layer, [kernel block, head, offset, word], in vLLM's memory."""
     group: RankGroup
 
     @property
