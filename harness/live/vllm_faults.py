@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 PERIOD = 7
@@ -18,11 +17,6 @@ class Planted:
 
     def before(self, runner: Any, batch: Any) -> None:
         """Change the engine's tables on the device."""
-
-    def copied(self, runner: Any, output: Any) -> Any:
-        """Change when blocks are copied; returns the scheduler's output for the worker."""
-        del runner
-        return output
 
     def returned(self, batch: Any, tables: Sequence[Any], slots: Any) -> None:
         """Change what the engine's calls return."""
@@ -75,23 +69,6 @@ class StaleBuffer(Planted):
         self.last = own
 
 
-class LateCopy(Planted):
-    """Copies of blocks come a step late."""
-
-    late: Any = None
-
-    def copied(self, runner: Any, output: Any) -> Any:
-        """Copy what the last step asked for."""
-        from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
-
-        if self.late:
-            blocks = runner.kv_cache_config.num_blocks
-            copy_kv_cache_blocks_inplace(runner.kv_caches, blocks, self.late)
-            self.struck += 1
-        self.late = output.kv_cache_block_copies
-        return replace(output, kv_cache_block_copies=None)
-
-
 class FreedBlockReused(Planted):
     """A request that comes gets a block that another one still reads."""
 
@@ -119,7 +96,6 @@ FAULTS: dict[str, type[Planted]] = {
     "a table off by a block": TableOffByABlock,
     "a slot mapping shifted": SlotMappingShifted,
     "a stale graph buffer": StaleBuffer,
-    "a late copy": LateCopy,
     "a freed block reused": FreedBlockReused,
     "a padded row that writes": PaddingWrites,
 }

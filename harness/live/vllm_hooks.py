@@ -8,11 +8,12 @@ canary's kernels follow on the same stream.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
 from kvproof.harness.live.tables import Group, Ints, Launch, Reads, Row, Tables
+from kvproof.harness.live.vllm_faults import Planted
 from kvproof.kernels.canary.canary import Canary, Rows, Seen
 
 FULL = ("FullAttentionSpec", "SlidingWindowSpec")
@@ -21,22 +22,6 @@ FULL = ("FullAttentionSpec", "SlidingWindowSpec")
 
 class Unsupported(Exception):
     """A model that cannot be watched, with the reason."""
-
-
-class Fault(Protocol):
-    """A planted fault: changes what the engine made, in the places of its own bugs."""
-
-    def before(self, runner: Any, batch: Any) -> None:
-        """Change the engine's tables on the device."""
-
-    def copied(self, runner: Any, output: Any) -> Any:
-        """Change when blocks are copied; returns the scheduler's output for the worker."""
-
-    def returned(self, batch: Any, tables: Sequence[Any], slots: Any) -> None:
-        """Change what the engine's calls return."""
-
-    def behind(self, batch: Any, tables: Sequence[Any], slots: Any) -> None:
-        """Change the buffers that kernels read, after the host has let them go."""
 
 
 class _Noted(NamedTuple):
@@ -48,47 +33,44 @@ class _Noted(NamedTuple):
     inputs: torch.Tensor
     tables: list[torch.Tensor]
     slots: torch.Tensor
-    copies: tuple[tuple[int, int], ...]
 
 
 class Hooks:
     """Watches one model runner until it is gone."""
 
-    def __init__(
-        self, runner: Any, salts: Mapping[str, int], *, share: float = 1.0, fault: Fault | None
-    ) -> None:
+    fault: Planted | None = None
+    """A fault that is planted in the launches from now on."""
+
+    def __init__(self, runner: Any, salts: Mapping[str, int], *, share: float = 1.0) -> None:
         """`salts`: name space of requests; requests that are not there have none.
 
         Raises Unsupported.
         """
-        config = runner.kv_cache_config
+        config, device = runner.kv_cache_config, runner.device
         self.groups = [_group(each.kv_cache_spec) for each in config.kv_cache_groups]
+        if len({each.block_size for each in self.groups}) > 1:
+            raise Unsupported("its groups have blocks of unequal size")
         self.tables = Tables(self.groups, config.num_blocks)
-        self.canaries = [
-            Canary.beside(config.num_blocks, size, runner.device, share=share)
-            for size, _ in self.groups
-        ]
+        size = self.groups[0].block_size
+        words = torch.zeros((config.num_blocks, size), dtype=torch.int64, device=device)
+        # groups take blocks of one pool: one that another group has taken holds other words
+        self.canaries = [Canary(words, share=share) for _ in self.groups]
         self.computed: dict[str, dict[int, int]] = {}
         """Request -> position -> id that the model computed there."""
-        self._runner, self.fault, self._names = runner, fault, salts
-        self._salts = torch.zeros(runner.max_num_reqs, dtype=torch.int64, device=runner.device)
+        self._runner, self._names = runner, salts
+        shape = len(self.groups), runner.max_num_reqs
+        self._salts = torch.zeros(shape, dtype=torch.int64, device=device)
+        each_group = torch.arange(len(self.groups), device=device) << 40
         self._noted: list[_Noted] = []
-        self._copies: list[tuple[int, int]] = []
-        # the engine copies blocks in all its caches: the words are one of them
-        runner.kv_caches.extend(each.words for each in self.canaries)
-        self._update, runner.update_requests = runner.update_requests, self._updated
         self._prepare, runner.prepare_attn = runner.prepare_attn, self._prepared
         add = runner.req_states.add_request
 
         def added(req_id: str, *given: Any, **more: Any) -> None:
             add(req_id, *given, **more)
-            self._salts[runner.req_states.req_id_to_index[req_id]] = salts.get(req_id, 0)
+            own = runner.req_states.req_id_to_index[req_id]
+            self._salts[:, own] = each_group + salts.get(req_id, 0)
 
         runner.req_states.add_request = added
-
-    def _updated(self, output: Any) -> None:
-        self._copies += [(int(source), int(target)) for source, target in _copies(output)]
-        self._update(self.fault.copied(self._runner, output) if self.fault else output)
 
     def _prepared(self, batch: Any) -> Any:
         fault, runner = self.fault, self._runner
@@ -100,18 +82,22 @@ class Hooks:
         self._note(batch, tables, slots)
         if fault:
             fault.behind(batch, tables, slots)
-        rows = Rows(
-            runner.req_states.all_token_ids.gpu,
-            self._salts,
-            batch.idx_mapping[: batch.num_reqs],
-            batch.input_ids,
-            batch.positions,
-            batch.query_start_loc,
-        )
-        for canary, own in zip(self.canaries, slots, strict=True):
-            canary.write(rows, own)
-        for canary, own, group in zip(self.canaries, tables, self.groups, strict=True):
-            canary.check(rows, own, entry=group.block_size, window=group.window)
+        rows = [
+            Rows(
+                runner.req_states.all_token_ids.gpu,
+                salts,
+                batch.idx_mapping[: batch.num_reqs],
+                batch.input_ids,
+                batch.positions,
+                batch.query_start_loc,
+            )
+            for salts in self._salts
+        ]
+        for canary, own, taken in zip(self.canaries, rows, slots, strict=True):
+            canary.write(own, taken)
+        for canary, own, table, group in zip(self.canaries, rows, tables, self.groups, strict=True):
+            canary.check(own, table, entry=group.block_size, window=group.window)
+            canary.send()
         return tables, slots
 
     def _note(self, batch: Any, tables: Sequence[Any], slots: Any) -> None:
@@ -124,10 +110,8 @@ class Hooks:
                 batch.input_ids.clone(),
                 [each[:count].clone() for each in tables],
                 slots.clone(),
-                tuple(self._copies),
             )
         )
-        self._copies.clear()
 
     def judge(self, prompts: Mapping[str, Sequence[int]]) -> list[str]:
         """Judge the tables of the launches since the last call; waits for the device."""
@@ -165,11 +149,7 @@ class Hooks:
             )
             rows.append(Row(name, positions[begin], groups))
         padding = tuple(own[noted.starts[-1] :] for own in slots)
-        return Launch(tuple(rows), padding, noted.copies)
-
-
-def _copies(output: Any) -> Sequence[tuple[int, int]]:
-    return output.kv_cache_block_copies or ()
+        return Launch(tuple(rows), padding)
 
 
 def _group(spec: Any) -> Group:

@@ -1,6 +1,6 @@
 """vLLM's own engine with its own kernels on a card, under drawn requests and three oracles.
 
-`python -m kvproof.harness.live.vllm_live [--histories N] [--requests N] [--seed N] [--fault NAME]`
+`python -m kvproof.harness.live.vllm_live [--model KIND] [--histories N] [--seed N] [--faults]`
 serves a tiny model with random weights, in one process, and writes a line of JSON for each history.
 The engine stays; its cache is reset between histories. Exit code 0: each oracle passes; 1: one
 fails; 3: not run, or inconclusive.
@@ -14,7 +14,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,11 +23,10 @@ from typing import Any, NamedTuple
 
 from kvproof.harness.live import answers
 from kvproof.harness.live.answers import Answer
+from kvproof.harness.live.vllm_faults import FAULTS
 
 RELEASE = "0.33.0"
-MODEL = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
+_SIZES = {
     "hidden_size": 512,
     "intermediate_size": 1024,
     "num_hidden_layers": 4,
@@ -37,13 +36,30 @@ MODEL = {
     "vocab_size": 4096,
     "max_position_embeddings": 8192,
     "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": False,
     "torch_dtype": "bfloat16",
-    "hidden_act": "silu",
-    "rope_theta": 10000.0,
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+MODELS: dict[str, dict[str, Any]] = {
+    "dense": {
+        **_SIZES,
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "hidden_act": "silu",
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+    },
+    "windows": {
+        **_SIZES,
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 64,
+        "sliding_window": 96,
+        "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+    },
+}
+"""Tiny models with random weights, by the kind of their caches."""
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_USE_V2_MODEL_RUNNER": "1",
@@ -54,7 +70,10 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "WARNING",
     "HF_HUB_OFFLINE": "1",
 }
+ORACLES = ("answers", "tables", "content")
 IDS = range(5, 4000)
+IN_FLIGHT = 4
+"""Steps that may be under way when the last request has ended."""
 REPEATED = 6
 """Requests that a cold engine answers twice."""
 
@@ -95,14 +114,14 @@ def not_run() -> str:
 class Live:
     """One engine, reused from history to history."""
 
-    def __init__(self, *, blocks: int, eager: bool, share: float, fault: Any) -> None:
+    def __init__(self, model: str, *, blocks: int, eager: bool, share: float) -> None:
         os.environ.update(ENVIRONMENT)
         from vllm import LLM
 
         from kvproof.harness.live.vllm_hooks import Hooks
 
         folder = Path(mkdtemp(prefix="kvproof-live-"))
-        (folder / "config.json").write_text(json.dumps(MODEL), encoding="utf-8")
+        (folder / "config.json").write_text(json.dumps(MODELS[model]), encoding="utf-8")
         self.engine = LLM(
             model=str(folder),
             load_format="dummy",
@@ -120,7 +139,7 @@ class Live:
         core: Any = self.engine.engine_core
         runner = core.engine_core.model_executor.driver_worker.worker.model_runner
         self.salts: dict[str, int] = {}
-        self.hooks = Hooks(runner, self.salts, share=share, fault=fault)
+        self.hooks = Hooks(runner, self.salts, share=share)
         self.seen = self.hooks.seen()
 
     def serve(self, rng: random.Random, count: int, label: str) -> Served:
@@ -185,8 +204,11 @@ class Live:
 
     def reset(self) -> None:
         """Forget all content. Raises RuntimeError where the engine refuses."""
-        if not self.engine.reset_prefix_cache():
-            raise RuntimeError("the engine holds blocks without a request")
+        for _ in range(IN_FLIGHT):
+            if self.engine.reset_prefix_cache():
+                return
+            self.engine.step()  # a step that was scheduled ahead still holds its blocks
+        raise RuntimeError("the engine holds blocks without a request")
 
 
 def hash_of(salt: str) -> int:
@@ -219,14 +241,14 @@ def judge(live: Live, served: Served, *, compared: int) -> dict[str, Any]:
     slots = live.hooks.tables.checked
     told = live.hooks.judge(prompts)
     judged_slots = live.hooks.tables.checked - slots
-    before, live.seen = live.seen, live.hooks.seen()
-    wrong = sum(each.wrong for each in live.seen) - sum(each.wrong for each in before)
     names = [name for name in served.drawn if name in served.answers][:compared]
     drawn = [served.drawn[name] for name in names]
     cold = live.cold(drawn, together=False)
     again = live.cold(drawn[:REPEATED], together=True)
     live.hooks.judge(prompts)  # launches of the cold engine
     live.reset()
+    before, live.seen = live.seen, live.hooks.seen()
+    wrong = sum(each.wrong for each in live.seen) - sum(each.wrong for each in before)
     judged = answers.judge({name: served.answers[name] for name in names}, cold, again)
     return {
         "requests": len(served.drawn),
@@ -243,37 +265,58 @@ def judge(live: Live, served: Served, *, compared: int) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run histories; returns the exit code."""
-    from kvproof.harness.live.vllm_faults import FAULTS
-
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--model", choices=list(MODELS), default="dense")
     parser.add_argument("--histories", type=int, default=4)
     parser.add_argument("--requests", type=int, default=24)
-    parser.add_argument("--compared", type=int, default=24)
+    parser.add_argument("--compared", type=int, default=24, help="answers given by a cold engine")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--blocks", type=int, default=260)
-    parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--share", type=float, default=1.0, help="requests checked in a step")
     parser.add_argument("--graphs", action="store_true")
-    parser.add_argument("--fault", choices=list(FAULTS))
+    parser.add_argument("--faults", action="store_true", help="plant each fault after them")
     given = parser.parse_args(arguments)
     if why := not_run():
         sys.stdout.write(f"NOT RUN: vllm-live=={RELEASE}: {why}\n")
         return 3
-    fault = FAULTS[given.fault]() if given.fault else None
-    live = Live(blocks=given.blocks, eager=not given.graphs, share=given.share, fault=fault)
-    verdicts: list[Mapping[str, Any]] = []
+    live = Live(given.model, blocks=given.blocks, eager=not given.graphs, share=given.share)
     begun = time.monotonic()
-    for number in range(given.histories):
-        rng = random.Random(given.seed + number)  # noqa: S311 - no secret
-        served = live.serve(rng, given.requests, f"h{number}")
-        found = judge(live, served, compared=given.compared)
-        sys.stdout.write(json.dumps({"seed": given.seed + number, **found}) + "\n")
-        sys.stdout.flush()
-        verdicts.append(found)
+    verdicts = [history(live, given, given.seed + at) for at in range(given.histories)]
     minutes = (time.monotonic() - begun) / 60
-    struck = f", {given.fault} in {fault.struck} steps" if fault else ""
-    sys.stdout.write(f"{given.histories / minutes:.1f} histories a minute{struck}\n")
-    every = {each[name] for each in verdicts for name in ("answers", "tables", "content")}
+    _tell(f"{given.histories / minutes:.1f} histories a minute")
+    if given.faults:
+        _tell(_planted(live, given))
+    every = {each[name] for each in verdicts for name in ORACLES}
     return 1 if "fail" in every else 3 if "inconclusive" in every else 0
+
+
+def history(live: Live, given: argparse.Namespace, seed: int, fault: str = "") -> dict[str, Any]:
+    """Serve and judge one history; returns its line."""
+    rng = random.Random(seed)  # noqa: S311 - no secret
+    served = live.serve(rng, given.requests, f"{fault or 'h'}{seed}")
+    found = {"seed": seed, **judge(live, served, compared=given.compared)}
+    _tell(json.dumps({"fault": fault, **found} if fault else found))
+    return found
+
+
+def _planted(live: Live, given: argparse.Namespace) -> str:
+    """Plant one fault after the other; returns a table of what each oracle says."""
+    rows = [
+        "| planted fault | steps | answers | tables | content |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for at, (name, fault) in enumerate(FAULTS.items()):
+        live.hooks.fault = planted = fault()
+        found = history(live, given, given.seed + 100 + at, name)
+        live.hooks.fault = None
+        cells = [name, str(planted.struck), *(found[oracle] for oracle in ORACLES)]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import torch
 
+from kvproof.kernels.backend import power_above
 from kvproof.kernels.canary import triton_kernel
 
 _NEVER = 1 << 62
 _SHARES = 1024
 TILE = 1024
-"""Positions that a program compares at once."""
+"""Positions that a program compares at once, at most."""
 
 
 class Rows(NamedTuple):
@@ -77,8 +78,8 @@ class Canary:
         """Write the words of a launch. `slots`: [tokens, padding last]; negative: none."""
         count = len(rows.requests)
         triton_kernel.write[(count + 1,)](
-            self.words, *rows, slots, count, len(slots), rows.tokens.stride(0),
-            self.words.stride(0), PAGE=self.words.shape[1], TILE=TILE,
+            self.words, *rows, slots.contiguous(), count, len(slots), rows.tokens.stride(0),
+            self.words.stride(0), PAGE=self.words.shape[1], TILE=_tile(rows),
         )  # fmt: skip
 
     def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -92,15 +93,20 @@ class Canary:
         triton_kernel.check[(len(rows.requests),)](
             self.words, *rows, table, self._seen, self.steps, self._share, rows.tokens.stride(0),
             table.stride(0), self.words.stride(0), window,
-            PAGE=self.words.shape[1], ENTRY=entry, TILE=TILE,
+            PAGE=self.words.shape[1], ENTRY=entry, TILE=_tile(rows),
         )  # fmt: skip
         self.steps += 1
+
+    def send(self) -> None:
+        """Start a copy of the counts to the host, unless the last one is still under way."""
         if self._arrival is None or self._arrival.query():
             self._take()
             self._send()
 
     def poll(self) -> Seen:
         """Return what has arrived, without waiting for the device."""
+        if self._arrival is None:
+            self._send()
         if self._arrival is None or self._arrival.query():
             self._take()
         return self._last
@@ -126,3 +132,7 @@ class Canary:
         if first != _NEVER:
             step, row, position = first >> 40, first >> 24 & 0xFFFF, first & 0xFFFFFF
             self._last = Seen(slots, wrong, step, row, position)
+
+
+def _tile(rows: Rows) -> int:
+    return min(TILE, power_above(rows.tokens.shape[1]))

@@ -84,6 +84,16 @@ def test_padding_writes_only_where_it_has_a_slot() -> None:
     assert int((watched.words != 0).sum()) == 4
 
 
+def test_slots_may_be_a_column_of_a_wider_tensor() -> None:
+    watched = canary()
+    slots, table = mapped(0, 9)
+    wide = torch.full((9, 3), -1)
+    wide[:, 2] = slots
+    watched.write(rows(0, 9), wide[:, 2])
+    watched.check(rows(8, 9), table, entry=SIZE)
+    assert watched.poll() == Seen(9, 0)
+
+
 def test_an_entry_of_the_table_may_have_several_pages() -> None:
     watched = canary()
     slots, _ = mapped(0, 30)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,7 +54,7 @@ class Copy(NamedTuple):
 
 
 class ToyPaged:
-    """One engine; `caching` off makes it a cold one."""
+    """One engine; `caching` off makes it a cold one, which the canary does not watch."""
 
     def __init__(self, fault: str = "", *, caching: bool = True, share: float = 1.0) -> None:
         self.fault, self.caching = fault, caching
@@ -84,7 +85,7 @@ class ToyPaged:
     def _take(self) -> int:
         if self.fault == "a freed block reused" and self.running and self.steps > 2:
             self.fault = ""
-            return self.running[0].blocks[0]
+            return self.running[0].blocks[1]
         return self.free.pop()
 
     def _hit(self, prompt: Sequence[int]) -> list[int]:
@@ -148,9 +149,10 @@ class ToyPaged:
             torch.tensor(starts, dtype=torch.int32),
         )
         mapping = torch.from_numpy(slots)
-        self.canary.write(rows, mapping)
         self._write(inputs, positions, mapping)
-        self.canary.check(rows, self.table[: len(self.running)], entry=SIZE)
+        if self.caching:  # the canary watches it
+            self.canary.write(rows, mapping)
+            self.canary.check(rows, self.table[: len(self.running)], entry=SIZE)
         self._answer(places)
         if self.fault == "a late copy":
             self._apply(copies)
@@ -248,6 +250,7 @@ def drive(fault: str = "", *, share: float = 1.0) -> tuple[Verdicts, ToyPaged]:
     return found, engine
 
 
+@cache
 def cold() -> dict[str, Answer]:
     """Answer each request in an engine of its own."""
     found = {}
