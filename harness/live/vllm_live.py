@@ -72,10 +72,10 @@ ENVIRONMENT = {
 }
 ORACLES = ("answers", "tables", "content")
 IDS = range(5, 4000)
+BUDGET = 255
+"""Tokens of a step."""
 IN_FLIGHT = 4
 """Steps that may be under way when the last request has ended."""
-REPEATED = 6
-"""Requests that a cold engine answers twice."""
 
 
 class Drawn(NamedTuple):
@@ -114,7 +114,7 @@ def not_run() -> str:
 class Live:
     """One engine, reused from history to history."""
 
-    def __init__(self, model: str, *, blocks: int, eager: bool, share: float) -> None:
+    def __init__(self, model: str, *, blocks: int, budget: int, eager: bool, share: float) -> None:
         os.environ.update(ENVIRONMENT)
         from vllm import LLM
 
@@ -130,14 +130,17 @@ class Live:
             dtype="bfloat16",
             seed=0,
             gpu_memory_utilization=0.2,
+            kv_cache_memory_bytes=1 << 28,
             max_model_len=2048,
             max_num_seqs=16,
-            max_num_batched_tokens=256,
+            max_num_batched_tokens=budget,
             num_gpu_blocks_override=blocks,
             enable_prefix_caching=True,
+            logprobs_mode="raw_logits",
         ).llm_engine
         core: Any = self.engine.engine_core
         runner = core.engine_core.model_executor.driver_worker.worker.model_runner
+        _fill(runner.model)
         self.salts: dict[str, int] = {}
         self.hooks = Hooks(runner, self.salts, share=share)
         self.seen = self.hooks.seen()
@@ -211,6 +214,18 @@ class Live:
         raise RuntimeError("the engine holds blocks without a request")
 
 
+def _fill(model: Any) -> None:
+    """Draw weights of usual size: those of `dummy` are so small that attention hardly counts."""
+    import torch
+
+    source = torch.Generator("cuda").manual_seed(0)
+    for weight in model.parameters():
+        if weight.dim() == 2:
+            weight.data.normal_(0, weight.shape[1] ** -0.5, generator=source)
+        else:
+            weight.data.fill_(1)
+
+
 def hash_of(salt: str) -> int:
     """Return the number of a name space; 0 for none."""
     return int.from_bytes(salt.encode(), "little")
@@ -244,7 +259,7 @@ def judge(live: Live, served: Served, *, compared: int) -> dict[str, Any]:
     names = [name for name in served.drawn if name in served.answers][:compared]
     drawn = [served.drawn[name] for name in names]
     cold = live.cold(drawn, together=False)
-    again = live.cold(drawn[:REPEATED], together=True)
+    again = live.cold(drawn, together=True)
     live.hooks.judge(prompts)  # launches of the cold engine
     live.reset()
     before, live.seen = live.seen, live.hooks.seen()
@@ -272,6 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--compared", type=int, default=24, help="answers given by a cold engine")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--blocks", type=int, default=260)
+    parser.add_argument("--budget", type=int, default=BUDGET, help="most tokens of a step")
     parser.add_argument("--share", type=float, default=1.0, help="requests checked in a step")
     parser.add_argument("--graphs", action="store_true")
     parser.add_argument("--faults", action="store_true", help="plant each fault after them")
@@ -279,7 +295,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if why := not_run():
         sys.stdout.write(f"NOT RUN: vllm-live=={RELEASE}: {why}\n")
         return 3
-    live = Live(given.model, blocks=given.blocks, eager=not given.graphs, share=given.share)
+    live = Live(
+        given.model,
+        blocks=given.blocks,
+        budget=given.budget,
+        eager=not given.graphs,
+        share=given.share,
+    )
     begun = time.monotonic()
     verdicts = [history(live, given, given.seed + at) for at in range(given.histories)]
     minutes = (time.monotonic() - begun) / 60
