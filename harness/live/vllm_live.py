@@ -136,7 +136,7 @@ class Live:
             max_num_batched_tokens=budget,
             num_gpu_blocks_override=blocks,
             enable_prefix_caching=True,
-            logprobs_mode="raw_logits",
+            logprobs_mode="raw_logits",  # the sum of a softmax depends on the company
         ).llm_engine
         core: Any = self.engine.engine_core
         runner = core.engine_core.model_executor.driver_worker.worker.model_runner

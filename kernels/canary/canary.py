@@ -24,7 +24,7 @@ class Rows(NamedTuple):
     """The requests of a launch, in the tensors that the engine hands to its kernels."""
 
     tokens: torch.Tensor
-    """[requests, length] int32: the ids before the launch, by the engine's own record."""
+    """[requests, length] int32: the ids of each before the launch; it gets those of the launch."""
     salts: torch.Tensor
     """[requests] int64: name space of each."""
     requests: torch.Tensor
@@ -89,10 +89,14 @@ class Canary:
             self.words[list(targets)] = self.words[list(sources)]
 
     def check(self, rows: Rows, table: torch.Tensor, *, entry: int, window: int = 0) -> None:
-        """Compare what a launch reads. `table`: [rows, entries] of `entry` positions each."""
+        """Compare what a launch reads, after its `write`.
+
+        `table`: [rows, entries] of `entry` positions each. `window`: tokens that are visible.
+        """
         triton_kernel.check[(len(rows.requests),)](
-            self.words, *rows, table, self._seen, self.steps, self._share, rows.tokens.stride(0),
-            table.stride(0), self.words.stride(0), window,
+            self.words, rows.tokens, rows.salts, rows.requests, rows.positions, rows.starts, table,
+            self._seen, self.steps, self._share, rows.tokens.stride(0), table.stride(0),
+            self.words.stride(0), window,
             PAGE=self.words.shape[1], ENTRY=entry, TILE=_tile(rows),
         )  # fmt: skip
         self.steps += 1

@@ -1,7 +1,7 @@
 """Writes and checks the canary's words on the device, in stream order, without a host's help.
 
-One program a request goes over its tokens: those before the launch from the engine's own record,
-those of the launch from the ids that the model computes.
+One program a request goes over its ids. They are kept on the device: those of a prompt are put
+there when it comes, and each launch adds the ids that the model computes.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def write(
         place = at + tl.arange(0, TILE)
         there = place < end
         position = tl.load(positions + place, mask=there, other=0)
-        term = _hash(tl.load(inputs + place, mask=there, other=0), position)
-        term = tl.where(there, term, 0)
+        token = tl.load(inputs + place, mask=there, other=0)
+        tl.store(tokens + request * width + position, token, mask=there)
+        term = tl.where(there, _hash(token, position), 0)
         slot = tl.load(slots + place, mask=there, other=-1)
         word = total + tl.cumsum(term, axis=0)
         tl.store(words + _address(slot, page_stride, PAGE), word, mask=slot >= 0)
@@ -90,7 +91,7 @@ def _lot(request, step):
 
 @triton.jit(do_not_specialize=["step", "share", "width", "table_stride", "page_stride", "window"])
 def check(
-    words, tokens, salts, requests, inputs, positions, starts, table, seen,
+    words, tokens, salts, requests, positions, starts, table, seen,
     step, share, width, table_stride, page_stride, window,
     PAGE: tl.constexpr, ENTRY: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
@@ -115,10 +116,8 @@ def check(
     while first < stop:
         position = first + tl.arange(0, TILE)
         there = position < stop
-        old = tl.load(tokens + request * width + position, mask=position < start, other=0)
-        new = position >= start
-        token = tl.load(inputs + begin + position - start, mask=new & there, other=0)
-        term = tl.where(there, _hash(tl.where(new, token, old), position), 0)
+        token = tl.load(tokens + request * width + position, mask=there, other=0)
+        term = tl.where(there, _hash(token, position), 0)
         expected = total + tl.cumsum(term, axis=0)
         total += tl.sum(term, axis=0)
         reads = there & (position >= visible)

@@ -2,8 +2,7 @@
 
 `python -m kvproof.suites.tests.lab.canary_cost` on a GPU: 64 requests of 4,096 tokens, 32 layers of
 32 query and 8 KV heads of 128 in bfloat16. Device time from replayed graphs: one layer of attention
-times 32, and the canary's two kernels, with the ids in device memory and in pinned host memory (as
-vLLM keeps them), for several shares of requests.
+times 32, and the canary's two kernels, for several shares of requests.
 """
 
 from __future__ import annotations
@@ -35,10 +34,9 @@ def main() -> int:
     layers = {"ours": _attention(table, pages + 1), "vllm FA3": _flash(table, pages + 1)}
     attention = {name: _us(each) * LAYERS for name, each in layers.items() if each is not None}
     found: dict[str, Any] = {"attention_us": attention, "canary_us": {}}
-    for where in ("device", "pinned"):
-        for share in SHARES:
-            canary = Canary.beside(pages + 1, PAGE, "cuda", share=share)
-            found["canary_us"][f"{where} {share:.3f}"] = _canary(canary, table, where=where)
+    for share in SHARES:
+        canary = Canary.beside(pages + 1, PAGE, "cuda", share=share)
+        found["canary_us"][f"share {share:.3f}"] = _canary(canary, table)
     write = {"device": device_facts()["name"], **found, **clocks()}
     sys.stdout.write(json.dumps(write) + "\n")
     return 0
@@ -81,7 +79,7 @@ def _flash(table: torch.Tensor, pages: int) -> Callable[[], None] | None:
     return launch
 
 
-def _canary(canary: Canary, table: torch.Tensor, *, where: str) -> dict[str, Any]:
+def _canary(canary: Canary, table: torch.Tensor) -> dict[str, Any]:
     """Time the two kernels; the words are right, so that no request takes a shorter way."""
     known = torch.randint(0, 100_000, (REQUESTS, TOKENS), dtype=torch.int32)
     every = Rows(
@@ -96,7 +94,6 @@ def _canary(canary: Canary, table: torch.Tensor, *, where: str) -> dict[str, Any
     slots = table[:, places // PAGE].long() * PAGE + places % PAGE
     canary.write(every, slots.view(-1))
     rows = every._replace(
-        tokens=known.pin_memory() if where == "pinned" else every.tokens,
         inputs=every.tokens[:, -1].contiguous(),
         positions=torch.full((REQUESTS,), TOKENS - 1, device="cuda"),
         starts=torch.arange(REQUESTS + 1, device="cuda", dtype=torch.int32),

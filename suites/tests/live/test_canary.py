@@ -16,10 +16,10 @@ SIZE = 4
 PROMPT = [int(each) for each in np.random.default_rng(1).integers(0, 1 << 20, TILE + 40)]
 
 
-def rows(start: int, stop: int, *, salt: int = 0, tokens: list[int] = PROMPT) -> Rows:
+def rows(start: int, stop: int, *, salt: int = 0, known_to: int = 2 * TILE) -> Rows:
     """One request, third of its engine, that computes from `start` to `stop`."""
-    known = torch.zeros((3, 2 * TILE), dtype=torch.int32)
-    known[2, :start] = torch.tensor(tokens[:start], dtype=torch.int32)
+    tokens, known = PROMPT, torch.zeros((3, 2 * TILE), dtype=torch.int32)
+    known[2, : min(known_to, len(tokens))] = torch.tensor(tokens[:known_to], dtype=torch.int32)
     return Rows(
         known,
         torch.tensor([0, 0, salt]),
@@ -45,7 +45,7 @@ def mapped(start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
 def test_any_chunks_leave_the_words_of_the_prefixes(cuts: tuple[int, ...]) -> None:
     watched = canary()
     for start, stop in pairwise(cuts):
-        own, table = rows(start, stop, salt=77), mapped(0, 1)[1]
+        own, table = rows(start, stop, salt=77, known_to=start), mapped(0, 1)[1]
         watched.write(own, mapped(start, stop)[0])
         watched.check(own, table, entry=SIZE)
     slots = mapped(0, cuts[-1])[0]

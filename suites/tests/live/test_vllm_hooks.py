@@ -31,7 +31,7 @@ class MambaSpec:
 class Runner:
     """Decodes three requests after their prompts; c comes later."""
 
-    device, max_num_reqs = torch.device("cpu"), 4
+    device, max_num_reqs, max_model_len = torch.device("cpu"), 4, 128
 
     def __init__(self, spec: type = FullAttentionSpec) -> None:
         self.kv_cache_config = SimpleNamespace(
@@ -39,8 +39,7 @@ class Runner:
         )
         self.req_states = SimpleNamespace(
             req_id_to_index={},
-            all_token_ids=SimpleNamespace(gpu=torch.zeros((4, 128), dtype=torch.int32)),
-            add_request=lambda req_id: None,
+            add_request=lambda req_id, all_token_ids: None,
         )
         self.table = torch.zeros((4, 8), dtype=torch.int32)
         self.block_tables = SimpleNamespace(block_tables=[SimpleNamespace(gpu=self.table)])
@@ -65,9 +64,6 @@ class Runner:
         ]
         places = [at for start, stop in parts for at in range(start, stop)]
         index = np.array([self.req_states.req_id_to_index[name] for name in names])
-        for name, row in zip(names, index, strict=True):
-            known = torch.tensor(self.tokens[name], dtype=torch.int32)
-            self.req_states.all_token_ids.gpu[row, : len(known)] = known
         return SimpleNamespace(
             req_ids=names,
             num_reqs=len(names),
@@ -97,8 +93,8 @@ def run(fault: str = "") -> tuple[Hooks, Any, list[str]]:
     runner, planted = Runner(), FAULTS[fault]() if fault else None
     hooks = Hooks(runner, {})
     hooks.fault = planted
-    for name in PROMPTS:
-        runner.req_states.add_request(req_id=name)
+    for name, prompt in PROMPTS.items():
+        runner.req_states.add_request(req_id=name, all_token_ids=prompt)
     for step in range(STEPS):
         names = ["a", "b"] if step < 5 else ["a", "c"] if step == 5 else ["a", "b", "c"]
         runner.prepare_attn(runner.batch(names if step else ["a"]))
@@ -139,8 +135,8 @@ def test_an_id_that_is_none_of_the_prompt_is_told() -> None:
 def test_name_spaces_are_told_apart() -> None:
     runner = Runner()
     hooks = Hooks(runner, {"b": 5})
-    for name in PROMPTS:
-        runner.req_states.add_request(req_id=name)
+    for name, prompt in PROMPTS.items():
+        runner.req_states.add_request(req_id=name, all_token_ids=prompt)
     runner.prepare_attn(runner.batch(["a"]))
     runner.prepare_attn(runner.batch(["b"]))
     (seen,) = hooks.seen()

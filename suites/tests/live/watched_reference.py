@@ -103,7 +103,7 @@ def open_watched(family: str, *, tier: str | int = 0, **options: Any) -> tuple[E
     return Engine(config, runner), watched
 
 
-def serve_turns(engine: Engine, *, seed: int = 3, count: int = 9) -> dict[str, tuple[int, ...]]:
+def serve_turns(engine: Engine, *, seed: int = 3, count: int = 6) -> dict[str, tuple[int, ...]]:
     """Serve prompts of two families, with turns and a tenant; returns the answers."""
     rng, found = random.Random(seed), {}
     families = [text(70, seed=1), text(50, seed=2)]
@@ -117,7 +117,7 @@ def serve_turns(engine: Engine, *, seed: int = 3, count: int = 9) -> dict[str, t
             prompt = (*family[: rng.randint(20, len(family))], *text(4, seed=number))
         prompts.append(prompt)
         salt = Namespace(salt="a") if number % 4 == 3 else Namespace()
-        refused = engine.add_request(str(number), prompt, max_new_tokens=12, namespace=salt)
+        refused = engine.add_request(str(number), prompt, max_new_tokens=7, namespace=salt)
         assert refused is None
         for _ in range(rng.randint(0, 6)):
             _step(engine, found)

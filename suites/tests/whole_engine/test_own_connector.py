@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -22,9 +22,7 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import OwnTargets, check_names, open_handle
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.settings import load_settings
-from kvproof.suites.engines.vllm.mechanisms.loop import failed_load_stays_cached
 from kvproof.suites.framework.component_suite import run
-from kvproof.suites.framework.failed import Failed
 from kvproof.suites.runner.registry import on
 from kvproof.suites.runner.replay import expected_of
 from kvproof.suites.whole_engine.strategies import LoopHistories
@@ -32,7 +30,6 @@ from kvproof.suites.whole_engine.strategies import LoopHistories
 TARGET = "vllm-engine==0.33.0"
 CONNECTOR = "my_connector:MyConnector"
 EXAMPLES = Path(__file__).parents[3] / "examples"
-FINDINGS = Path(__file__).parents[2] / "engines" / "vllm" / "findings"
 CODE = (EXAMPLES / "my_connector.py").read_text()
 
 
@@ -262,21 +259,11 @@ def connect(handle: Handle, connector: str, **options: Any) -> dict[str, str]:
     return found
 
 
-RECOMPUTE = {"kv_load_failure_policy": "recompute"}
-
-
-def play(
-    handle: Handle,
-    module: str,
-    history: History,
-    *,
-    shape: Mapping[str, Any] = CONFIG,
-    asynchronous: bool = True,
-) -> Any:
-    options = {"asynchronous": asynchronous, **RECOMPUTE}
+def play(handle: Handle, module: str, history: History) -> Any:
+    options = {"asynchronous": True, "kv_load_failure_policy": "recompute"}
     connector = f"{module}:MyConnector"
     assert connect(handle, connector, **options) == {"problem": "", "hint": ""}
-    engine = {**shape, "connector": connector, "tier": options}
+    engine = {**CONFIG, "connector": connector, "tier": options}
     return run(on("engine", handle), {"engine": engine}, history)
 
 
@@ -293,31 +280,6 @@ def test_a_bug_of_a_connector_fails_and_the_example_passes(handle: Handle, name:
     assert failed.value.property == bug.property
     if bug.property == "the_engine_keeps_running":
         assert f"bug_{number}.py" in str(failed.value) or "wait_for_layer_load" in str(failed.value)
-
-
-LOSING = CODE.replace(
-    "    def wait_for_layer_load",
-    """    def lose_content(self, pick: Any) -> None:
-        keys = list(STORE)
-        for at in pick(len(keys)):
-            del STORE[keys[at]]
-
-    def wait_for_layer_load""",
-)
-
-
-@slow
-def test_the_engines_own_bug_is_recognised_under_a_users_class(
-    handle: Handle, folder: Path
-) -> None:
-    (folder / "losing.py").write_text(LOSING)
-    kept = json.loads((FINDINGS / "failed_load_stays_cached" / "history.json").read_text())
-    history = [(each.pop("op"), each) for each in kept["operations"]]
-    with pytest.raises(Violation) as failed:
-        play(handle, "losing", history, shape=kept["config"]["engine"], asynchronous=False)
-    assert failed.value.property == kept["property"]
-    engine = {"connector": "losing:MyConnector", "tier": RECOMPUTE}
-    assert failed_load_stays_cached(Failed(failed.value, {"engine": engine}, history))
 
 
 @slow

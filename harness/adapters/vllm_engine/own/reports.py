@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from kvproof.harness.whole_engine.failed_loads import LOST
@@ -92,14 +91,8 @@ class Reports:
             for name, own in self._of(found).items():
                 self._device.findings.saw("a load fails in part")
                 self._device.losses.lose(name, own)
-                self._device.launch((), [partial(self._spoil, own)])
 
         return load
-
-    def _spoil(self, blocks: set[int]) -> None:
-        """Mark what did not arrive, in the order of launches: who reads it is known by it."""
-        for block in sorted(blocks):
-            self._device.memory.lose(block, LOST, epoch=self._device.epoch)
 
     def losing(self, load: Callable[..., Any], lose: Callable[..., Any]) -> Callable[..., Any]:
         """Let the class lose content that the scheduler has been promised, and report it itself."""
