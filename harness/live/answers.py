@@ -14,7 +14,7 @@ class Answer(NamedTuple):
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
-    """Of each token, as the engine returned it."""
+    """Log-probability or logit of each token, as the engine returned it."""
 
 
 class Judged(NamedTuple):
@@ -43,10 +43,10 @@ def difference(served: Answer, cold: Answer) -> str:
 def judge(
     served: Mapping[str, Answer], cold: Mapping[str, Answer], again: Mapping[str, Answer]
 ) -> Judged:
-    """Judge what was served, against a cold engine that answered some requests twice.
+    """Judge served answers against a cold engine that answered some requests twice.
 
     `again`: a second answer of the cold engine, in other company. Where the two differ, recomputing
-    does not repeat, and nothing is said about what was served.
+    does not repeat, and the served answers are not judged.
     """
     unsteady = {name: words for name in again if (words := difference(again[name], cold[name]))}
     if unsteady or not again:

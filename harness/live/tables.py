@@ -17,7 +17,7 @@ from kvproof.kernels.canary.fingerprints import PADDING, Prints, prefix_prints
 
 Ints = npt.NDArray[np.int64]
 MOST = 20
-"""Wrong reads that are told; later ones are counted."""
+"""Wrong reads that are described; later ones are counted."""
 
 
 class Reads(NamedTuple):

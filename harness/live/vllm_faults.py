@@ -19,7 +19,7 @@ class Planted:
         """Change the engine's tables on the device."""
 
     def returned(self, batch: Any, tables: Sequence[Any], slots: Any) -> None:
-        """Change what the engine's calls return."""
+        """Change the values that the engine's calls return."""
 
     def behind(self, batch: Any, tables: Sequence[Any], slots: Any) -> None:
         """Change the buffers that kernels read, after the host has let them go."""

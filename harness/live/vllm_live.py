@@ -322,7 +322,7 @@ def history(live: Live, given: argparse.Namespace, seed: int, fault: str = "") -
 
 
 def _planted(live: Live, given: argparse.Namespace) -> str:
-    """Plant one fault after the other; returns a table of what each oracle says."""
+    """Plant one fault after the other; returns a table of the verdicts."""
     rows = [
         "| planted fault | steps | answers | tables | content |",
         "| --- | --- | --- | --- | --- |",

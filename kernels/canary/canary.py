@@ -1,7 +1,7 @@
-"""The canary: a word of eight bytes beside each slot, which says whose content the slot holds.
+"""The canary: a word of eight bytes for each slot, a fingerprint of the content that it holds.
 
-The engine's own slot mapping says where words are written, the block table that attention gets says
-where they are read; whatever copies pages has to copy the words with them. Counts come back late.
+Words are written by the engine's own slot mapping and read by the block table that attention gets;
+whatever copies pages has to copy the words with them. Counts come back late.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Seen(NamedTuple):
 
 
 class Canary:
-    """The words of one group of layers, and what was found in them."""
+    """The words of one group of layers, and the counts of wrong ones."""
 
     def __init__(self, words: torch.Tensor, *, share: float = 1.0) -> None:
         """`words`: [pages, slots] int64, a page's words one after the other.
@@ -108,7 +108,7 @@ class Canary:
             self._send()
 
     def poll(self) -> Seen:
-        """Return what has arrived, without waiting for the device."""
+        """Return the counts that have arrived, without waiting for the device."""
         if self._arrival is None:
             self._send()
         if self._arrival is None or self._arrival.query():
