@@ -118,6 +118,7 @@ class ShadowDevice:
         )
         rows, lost = self.losses.look(rows)
         self.findings.context["behind_a_failed_load"] = dict(self.losses.returned)
+        self.findings.context["lost_in_a_step"] = self.losses.in_a_step
         self.findings.saw("a request computes before its load is known to have failed", lost)
         requests = [self.requests[row.request] for row in rows]
         for name in lost:

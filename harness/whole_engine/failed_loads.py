@@ -40,6 +40,11 @@ class Losses:
     _doomed: dict[str, set[int]] = field(default_factory=dict)
     _again: set[str] = field(default_factory=set)
 
+    @property
+    def in_a_step(self) -> list[str]:
+        """Requests of which a load had failed when the next launch came."""
+        return sorted(self._lost)
+
     def pick(self, count: int) -> list[int]:
         """Return which of `count` blocks do not arrive."""
         chosen = ([], [0], [count - 1], range(0, count, 2), range(count))[self.pattern]

@@ -63,32 +63,45 @@ STUCK = "after 93 more steps, 80 of them without progress, {'r0': 'running'} has
 LOST = "r4 reads position 32 of 71 in block 3 of group 0 (layer): the block's load had failed; 16"
 
 
+OWN = "my_package:MyConnector"
+RECOMPUTE = {"kv_load_failure_policy": "recompute"}
+
+
 @pytest.mark.parametrize(
-    ("connector", "asynchronous", "lose", "cached", "answered"),
+    ("connector", "tier", "asynchronous", "within", "cached", "answered"),
     [
-        ("failing_sync_recompute", True, 1, True, True),
-        ("failing_sync_recompute", False, 1, True, False),
-        ("failing_sync_recompute", True, 0, False, False),
-        ("failing_sync_fail", True, 1, False, False),
-        ("failing_async_recompute", True, 1, False, False),
-        ("offload", True, 1, False, False),
+        ("failing_sync_recompute", {}, True, ["r5"], True, True),
+        ("failing_sync_recompute", {}, False, ["r5"], True, False),
+        ("failing_sync_recompute", {}, True, [], False, False),
+        ("failing_sync_fail", {}, True, ["r5"], False, False),
+        ("failing_async_recompute", {}, True, [], False, False),
+        ("offload", {}, True, [], False, False),
+        (OWN, RECOMPUTE, True, ["r5"], True, True),
+        (OWN, RECOMPUTE, True, [], False, False),
+        (OWN, {}, True, ["r5"], False, False),
     ],
 )
 def test_only_failed_loads_within_a_step_that_are_recomputed_are_known(
-    connector, asynchronous, lose, cached, answered
+    connector, tier, asynchronous, within, cached, answered
 ):
-    config = {"engine": {"connector": connector, "asynchronous": asynchronous}}
-    calls = [("submit", {"id": "r0"}), ("step", {"lose": lose}), ("drain", {})]
+    engine = {"connector": connector, "tier": tier, "asynchronous": asynchronous}
+    config = {"engine": engine}
+    calls = [("submit", {"id": "r0"}), ("step", {}), ("drain", {})]
 
     def failed(sentence: str, **facts: object) -> Failed:
-        facts = {"behind_a_failed_load": {"r5": [3], "r4": [2]}, **facts}
+        facts = {
+            "behind_a_failed_load": {"r5": [3], "r4": [2]},
+            "lost_in_a_step": within,
+            **facts,
+        }
         return Failed(Violation("p", "o", sentence, facts=facts), config, calls)
 
     assert failed_load_stays_cached(failed(LOST)) == cached
     assert not failed_load_stays_cached(failed(LOST.replace("the block's", "another")))
     own = {"r4": [3]}  # the request itself goes on from what did not arrive
     assert not failed_load_stays_cached(failed(LOST, behind_a_failed_load=own))
-    assert answer_of_a_failed_load_is_taken(failed("r answers", load_failed=True)) == answered
+    taken = failed("r answers", load_failed=bool(within))
+    assert answer_of_a_failed_load_is_taken(taken) == answered
     assert not answer_of_a_failed_load_is_taken(failed("r answers", load_failed=False))
     calls[0] = ("submit", {"id": "r0", "answers": 1})
     assert failed_load_runs_for_ever(failed(STUCK)) == answered

@@ -32,10 +32,16 @@ _LOST = re.compile(
 )
 
 
-def _loses(found: Failed, *connectors: str) -> bool:
-    """Whether loads failed in the history, with one of these connectors."""
-    lost = any(keywords.get("lose") for _, keywords in found.calls)
-    return lost and found.config["engine"].get("connector") in connectors
+def _recomputes(found: Failed) -> bool:
+    """Whether failed loads are computed anew: by the connector's name, or by a user's options."""
+    engine = found.config["engine"]
+    policy = engine.get("tier", {}).get("kv_load_failure_policy")
+    return str(engine.get("connector")).endswith("_recompute") or policy == "recompute"
+
+
+def _lost_in_a_step(found: Failed) -> bool:
+    """Whether a launch came right after a load that failed, which is computed anew."""
+    return bool(found.violation.facts.get("lost_in_a_step")) and _recomputes(found)
 
 
 def failed_load_stays_cached(found: Failed) -> bool:
@@ -48,14 +54,14 @@ def failed_load_stays_cached(found: Failed) -> bool:
     if served is None or not isinstance(own, dict):
         return False
     lost = served[3] == LOST_BLOCK and int(served[2]) in own.get(served[1], ())
-    return not lost and _loses(found, "failing_sync_recompute")
+    return not lost and _lost_in_a_step(found)
 
 
 def answer_of_a_failed_load_is_taken(found: Failed) -> bool:
     """The step after one whose load failed was scheduled already, and its answer is kept."""
     own = bool(found.violation.facts.get("load_failed"))
     asynchronous = bool(found.config["engine"].get("asynchronous"))
-    return own and asynchronous and _loses(found, "failing_sync_recompute")
+    return own and asynchronous and _recomputes(found)
 
 
 _STUCK = re.compile(r".*, \{((?:'\w+': 'running'(?:, )?)+)\} has not ended")
@@ -67,7 +73,7 @@ def failed_load_runs_for_ever(found: Failed) -> bool:
     asked = {k.get("id"): k.get("answers") for verb, k in found.calls if verb == "submit"}
     single = left is not None and all(asked.get(r) == 1 for r in re.findall(r"'(\w+)':", left[1]))
     asynchronous = bool(found.config["engine"].get("asynchronous"))
-    return single and asynchronous and _loses(found, "failing_sync_recompute")
+    return single and asynchronous and _lost_in_a_step(found)
 
 
 _BACK = re.compile(
@@ -80,7 +86,7 @@ def rewound_request_runs_on(found: Failed) -> bool:
     counts, own = _BACK.match(found.violation.sentence), found.violation.facts.get("load_failed")
     second = found.config["engine"].get("runner") == "v2"
     back = counts is not None and int(counts[1]) < int(counts[2])
-    return bool(own) and second and back and _loses(found, "failing_sync_recompute")
+    return bool(own) and second and back and _recomputes(found)
 
 
 _BLOCK = re.compile(r"\w+ reads position (\d+) of \d+ in block (\d+) of group (\d+) ")
@@ -242,9 +248,8 @@ def failed_load_hides_those_behind(found: Failed) -> bool:
 
     After it come loads that have ended and hold the room. Nothing runs.
     """
-    recomputes = str(found.config["engine"].get("connector")).endswith("_recompute")
     holders = found.fact("holders", list)
-    if not holders or not recomputes or not _STILL.match(found.violation.sentence):
+    if not holders or not _recomputes(found) or not _STILL.match(found.violation.sentence):
         return False
     left = dict(re.findall(r"'(\w+)': '(\w+)'", found.violation.sentence))
     first, blocks, *_ = holders[0]
@@ -267,7 +272,8 @@ def failed_load_waits_for_itself(found: Failed) -> bool:
     left = dict(re.findall(r"'(\w+)': '(\w+)'", found.violation.sentence))
     first, *_, reserved = holders[0]
     held = sum(blocks for _, blocks, *_ in holders)
-    asks_again = _loses(found, "failing_async_recompute") and first in found.fact("failed", list)
+    tier = not str(found.config["engine"].get("connector")).startswith("nixl_")
+    asks_again = tier and _recomputes(found) and first in found.fact("failed", list)
     return asks_again and reserved > 0 and not held and {*left.values()} <= _BEHIND
 
 
