@@ -31,7 +31,7 @@ _MOST_CONTROLS, _MOST_AT_ONCE = 96, 24
 _NEUTRAL = 4
 """Prompts that are sent under two salts."""
 _CONFIRMED = 8
-"""New trials after a changed answer."""
+"""New answers of one kind after a changed one, at least; of two trials or more."""
 _LONG, _FEW = 4_000, 4
 """Tokens of a prompt from which fewer trials confirm: 4 of 4, against none of 16, are enough."""
 
@@ -154,7 +154,8 @@ class ParityChecker:
                 return self._verdict(check, done, "fail", trial.wrong)
             for pair in trial.pairs:
                 if difference(pair, allowed=self.allowed):
-                    return self._confirmed(check, case, pair, done)
+                    alike = sum(each.label == pair.label for each in trial.pairs)
+                    return self._confirmed(check, case, pair, done, max(1, alike))
         return self._unchanged(check, done)
 
     def _one(self, run: Run, case: int, done: _Done) -> Trial | None:
@@ -190,10 +191,14 @@ class ParityChecker:
         reason = f"{len(done.void)} trials showed nothing: {done.void[-1]}" if done.void else ""
         return self._verdict(check, done, "pass", reason)
 
-    def _confirmed(self, check: Check, case: int, first: Pair, done: _Done) -> Verdict:
-        """Repeat a trial with new prompts: the first one was selected for its difference."""
+    def _confirmed(self, check: Check, case: int, first: Pair, done: _Done, alike: int) -> Verdict:
+        """Repeat a trial with new prompts: the first one was selected for its difference.
+
+        `alike`: pairs of one trial that are like the first one.
+        """
         history, before = done.history, len(done.pairs)
-        for _ in range(_FEW if case >= _LONG else _CONFIRMED):
+        trials = _FEW if case >= _LONG else max(2, -(-_CONFIRMED // alike))
+        for _ in range(trials):
             self._one(check.run, case, done)
         pairs = [each for each in done.pairs[before:] if each.label == first.label]
         changed = [each for each in pairs if difference(each, allowed=self.allowed)]

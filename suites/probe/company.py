@@ -1,0 +1,90 @@
+"""Trials that take many requests, or time: hits in a crowd, beside a long prompt, after a pause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kvproof.suites.probe.answers import Answer
+from kvproof.suites.probe.asker import LONG, Question
+from kvproof.suites.probe.compare import Pair
+from kvproof.suites.probe.content import HEAD, Turn, fresh
+from kvproof.suites.probe.trials import Trial, TrialContext, TrialInvalid
+
+PAUSES = (6, 21)
+"""Seconds: more than an idle server waits, and than an entry stays young."""
+PROMPTS, COPIES = 16, 5
+"""Known prompts of a crowd, and requests for each at once."""
+REQUESTS = 3 * (PROMPTS * (COPIES + 1) + 12)
+"""A crowd's, with those of two more that confirm a changed answer."""
+_ANSWER = 32
+"""Tokens of an answer in a crowd, so that all run together."""
+_FEW = 4
+"""Known prompts beside a long one."""
+_TIMES = 8
+"""Length of a long prompt, in those of the short ones."""
+_LEAD = 0.005
+"""Seconds that the long prompt comes first."""
+CROWD, BESIDE_LONG = "found in a crowd", "found beside a long prompt"
+
+
+class _Known(NamedTuple):
+    """A prompt that comes again, and its computed answer."""
+
+    question: Question
+    answer: Answer
+
+
+def after(seconds: int) -> str:
+    """Name the situation that a hit follows a pause."""
+    return f"found after {seconds} s"
+
+
+def in_company(context: TrialContext, length: int) -> Trial:
+    """Send prompts that are known, many at once; then some beside a much longer new one."""
+    trial, asker = Trial(), context.asker
+    known = _known(context, length, PROMPTS)
+    answers = asker.together([each.question for each in known] * COPIES)
+    trial.saw(CROWD, happened=asker.found_at_once)
+    for copy in reversed(range(COPIES)):  # the last ones have most company
+        label = f"{length} words, {len(answers)} at once, round {copy + 1}"
+        mine = answers[copy * len(known) :]
+        trial.pairs += [Pair(label, a.answer, b) for a, b in zip(known, mine, strict=False)]
+    _beside_long(context, known[:_FEW], trial)
+    return trial
+
+
+def _known(context: TrialContext, length: int, count: int) -> list[_Known]:
+    """Compute new prompts, one after the other."""
+    new = [
+        Question((Turn(fresh(length)),), context.salt(), length, most=_ANSWER, unending=True)
+        for _ in range(count)
+    ]
+    return [
+        _Known(each._replace(unshared=None, again=True), context.asker.ask(each)) for each in new
+    ]
+
+
+def _beside_long(context: TrialContext, known: Sequence[_Known], trial: Trial) -> None:
+    asker, longest = context.asker, context.asker.facts.longest
+    length = _TIMES * known[0].question.words + HEAD
+    if longest and 2 * length > longest:
+        raise TrialInvalid(f"a prompt of {length} words may be longer than the server takes")
+    long = Question((Turn(fresh(length)),), context.salt(), length, most=LONG, unending=True)
+    _, *answers = asker.together([long, *(each.question for each in known)], lead=_LEAD)
+    trial.saw(BESIDE_LONG, happened=asker.found_at_once)
+    label = f"{known[0].question.words} words beside {length}"
+    trial.pairs += [Pair(label, a.answer, b) for a, b in zip(known, answers, strict=True)]
+
+
+def paused(context: TrialContext, seconds: int) -> Trial:
+    """Send new prompts, and each again after a pause."""
+    trial, asker = Trial(), context.asker
+    known = _known(context, 2 * (HEAD + context.sizes.unit), PROMPTS // 2)
+    asker.pause(seconds)
+    hits = [asker.ask(each.question) for each in known]
+    trial.saw(after(seconds), happened=asker.found(hits[0]))
+    pairs = zip(known, hits, strict=True)
+    first, *rest = (Pair(f"after {seconds} s", one.answer, hit) for one, hit in pairs)
+    trial.pairs += [*rest, first._replace(label=f"the first after {seconds} s")]
+    return trial
