@@ -137,7 +137,7 @@ class _Sides:
         mine, theirs = hits.off(least), controls.off(least)
         self.off = int(mine.sum())
         share = near_ties(max(hits.usual, controls.usual))
-        self.chances = 1 - (1 - share) ** hits.sizes
+        self.chances: Values = 1 - (1 - share) ** hits.sizes.astype(np.float64)
         _, one, other = np.intersect1d(
             hits.documents, controls.documents, assume_unique=True, return_indices=True
         )

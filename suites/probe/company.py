@@ -9,7 +9,7 @@ from kvproof.suites.probe.answers import Answer
 from kvproof.suites.probe.asker import LONG, Question
 from kvproof.suites.probe.compare import Pair
 from kvproof.suites.probe.content import HEAD, Turn, fresh
-from kvproof.suites.probe.trials import Trial, TrialContext, TrialInvalid
+from kvproof.suites.probe.trials import Trial, TrialContext
 
 PAUSES = (6, 21)
 """Seconds: more than an idle server waits, and than an entry stays young."""
@@ -40,6 +40,19 @@ def after(seconds: int) -> str:
     return f"found after {seconds} s"
 
 
+def required(length: int, longest: int) -> tuple[str, ...]:
+    """Return the situations of a crowd where a prompt has at most `longest` tokens (0: any).
+
+    A word is two tokens at most.
+    """
+    fits = not longest or 2 * _long(length) + LONG <= longest
+    return (CROWD, BESIDE_LONG) if fits else (CROWD,)
+
+
+def _long(length: int) -> int:
+    return _TIMES * length + HEAD
+
+
 def in_company(context: TrialContext, length: int) -> Trial:
     """Send prompts that are known, many at once; then some beside a much longer new one."""
     trial, asker = Trial(), context.asker
@@ -50,7 +63,8 @@ def in_company(context: TrialContext, length: int) -> Trial:
         label = f"{length} words, {len(answers)} at once, round {copy + 1}"
         mine = answers[copy * len(known) :]
         trial.pairs += [Pair(label, a.answer, b) for a, b in zip(known, mine, strict=False)]
-    _beside_long(context, known[:_FEW], trial)
+    if BESIDE_LONG in required(length, asker.facts.longest):
+        _beside_long(context, known[:_FEW], trial)
     return trial
 
 
@@ -60,16 +74,11 @@ def _known(context: TrialContext, length: int, count: int) -> list[_Known]:
         Question((Turn(fresh(length)),), context.salt(), length, most=_ANSWER, unending=True)
         for _ in range(count)
     ]
-    return [
-        _Known(each._replace(unshared=None, again=True), context.asker.ask(each)) for each in new
-    ]
+    return [_Known(each._replace(unshared=None), context.asker.ask(each)) for each in new]
 
 
 def _beside_long(context: TrialContext, known: Sequence[_Known], trial: Trial) -> None:
-    asker, longest = context.asker, context.asker.facts.longest
-    length = _TIMES * known[0].question.words + HEAD
-    if longest and 2 * length > longest:
-        raise TrialInvalid(f"a prompt of {length} words may be longer than the server takes")
+    asker, length = context.asker, _long(known[0].question.words)
     long = Question((Turn(fresh(length)),), context.salt(), length, most=LONG, unending=True)
     _, *answers = asker.together([long, *(each.question for each in known)], lead=_LEAD)
     trial.saw(BESIDE_LONG, happened=asker.found_at_once)

@@ -236,9 +236,10 @@ class Session:
                 about.DUPLICATES, duplicates, few, (FOUND, "equal prompts at once"), at_once=True
             ),
             Check(about.NEIGHBOURS, neighbours, few, ("found while others run",), at_once=True),
-            Check(about.CROWDS, company.in_company, few[-1:], (
-                company.CROWD, company.BESIDE_LONG,
-            ), at_once=True),
+            Check(
+                about.CROWDS, company.in_company, few[-1:],
+                company.required(few[-1], self.facts.longest), at_once=True,
+            ),
             Check(about.PAUSES, company.paused, company.PAUSES, tuple(
                 map(company.after, company.PAUSES)
             )),

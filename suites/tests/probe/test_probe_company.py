@@ -58,7 +58,7 @@ def judged(check: Check, wrong: Wrong) -> Verdict:
     return judge.judge(check)
 
 
-CROWD = Check(CROWDS, company.in_company, (31,), (company.CROWD, company.BESIDE_LONG), at_once=True)
+CROWD = Check(CROWDS, company.in_company, (31,), company.required(31, 4096), at_once=True)
 PAUSE = Check(PAUSES, company.paused, company.PAUSES, tuple(map(company.after, company.PAUSES)))
 
 
