@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvproof.suites.probe.answers import Answer
-from kvproof.suites.probe.asker import LONG, Question
+from kvproof.suites.probe.asker import LONG, Question, new_salt
 from kvproof.suites.probe.compare import Pair
 from kvproof.suites.probe.content import HEAD, Turn, fresh
-from kvproof.suites.probe.trials import Trial, TrialContext
+from kvproof.suites.probe.trials import Trial, TrialContext, TrialInvalid
 
 PAUSES = (6, 21)
 """Seconds: more than an idle server waits, and than an entry stays young."""
 PROMPTS, COPIES = 16, 5
 """Known prompts of a crowd, and requests for each at once."""
-REQUESTS = 3 * (PROMPTS * (COPIES + 1) + 12)
-"""A crowd's, with those of two more that confirm a changed answer."""
+REQUESTS = 5 * (PROMPTS * (COPIES + 1) + 12)
+"""A crowd's, with those of four more that decide about a changed answer."""
 _ANSWER = 32
 """Tokens of an answer in a crowd, so that all run together."""
 _FEW = 4
@@ -68,13 +68,31 @@ def in_company(context: TrialContext, length: int) -> Trial:
     return trial
 
 
+def controls_in_crowd(context: TrialContext, length: int) -> Trial:
+    """Compute prompts alone, and again in a crowd in which everything is computed."""
+    known = _known(context, length, PROMPTS)
+    anew = [each.question for each in known]
+    if context.salts:
+        anew = [each._replace(salt=new_salt()) for each in anew]
+    others = _new(context, length, PROMPTS * (COPIES - 1))
+    answers = context.asker.together([*others, *anew])[len(others) :]
+    if context.asker.found_at_once:
+        raise TrialInvalid("prompts that were to be computed in a crowd were found")
+    pairs = zip(known, answers, strict=True)
+    return Trial([Pair("computed alone and in a crowd", one.answer, two) for one, two in pairs])
+
+
 def _known(context: TrialContext, length: int, count: int) -> list[_Known]:
     """Compute new prompts, one after the other."""
-    new = [
+    new = _new(context, length, count)
+    return [_Known(each._replace(unshared=None), context.asker.ask(each)) for each in new]
+
+
+def _new(context: TrialContext, length: int, count: int) -> list[Question]:
+    return [
         Question((Turn(fresh(length)),), context.salt(), length, most=_ANSWER, unending=True)
         for _ in range(count)
     ]
-    return [_Known(each._replace(unshared=None), context.asker.ask(each)) for each in new]
 
 
 def _beside_long(context: TrialContext, known: Sequence[_Known], trial: Trial) -> None:

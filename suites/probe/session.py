@@ -40,6 +40,7 @@ from kvproof.suites.probe.trials import (
     TrialContext,
     again,
     cancelled,
+    controls_at_once,
     conversation,
     duplicates,
     images,
@@ -233,12 +234,16 @@ class Session:
                 "request cancelled while running", "found after a cancelled request",
             )),
             Check(
-                about.DUPLICATES, duplicates, few, (FOUND, "equal prompts at once"), at_once=True
+                about.DUPLICATES, duplicates, few, (FOUND, "equal prompts at once"),
+                controls_at_once,
             ),
-            Check(about.NEIGHBOURS, neighbours, few, ("found while others run",), at_once=True),
+            Check(
+                about.NEIGHBOURS, neighbours, few, ("found while others run",), controls_at_once
+            ),
             Check(
                 about.CROWDS, company.in_company, few[-1:],
-                company.required(few[-1], self.facts.longest), at_once=True,
+                company.required(few[-1], self.facts.longest), company.controls_in_crowd,
+                pooled=False,
             ),
             Check(about.PAUSES, company.paused, company.PAUSES, tuple(
                 map(company.after, company.PAUSES)
