@@ -71,7 +71,7 @@ class Answers:
     def __init__(self, found: Iterable[Answer]) -> None:
         each = sorted((one.number, one.worst) for one in found)
         self.worst: Values = np.array([worst for _, worst in each])
-        """Of each answer, in nats."""
+        """Largest difference of each answer, in nats."""
         numbers = np.array([number for number, _ in each], np.int64)
         self.documents, self._first, self.sizes = np.unique(
             numbers, return_index=True, return_counts=True

@@ -93,7 +93,7 @@ prompts_at_once_do_not_mix | B6
     Prompts with a common prefix, sent at the same time, are answered as if sent alone.
     why: Under concurrent load one user's details turn up in another user's answer.
 hits_in_a_crowd_are_answered_as_computed | B6 H1
-    Prompts that are found among 64 others, or beside a long one, are answered as if sent alone.
+    Prompts that are found among 64 others, or next to a long one, are answered as if sent alone.
     why: Answers from the cache are wrong at the busiest time of the day only.
 hits_after_a_pause_are_answered_as_computed | H1
     Prompts that are found after a pause are answered as when they were computed.

@@ -1,4 +1,4 @@
-"""Trials that take many requests, or time: hits in a crowd, beside a long prompt, after a pause."""
+"""Trials that take many requests, or time: hits in a crowd, next to a long prompt, after a pause."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ REQUESTS = 5 * (PROMPTS * (COPIES + 1) + 12)
 _ANSWER = 32
 """Tokens of an answer in a crowd, so that all run together."""
 _FEW = 4
-"""Known prompts beside a long one."""
+"""Known prompts next to a long one."""
 _TIMES = 8
 """Length of a long prompt, in those of the short ones."""
 _LEAD = 0.005
 """Seconds that the long prompt comes first."""
-CROWD, BESIDE_LONG = "found in a crowd", "found beside a long prompt"
+CROWD, BESIDE_LONG = "found in a crowd", "found next to a long prompt"
 
 
 class _Known(NamedTuple):
@@ -54,7 +54,7 @@ def _long(length: int) -> int:
 
 
 def in_company(context: TrialContext, length: int) -> Trial:
-    """Send prompts that are known, many at once; then some beside a much longer new one."""
+    """Send prompts that are known, many at once; then some next to a much longer new one."""
     trial, asker = Trial(), context.asker
     known = _known(context, length, PROMPTS)
     answers = asker.together([each.question for each in known] * COPIES)
