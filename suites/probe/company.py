@@ -1,4 +1,4 @@
-"""Trials that take many requests, or time: hits in a crowd, next to a long prompt, after a pause."""
+"""Trials that take many requests, or time: in a crowd, next to a long prompt, after a pause."""
 
 from __future__ import annotations
 
