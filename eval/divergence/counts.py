@@ -16,13 +16,15 @@ asked: its answers share one computation. Two null hypotheses must both be rejec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 Values: TypeAlias = npt.NDArray[np.float64]
+Sizes: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
 
 VISIBLE = 1.0
 """Nats, of one log-probability. A smaller difference drowns in the rounding of 16 bits."""
@@ -63,6 +65,30 @@ class Answer(Protocol):
         """Largest difference of a log-probability, in nats."""
 
 
+class Answers:
+    """All answers of one side as arrays, in the order of their documents."""
+
+    def __init__(self, found: Iterable[Answer]) -> None:
+        each = sorted((one.number, one.worst) for one in found)
+        self.worst: Values = np.array([worst for _, worst in each])
+        """Largest difference of each answer, in nats."""
+        numbers = np.array([number for number, _ in each], np.int64)
+        self.documents, self._first, self.sizes = np.unique(
+            numbers, return_index=True, return_counts=True
+        )
+        """Each document once, where its answers begin, and how many it has."""
+        self.usual = float(np.median(self.worst)) if each else 0.0
+        """The middle one of `worst`, in nats; 0 without answers."""
+
+    def __len__(self) -> int:
+        return len(self.worst)
+
+    def off(self, least: float) -> Flags:
+        """Tell of each document whether an answer is off by more than `least` nats."""
+        off: Flags = np.maximum.reduceat(self.worst, self._first) > least
+        return off
+
+
 class Counts(NamedTuple):
     """Documents with an answer that is far off."""
 
@@ -72,38 +98,30 @@ class Counts(NamedTuple):
     """Probability of so many by chance, at most."""
 
 
-def counts(hits: Sequence[Answer], controls: Sequence[Answer], least: float) -> Counts:
+def counts(hits: Answers, controls: Answers, least: float) -> Counts:
     """Count documents with an answer that is off by more than `least` nats."""
     found = _Sides(hits, controls, least)
-    return Counts(found.off, len(found.hits), found.p())
+    return Counts(found.off, len(hits.documents), found.p())
 
 
-def near_ties(hits: Sequence[Answer], controls: Sequence[Answer]) -> float:
-    """Return the share of near ties that is granted.
+def near_ties(usual: float) -> float:
+    """Return the share of near ties that is granted where answers usually differ by so many nats.
 
     A tie falls otherwise if it is nearer than the noise, so their share grows with the noise: by as
     much a nat of the usual difference as 16 bits need, whose answers differ by 0.01 nats and are
     off in 1 %. Of answers that usually do not differ at all the noise is not known.
     """
-    usual, (least, most) = _usual(hits, controls), NEAR_TIES
+    least, most = NEAR_TIES
     return min(most, max(least, usual)) if usual else most
 
 
-def thresholds(hits: Sequence[Answer], controls: Sequence[Answer]) -> tuple[float, float]:
+def thresholds(hits: Answers, controls: Answers) -> tuple[float, float]:
     """Return from how many nats an answer is far off: by the usual difference, and in any case."""
-    usual = _usual(hits, controls)
+    usual = max(hits.usual, controls.usual)
     return min(VISIBLE, max(_LEAST_OFF, _TIMES_USUAL * usual)) if usual else VISIBLE, _LARGE
 
 
-def _usual(hits: Sequence[Answer], controls: Sequence[Answer]) -> float:
-    return max(_median(hits), _median(controls))
-
-
-def _median(found: Sequence[Answer]) -> float:
-    return float(np.median([each.worst for each in found])) if found else 0.0
-
-
-def times(hits: Sequence[Answer], controls: Sequence[Answer], least: float, alpha: float) -> int:
+def times(hits: Answers, controls: Answers, least: float, alpha: float) -> int:
     """Return how many times as many of these requests decide; 0: over MOST answers, or never."""
     most, found = MOST / max(1, len(hits) + len(controls)), _Sides(hits, controls, least)
     tried = [each for each in _TIMES if each <= most]
@@ -115,101 +133,94 @@ def times(hits: Sequence[Answer], controls: Sequence[Answer], least: float, alph
 class _Sides:
     """Documents with their hits and their recomputed answers."""
 
-    def __init__(self, hits: Sequence[Answer], controls: Sequence[Answer], least: float) -> None:
-        self.hits, theirs = _by_document(hits, least), _by_document(controls, least)
-        self.off = sum(map(any, self.hits.values()))
-        share = near_ties(hits, controls)
-        self.chances = [1 - (1 - share) ** len(each) for each in self.hits.values()]
-        self._both = [_Both(self.hits[n], theirs[n]) for n in self.hits if n in theirs]
-        self._others = [len(each) for n, each in theirs.items() if n not in self.hits]
-        self._silent = not any(each.worst for each in controls)
-        self._none_off = not any(map(any, theirs.values()))
+    def __init__(self, hits: Answers, controls: Answers, least: float) -> None:
+        mine, theirs = hits.off(least), controls.off(least)
+        self.off = int(mine.sum())
+        share = near_ties(max(hits.usual, controls.usual))
+        self.chances: Values = 1 - (1 - share) ** hits.sizes.astype(np.float64)
+        _, one, other = np.intersect1d(
+            hits.documents, controls.documents, assume_unique=True, return_indices=True
+        )
+        self._both = _Both(mine[one], theirs[other], hits.sizes[one], controls.sizes[other])
+        self._others = np.delete(controls.sizes, other)
+        self._silent = not controls.worst.any()
+        self._none_off = not theirs.any()
 
     def p(self, times: int = 1) -> float:
         """Probability of so many, if all of them had come so many times."""
-        ties = _at_least(self.off * times, self.chances * times)
-        p = _matched(self._both * times)
+        ties = _at_least(self.off * times, self.chances, times)
+        p = _matched(self._both, times)
         if self._silent or (p <= AGREED and self._none_off):
-            p = _none_off(self._both * times, self._others * times)
-        return max(ties, p)
+            p = _none_off(self._both, self._others, times)
+        return min(1.0, max(ties, p))
 
 
-def _by_document(found: Iterable[Answer], least: float) -> dict[int, list[bool]]:
-    by: dict[int, list[bool]] = {}
-    for each in found:
-        by.setdefault(each.number, []).append(each.worst > least)
-    return by
+class _Both(NamedTuple):
+    """Documents that have hits as well as recomputed answers; arrays [documents]."""
 
+    off: Flags
+    control_off: Flags
+    hits: Sizes
+    controls: Sizes
 
-class _Both:
-    """One document, with its hits and its recomputed answers."""
-
-    def __init__(self, hits: Sequence[bool], controls: Sequence[bool]) -> None:
-        self.off, self.control_off = any(hits), any(controls)
-        self.hits, self.controls = len(hits), len(controls)
-
-    @property
-    def decides(self) -> bool:
+    def decide(self) -> Flags:
         """Only one side is off; among more hits than recomputed answers, one of these is."""
         more = self.hits > self.controls
-        return self.control_off if self.control_off and more else self.off != self.control_off
+        decide: Flags = (self.off ^ self.control_off) | (self.control_off & more)
+        return decide
 
 
-def _matched(both: Sequence[_Both]) -> float:
+def _matched(both: _Both, times: int) -> float:
     """Probability that so many documents have only hits that are off; any share in any document."""
-    if not any(each.control_off for each in both):
-        return _none_off(both, ())
-    one = [each for each in both if each.decides]
-    chances = [each.hits / (each.hits + each.controls) for each in one]
-    return _at_least(sum(not each.control_off for each in one), chances)
+    if not both.control_off.any():
+        return _none_off(both, both.hits[:0], times)
+    one = both.decide()
+    off = int((one & ~both.control_off).sum())
+    return _at_least(off * times, (both.hits / (both.hits + both.controls))[one], times)
 
 
-def _none_off(both: Sequence[_Both], others: Sequence[int]) -> float:
+def _none_off(both: _Both, others: Sizes, times: int) -> float:
     """Probability of so many documents with hits that are off, and no recomputed answer at all.
 
     It is that of the worst share of answers that are off, which is the same in all documents, or
     (where they differ) leaves equally many with right recomputed answers (Jensen, Hoeffding).
     `others`: numbers of recomputed answers of other documents.
     """
-    if not both:
+    total, controls = len(both.off), both.controls
+    if not total:
         return 1.0
-    off, most = sum(each.off for each in both), max(each.controls for each in both)
-    hits, controls = (np.array([each[at] for each in map(_sizes, both)]) for at in (0, 1))
     found = 0.0
     for exponents, silent in (
-        (hits / controls, len(both) + sum(min(1.0, count / most) for count in others)),
-        (hits / controls.mean(), (controls.sum() + sum(others)) / controls.mean()),
+        (both.hits / controls, total + np.minimum(1.0, others / controls.max()).sum()),
+        (both.hits / controls.mean(), (controls.sum() + others.sum()) / controls.mean()),
     ):
-        right = np.mean(_SHARES[:, None] ** exponents, axis=1)
-        found = max(found, np.max(_binomial(off, len(both), 1 - right) * _SHARES**silent))
-    return float(found)
-
-
-def _sizes(each: _Both) -> tuple[int, int]:
-    return each.hits, each.controls
+        weight = _SHARES ** (times * silent)
+        share, weight = _SHARES[weight > 0, None], weight[weight > 0]
+        power, many = np.unique(exponents, return_counts=True)
+        off = 1 - share**power @ many / total
+        tail = _of(times * int(both.off.sum()), times * total, off).sum(axis=0)
+        found = max(found, float(np.max(tail * weight, initial=0.0)))
+    return found
 
 
 _SHARES = np.linspace(0.001, 0.999, 200)
 """Probabilities that all recomputed answers of a document are right."""
 
 
-def _at_least(successes: int, chances: Sequence[float]) -> float:
-    """Probability of so many successes or more among events of unequal chances."""
-    found = np.zeros(successes + 1)
-    found[0] = 1.0
-    for chance in chances:
-        passed = chance * found[:-1]
-        found[:-1] -= passed
-        found[1:] += passed
-    return float(found[-1])
+def _at_least(successes: int, chances: Values, times: int) -> float:
+    """Probability of so many successes or more among events that come so many times each."""
+    found = np.ones(1)
+    for chance, count in zip(*np.unique(chances, return_counts=True), strict=True):
+        found = np.convolve(found, _of(0, times * int(count), chance)[:, 0])
+    return float(found[successes:].sum())
 
 
-def _binomial(successes: int, total: int, share: Values) -> Values:
-    """Probability of so many successes or more, for each share."""
+def _of(successes: int, total: int, share: npt.ArrayLike) -> Values:
+    """Binomial probabilities [so many successes to all, shares]."""
     ways = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, total + 1)))])
     k = np.arange(successes, total + 1)
     share = np.clip(share, _SMALLEST, 1 - _SMALLEST)  # 0 and 1 have no logarithms
     log = ways[total] - ways[k] - ways[total - k]
     chances = np.outer(k, np.log(share)) + np.outer(total - k, np.log1p(-share))
-    found: Values = np.exp(log[:, None] + chances).sum(axis=0)
+    found: Values = np.exp(log[:, None] + chances)
     return found

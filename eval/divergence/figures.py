@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from kvproof.eval.divergence.counts import Values
 from kvproof.eval.divergence.records import Pair
 
 K = TypeVar("K", bound=Hashable)
@@ -32,18 +33,25 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 def figures(name: str, found: Sequence[Pair], limit: float = math.inf) -> Figures:
     """Sum up answers."""
-    places = np.array([value for each in found for value in each.largest])
-    kl = np.array([value for each in found for value in each.kl])
-    return Figures(
-        name=name,
+    return _figures(
+        name,
+        np.array([value for each in found for value in each.largest]),
+        np.array([value for each in found for value in each.kl]),
         answers=len(found),
         hits=sum(each.hit for each in found),
-        places=len(places),
         flips=sum(each.flips for each in found),
-        largest=float(places.max(initial=0.0)),
-        p999=float(np.quantile(places, 0.999)) if len(places) else 0.0,
-        mean_kl=float(kl.mean()) if len(kl) else 0.0,
         beyond=sum(each.worst > limit for each in found),
+    )
+
+
+def _figures(name: str, nats: Values, kl: Values, **sums: int) -> Figures:
+    return Figures(
+        name=name,
+        places=len(nats),
+        largest=float(nats.max(initial=0.0)),
+        p999=float(np.quantile(nats, 0.999)) if len(nats) else 0.0,
+        mean_kl=float(kl.mean()) if len(kl) else 0.0,
+        **sums,
     )
 
 
@@ -66,30 +74,31 @@ _DISTANCES = {1: "1", 8: "2 to 8", 32: "9 to 32", 128: "33 to 128", math.inf: "m
 
 
 def _computed(each: Pair) -> str:
-    tail = (each.prompt_tokens or 0) - (each.cached_tokens or 0)
-    return next(name for most, name in _COMPUTED.items() if tail <= most)
+    return next(name for most, name in _COMPUTED.items() if _tail(each) <= most)
 
 
 def _by_distance(hits: Sequence[Pair], limit: float) -> Iterator[Figures]:
     """Place 0 of an answer is computed from the last token of the prompt."""
-    low = -math.inf
-    for most, name in _DISTANCES.items():
-        cut = [_within(each, low, most) for each in hits]
-        if kept := [each for each in cut if each.places]:
-            yield figures(name, kept, limit)
-        low = most
+    answer = np.array([n for n, each in enumerate(hits) for _ in each.places])
+    far = np.array([_tail(each) + place for each in hits for place in each.places])
+    nats = np.array([value for each in hits for value in each.largest])
+    kl = np.array([value for each in hits for value in each.kl])
+    at = np.searchsorted(list(_DISTANCES), far)
+    for group, name in enumerate(_DISTANCES.values()):
+        if (here := at == group).any():
+            yield _figures(
+                name,
+                nats[here],
+                kl[here],
+                answers=(count := len(np.unique(answer[here]))),
+                hits=count,
+                flips=0,
+                beyond=len(np.unique(answer[here & (nats > limit)])),
+            )
 
 
-def _within(each: Pair, low: float, most: float) -> Pair:
-    tail = (each.prompt_tokens or 0) - (each.cached_tokens or 0)
-    kept = [i for i, place in enumerate(each.places) if low < tail + place <= most]
-    return msgspec.structs.replace(
-        each,
-        places=tuple(each.places[i] for i in kept),
-        largest=tuple(each.largest[i] for i in kept),
-        kl=tuple(each.kl[i] for i in kept),
-        flips=0,
-    )
+def _tail(each: Pair) -> int:
+    return (each.prompt_tokens or 0) - (each.cached_tokens or 0)
 
 
 def by_key(found: Iterable[Pair], key: Callable[[Pair], K]) -> dict[K, list[Pair]]:

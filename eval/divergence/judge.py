@@ -18,32 +18,32 @@ found something: enough hits, a floor that was measured, and one below `VISIBLE`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
-from kvproof.eval.divergence.counts import LEAST, MOST, VISIBLE, Counts, counts, thresholds, times
+from kvproof.eval.divergence.counts import (
+    LEAST,
+    MOST,
+    VISIBLE,
+    Answers,
+    Counts,
+    counts,
+    thresholds,
+    times,
+)
 from kvproof.eval.divergence.figures import Figures, by_key, figures, groups
 from kvproof.eval.divergence.records import Evidence, Options, Pair, Served
+from kvproof.eval.divergence.signs import ALLOWED, FACTOR, late, p_many
 from kvproof.eval.run.records import Lost, ServerDied, Unequal
 from kvproof.eval.verdict.evaluated import Verdict, worst_verdict
 from kvproof.harness.served.situations import SITUATIONS, doable, required, unseen
-from kvproof.harness.statistics import at_least, clopper_pearson
+from kvproof.harness.statistics import clopper_pearson
 from kvproof.reports.values.text import plural
 
 TAIL = 2.0
 """Fall of the tail by which an answer counts as beyond all recomputed ones. No run fails by it."""
-
-FACTOR = 4.0
-"""Times that correct hits may differ more than recomputed answers: their chunks are shorter."""
-
-ALLOWED = 1e-5
-"""Nats. Smaller differences are rounding in float32 and of the numbers in the answers."""
-
-_BRIEF, _LONG = 300, 1000
-"""Tokens of a short prompt, and of a hit that is worth its time."""
 
 _SURE = 0.95
 
@@ -111,7 +111,7 @@ def judge(options: Options, records: Sequence[Evidence]) -> Judgement:
     servers = {each.configuration: each for each in records if isinstance(each, Served)}
     judged = [name for name, each in servers.items() if each.role == "judged"]
     told = {each.number: each.worst for each in answers if each.phase == "recomputed"}
-    case = _Case(options, noise, max(1, len(judged)), servers, told)
+    case = _Case(options, noise, max(1, len(judged)), servers, told, Answers(controls))
     rows = [_row(case, n, [e for e in answers if e.configuration == n], records) for n in judged]
     return Judgement(
         floor=tuple(figures(name, found) for name, found in noise.items()),
@@ -128,6 +128,8 @@ class _Case(NamedTuple):
     servers: dict[str, Served]
     told_apart: dict[int, float]
     """Document -> difference of its recomputed answers under two identities, which must differ."""
+    recomputed: Answers
+    """All controls."""
 
     @property
     def alike(self) -> set[int]:
@@ -141,7 +143,7 @@ class _Case(NamedTuple):
     @property
     def floor(self) -> float:
         """Largest difference between recomputed answers."""
-        return max((each.worst for each in self.controls), default=0.0)
+        return float(self.recomputed.worst.max(initial=0.0))
 
     @property
     def exact(self) -> bool:
@@ -167,7 +169,7 @@ class _Case(NamedTuple):
         """Largest difference of so many correct answers, by the tail of recomputed ones."""
         if self.exact:
             return 0.0
-        return max(ALLOWED, self.floor * reach(hits, len(self.controls), self.alpha))
+        return max(ALLOWED, self.floor * reach(hits, len(self.recomputed), self.alpha))
 
 
 def reach(hits: int, controls: int, alpha: float, tail: float = TAIL) -> float:
@@ -181,17 +183,17 @@ def _row(case: _Case, name: str, found: Sequence[Pair], records: Sequence[Eviden
     hits = [each for each in found if each.phase != "cold"]
     limit = case.limit(len(found))
     beyond = [each for each in found if each.worst > limit]
-    late, real = sum(each.hit for each in beyond), sum(each.hit for each in found)
-    seen = tuple(_seen(found, case.controls))
+    wrong, real = sum(each.hit for each in beyond), sum(each.hit for each in found)
+    seen = tuple(_seen(found, case.recomputed))
     never = unseen(SITUATIONS, {each.situation: each.answers for each in seen})
     able = case.servers[name].abilities.means
     row = Row(
         configuration=name,
         whole=figures("all", found, limit),
         limit=limit,
-        p_off=_far_off(found, case.controls)[0].p,
-        p_many=max((_p_many(hits, each) for each in case.noise.values()), default=1.0),
-        at_most=clopper_pearson(late, real, _SURE) if real else 1.0,
+        p_off=_far_off(Answers(found), case.recomputed)[0].p,
+        p_many=max((p_many(hits, each) for each in case.noise.values()), default=1.0),
+        at_most=clopper_pearson(wrong, real, _SURE) if real else 1.0,
         by=groups(found, limit),
         seen=seen,
         unseen=never,
@@ -205,21 +207,21 @@ def _row(case: _Case, name: str, found: Sequence[Pair], records: Sequence[Eviden
     return msgspec.structs.replace(row, verdict=verdict, reasons=failures + doubts)
 
 
-def _far_off(found: Sequence[Pair], controls: Sequence[Pair]) -> tuple[Counts, float]:
+def _far_off(hits: Answers, controls: Answers) -> tuple[Counts, float]:
     """Return the threshold that shows most, and its counts; p is for all thresholds together."""
-    tried = [(counts(found, controls, least), least) for least in thresholds(found, controls)]
+    tried = [(counts(hits, controls, least), least) for least in thresholds(hits, controls)]
     best, least = min(tried, key=lambda each: each[0].p)
     return best._replace(p=min(1.0, best.p * len(tried))), least
 
 
-def _seen(found: Sequence[Pair], controls: Sequence[Pair]) -> Iterator[Seen]:
+def _seen(found: Sequence[Pair], controls: Answers) -> Iterator[Seen]:
     """Every situation by itself; p is for all situations together."""
     by = {name: [e for e in found if name in e.situations] for name in SITUATIONS}
     judged = sum(len({e.number for e in each}) >= LEAST for each in by.values())
     for name, answers in by.items():
         if not answers:
             continue
-        far, _ = _far_off(answers, controls)
+        far, _ = _far_off(Answers(answers), controls)
         enough = far.documents >= LEAST
         yield Seen(
             situation=name,
@@ -237,6 +239,14 @@ def _confused(case: _Case, found: Sequence[Pair]) -> int:
     return count if count >= LEAST else 0
 
 
+def _across_salts(case: _Case, server: Served) -> int:
+    """Count documents found under a new `cache_salt` on a server that knows the field."""
+    base = {name for name, each in case.servers.items() if each.url == server.url}
+    found = [each for each in case.controls if each.configuration in base and each.contradiction]
+    count = len({each.number for each in found if each.hit})
+    return count if count >= LEAST and server.abilities.salt_documented else 0
+
+
 def _failures(
     case: _Case, row: Row, found: Sequence[Pair], beyond: Sequence[Pair]
 ) -> Iterator[str]:
@@ -244,6 +254,11 @@ def _failures(
         yield (
             f"{confused} prompts hit entries that none before them can have left, and were "
             "answered as under another identity"
+        )
+    if across := _across_salts(case, case.servers[row.configuration]):
+        yield (
+            f"{across} prompts were found under a cache_salt that no request had before: salts do "
+            "not keep entries apart"
         )
     if case.exact:
         if beyond:
@@ -306,7 +321,7 @@ def _row_doubts(
 def _of_hits(case: _Case, row: Row, hits: Sequence[Pair], found: Sequence[Pair]) -> Iterator[str]:
     if wrong := [each for each in found if each.contradiction]:
         yield f"{plural(len(wrong), 'count')} of hits cannot be right: {wrong[0].contradiction}"
-    if _late(found, case.controls) <= case.alpha:
+    if late(found, case.controls) <= case.alpha:
         yield "hits are claimed that take as long as recomputing"
     real = sum(each.hit for each in hits)
     warm = [each.hit for each in hits if each.phase == "warm"]
@@ -327,7 +342,7 @@ def _of_hits(case: _Case, row: Row, hits: Sequence[Pair], found: Sequence[Pair])
 def _of_noise(case: _Case, row: Row, found: Sequence[Pair]) -> Iterator[str]:
     if row.limit > VISIBLE:
         yield f"the noise hides differences below {row.limit:.3g} nats"
-    off = max((row.limit, case.floor, thresholds(found, case.controls)[0]))
+    off = max(row.limit, case.floor, thresholds(Answers(found), case.recomputed)[0])
     if row.whole.largest > off:
         yield _undecided(case, row, found)
     elif not case.floor and row.whole.largest > ALLOWED:
@@ -343,10 +358,11 @@ def _of_noise(case: _Case, row: Row, found: Sequence[Pair]) -> Iterator[str]:
 
 
 def _undecided(case: _Case, row: Row, found: Sequence[Pair]) -> str:
-    _, least = _far_off(found, case.controls)
-    alpha = case.alpha / 2 / len(thresholds(found, case.controls))
-    factor = times(found, case.controls, least, alpha)
-    many = factor * (len(found) + len(case.controls))
+    hits, controls = Answers(found), case.recomputed
+    _, least = _far_off(hits, controls)
+    alpha = case.alpha / 2 / len(thresholds(hits, controls))
+    factor = times(hits, controls, least, alpha)
+    many = factor * (len(hits) + len(controls))
     decide = (
         f"about {many:,} requests like these would decide (--documents "
         f"{factor * case.options.documents})"
@@ -402,47 +418,3 @@ def _unequal(found: Unequal) -> str:
         f"{found.configuration}: recomputed answers to one prompt differ by up to "
         f"{found.largest:.3g}: {_NO_BITS}"
     )
-
-
-# --- tests ---
-
-
-def _p_many(hits: Sequence[Pair], control: Sequence[Pair]) -> float:
-    """Sign test by document: hits against one control; p 1 without documents."""
-    one, other = _means(hits), _means(control)
-    more = sum(one[n] > FACTOR * other[n] for n in one.keys() & other.keys())
-    less = sum(other[n] > FACTOR * one[n] for n in one.keys() & other.keys())
-    return at_least(more, more + less)
-
-
-def _late(found: Sequence[Pair], controls: Sequence[Pair]) -> float:
-    """Sign test of long prompts: hits are nearer in time to recomputed answers than to short ones.
-
-    p is 1 where computing takes no measurable time.
-    """
-    again = [each for each in controls if each.phase == "again"]
-    brief = [each.seconds for each in again if 0 < (each.prompt_tokens or 0) <= _BRIEF]
-    claimed = [e for e in found if "alone" in e.situations and (e.cached_tokens or 0) >= _LONG]
-    one, other = _seconds(claimed), _seconds(again)
-    both = [(one[number], other[number]) for number in one.keys() & other.keys()]
-    if not brief or not both:
-        return 1.0
-    short = float(np.median(brief))
-    if float(np.median([computed for _, computed in both])) < 2 * short:
-        return 1.0
-    return at_least(sum(hit > (short + computed) / 2 for hit, computed in both), len(both))
-
-
-def _seconds(found: Iterable[Pair]) -> dict[int, float]:
-    """Document -> median time of an answer that one request gave."""
-    by = by_key((each for each in found if each.requests == 1), lambda each: each.number)
-    return {n: float(np.median([each.seconds for each in answers])) for n, answers in by.items()}
-
-
-def _means(found: Iterable[Pair]) -> dict[int, float]:
-    """Document -> mean of the answers' largest differences, rounding left out."""
-    by = by_key(found, lambda each: each.number)
-    return {
-        number: max(ALLOWED, float(np.mean([each.worst for each in answers])))
-        for number, answers in by.items()
-    }

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from kvproof.eval.divergence.figures import Figures
-from kvproof.eval.divergence.judge import ALLOWED, Judgement, Row, judge
+from kvproof.eval.divergence.judge import Judgement, Row, judge
 from kvproof.eval.divergence.orders import OPTIONS
 from kvproof.eval.divergence.records import KEY, Options, Pair, Served, evidence
+from kvproof.eval.divergence.signs import ALLOWED
 from kvproof.eval.run.records import EvalRun, Lost, ServerDied
 from kvproof.eval.verdict.evaluated import Evaluated, Judged, Table, Verdict
 from kvproof.harness.served.situations import SITUATIONS

@@ -17,6 +17,7 @@ from kvproof.eval.run.records import Abilities
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.completion_client import CompletionClient, Reply
 from kvproof.harness.served.counters import Figures, figures, means
+from kvproof.harness.served.documented import UNKNOWN, request_fields
 from kvproof.harness.served.situations import Means
 
 
@@ -66,14 +67,25 @@ def learned(client: CompletionClient) -> Abilities:
     scored = (top for top in _TOPS if (found := taken(logprobs=top)) and found.logprobs)
     top = next(scored, None)
     ids = taken(return_token_ids=True)
+    salt = taken(cache_salt="kvproof") is not None
     return Abilities(
         top=top,
         token_ids=bool(ids and ids.prompt_ids),
         ignore_eos=taken(ignore_eos=True) is not None,
-        salt=taken(cache_salt="kvproof") is not None,
+        salt=salt,
+        salt_documented=salt and _documents(client, taken),
         adapters=tuple(name for name in _adapters(client) if taken(model=name)),
         opening=0 if top is None else opening(client, top),
     )
+
+
+def _documents(client: CompletionClient, taken: Callable[..., Reply | None]) -> bool:
+    """Return whether the server knows `cache_salt`, instead of taking any field."""
+    with suppress(OSError, msgspec.MsgspecError):
+        document = msgspec.json.decode(client.get("/openapi.json"))
+        if fields := request_fields(document, "/v1/completions"):
+            return "cache_salt" in fields
+    return taken(**{UNKNOWN: True}) is None
 
 
 TRIED = (1_400, 8_900, 33_500)

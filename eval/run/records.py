@@ -152,6 +152,8 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool
     salt: bool
     """`cache_salt` is accepted: a request can be recomputed while its blocks stay cached."""
+    salt_documented: bool = False
+    """The server knows `cache_salt`, so that it must keep entries apart."""
     longest: int = 0
     """Tokens of the longest prompt with its answer; 0: not reported."""
     adapters: tuple[str, ...] = ()

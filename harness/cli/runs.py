@@ -31,6 +31,7 @@ from kvproof.harness.records.events import (
     BenchSummary,
     Checked,
     Ended,
+    Exercised,
     Failure,
     HarnessFault,
     PropertyVerdict,
@@ -84,6 +85,8 @@ class ActiveRun:
         self._counted: list[AnyEvent] = []
         """Events that may call for an exit code."""
         self._missing = ""
+        self._unseen: list[str] = []
+        """Situations that a pass has not judged."""
         self._concluded: dict[str, str] = {}
         """Evaluation -> sentence about it."""
         self.judged: set[str] = set()
@@ -123,6 +126,8 @@ class ActiveRun:
             self._missing = f"without the {event.part}: {event.reason}"
         if judges or exit_code(event) or _what_is_wrong(event):
             self._counted.append(event)
+        if isinstance(event, Exercised):
+            self._unseen += event.unseen
         if isinstance(event, EvalConcluded):
             self._concluded[event.benchmark] = event.sentence
         if isinstance(event, Replayed):
@@ -146,6 +151,8 @@ class ActiveRun:
         counted = once(self._counted)
         parts = (why, *self._concluded.values(), *self._tally(counted), self._missing)
         code = worst([*map(exit_code, counted)]) if code is None else code
+        if self._unseen and code is Exit.PASS:
+            parts = (*parts, f"not seen: {', '.join(self._unseen)}")
         return Ended(
             verdict=_VERDICTS[code],
             exit_code=int(code),

@@ -140,6 +140,8 @@ class Exercised(Event, tag="exercised", frozen=True, kw_only=True):
     """Those until the answers of the target; None: the suite asks no target."""
     missing: list[str] = []
     """Required situations that never occurred."""
+    unseen: list[str] = []
+    """Situations of the registry for servers that never occurred: a pass has not judged them."""
     pairs: PairCoverage | None = None
     """Pairs of features, where the suite has a table of factors."""
 

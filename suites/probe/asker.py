@@ -133,6 +133,10 @@ class Asker:
             self._requests.end(sent, cached=0, prompt_tokens=None)
             raise
 
+    def pause(self, seconds: float) -> None:
+        """Send nothing for a while."""
+        self._sleep(seconds)
+
     def found(self, answer: Answer) -> bool:
         """Return whether the hit is longer than the chat template."""
         return (answer.cached or 0) > self.floor

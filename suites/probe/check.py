@@ -92,6 +92,12 @@ equal_prompts_at_once_agree | C4
 prompts_at_once_do_not_mix | B6
     Prompts with a common prefix, sent at the same time, are answered as if sent alone.
     why: Under concurrent load one user's details turn up in another user's answer.
+hits_in_a_crowd_are_answered_as_computed | B6 H1
+    Prompts that are found among 64 others, or next to a long one, are answered as if sent alone.
+    why: Answers from the cache are wrong at the busiest time of the day only.
+hits_after_a_pause_are_answered_as_computed | H1
+    Prompts that are found after a pause are answered as when they were computed.
+    why: The first user after a quiet hour gets somebody else's words.
 metrics_agree_with_answers | V1 V2
     The counters of /metrics grow by the counts in the answers.
     why: Graphs of the hit rate contradict the usage field that clients see.
@@ -123,6 +129,6 @@ ALL = (*CHECKS, *TRACED)
 (
     ANSWERED, POSSIBLE, LAST, WITHIN, BLOCKS, MONOTONE, FOUND, STEADY, AGAIN,
     PARTLY, DEEP, POOLED, CLAIMED, SALTS, IMAGES, CONVERSATION, CANCELS, DUPLICATES, NEIGHBOURS,
-    METRICS, REST,
+    CROWDS, PAUSES, METRICS, REST,
 ) = CHECKS  # fmt: skip
 REPLAYED, LEAVING, NAMES, DELAYED = TRACED

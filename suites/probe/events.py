@@ -19,6 +19,7 @@ from kvproof.harness.records.events import (
     Step,
     TargetStarted,
 )
+from kvproof.harness.served.situations import SITUATIONS, unseen
 from kvproof.suites.probe.asker import Seen
 from kvproof.suites.probe.check import METRICS, REST, Verdict
 from kvproof.suites.probe.content import FIRST_ID, HEAD, LETTERS
@@ -93,6 +94,7 @@ def exercised(session: Session, verdicts: Sequence[Verdict], target: str) -> Exe
         operations={name: count for name, count in operations.items() if count},
         situations=dict(situations),
         hit_blocks=_hits(session.asker.seen, session.sizes.step or session.sizes.block),
+        unseen=list(unseen(SITUATIONS, session.asker.situations)),
         seconds=session.line.budget.elapsed,
     )
 

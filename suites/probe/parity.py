@@ -21,17 +21,18 @@ from kvproof.suites.probe.trials import (
     TrialContext,
     TrialInvalid,
     controls,
-    controls_at_once,
 )
 
 CONTROLS = 16
 """Prompts that are computed twice at the start."""
 _MOST_CONTROLS, _MOST_AT_ONCE = 96, 24
 """Prompts that are computed twice at most, alone; and together with others."""
+_STEP = 8
+"""Those together with others that are computed between two looks."""
 _NEUTRAL = 4
 """Prompts that are sent under two salts."""
 _CONFIRMED = 8
-"""New trials after a changed answer."""
+"""New answers of one kind after a changed one, at least; of two trials or more."""
 _LONG, _FEW = 4_000, 4
 """Tokens of a prompt from which fewer trials confirm: 4 of 4, against none of 16, are enough."""
 
@@ -44,8 +45,11 @@ class Check(NamedTuple):
     cases: tuple[int, ...]
     required: tuple[str, ...]
     """Required situations."""
-    at_once: bool = False
-    """Its prompts run together with others, as do those that are computed twice."""
+    beside: Run | None = None
+    """Computes prompts alone and in the company that those of the check have; None: they have none.
+    """
+    pooled: bool = True
+    """Its answers count among the hits of all checks."""
 
 
 @dataclass(eq=False)
@@ -69,7 +73,7 @@ class ParityChecker:
     ) -> None:
         self.context, self._progress = context, progress
         self._tolerance = tolerance
-        self._controls, self._beside = _Done(), _Done()
+        self._controls, self._beside = _Done(), dict[Run, _Done]()
         self.hits: list[Pair] = []
         """Answers after hits, of all checks that have not failed by themselves."""
 
@@ -141,7 +145,7 @@ class ParityChecker:
         self._progress(check.about.name.replace("_", " "))
         done, before = _Done(situations=Counter(dict.fromkeys(check.required, 0))), len(self.hits)
         verdict = self._judge(check, done)
-        if verdict.outcome == "fail":
+        if verdict.outcome == "fail" or not check.pooled:
             del self.hits[before:]
         return verdict
 
@@ -154,7 +158,8 @@ class ParityChecker:
                 return self._verdict(check, done, "fail", trial.wrong)
             for pair in trial.pairs:
                 if difference(pair, allowed=self.allowed):
-                    return self._confirmed(check, case, pair, done)
+                    alike = sum(each.label == pair.label for each in trial.pairs)
+                    return self._confirmed(check, case, pair, done, max(1, alike))
         return self._unchanged(check, done)
 
     def _one(self, run: Run, case: int, done: _Done) -> Trial | None:
@@ -167,7 +172,7 @@ class ParityChecker:
             done.void.append(str(why))
             return None
         done.pairs += trial.pairs
-        if done not in (self._controls, self._beside):
+        if done not in (self._controls, *self._beside.values()):
             self.hits += [each for each in trial.pairs if self.context.asker.found(each.reused)]
         done.made += trial.made + len(trial.pairs)
         done.situations.update(trial.situations)
@@ -190,17 +195,21 @@ class ParityChecker:
         reason = f"{len(done.void)} trials showed nothing: {done.void[-1]}" if done.void else ""
         return self._verdict(check, done, "pass", reason)
 
-    def _confirmed(self, check: Check, case: int, first: Pair, done: _Done) -> Verdict:
-        """Repeat a trial with new prompts: the first one was selected for its difference."""
+    def _confirmed(self, check: Check, case: int, first: Pair, done: _Done, alike: int) -> Verdict:
+        """Repeat a trial with new prompts: the first one was selected for its difference.
+
+        `alike`: pairs of one trial that are like the first one.
+        """
         history, before = done.history, len(done.pairs)
-        for _ in range(_FEW if case >= _LONG else _CONFIRMED):
+        trials = _FEW if case >= _LONG else max(2, -(-_CONFIRMED // alike))
+        for _ in range(trials):
             self._one(check.run, case, done)
         pairs = [each for each in done.pairs[before:] if each.label == first.label]
         changed = [each for each in pairs if difference(each, allowed=self.allowed)]
         reported = f"an answer changed ({first.label}): {difference(first, allowed=self.allowed)}"
         rate = f"{len(changed)} of {len(pairs)} answers with fresh prompts"
         beyond = self._beyond_noise(check, len(changed), len(pairs), first)
-        noise = self._noise(self._beside if check.at_once else self._controls)
+        noise = self._noise(self._twice(check))
         if not beyond:
             why = f"{reported}; but only {rate}, {noise}, changed like that"
             return self._verdict(check, done, "inconclusive", why)
@@ -208,6 +217,10 @@ class ParityChecker:
         verdict.history, verdict.shows = history, first.reused
         verdict.detail = f"computed: {first.plain.summary}\nreused:   {first.reused.summary}"
         return verdict
+
+    def _twice(self, check: Check) -> _Done:
+        """Prompts that were computed twice, as those of a check run."""
+        return self._beside.setdefault(check.beside, _Done()) if check.beside else self._controls
 
     def _noise(self, noise: _Done) -> str:
         return f"and {self._bad(noise)} of {len(noise.pairs)} without the cache"
@@ -217,8 +230,8 @@ class ParityChecker:
 
         The controls run as the prompts of the check did: alone, or together with others.
         """
-        noise = self._beside if check.at_once else self._controls
-        most = _MOST_AT_ONCE if check.at_once else _MOST_CONTROLS
+        noise, run = self._twice(check), check.beside or controls
+        most, step = (_MOST_AT_ONCE, _STEP) if check.beside else (_MOST_CONTROLS, CONTROLS)
         if not changed or fisher(changed, count, 0, most) > ALPHA:
             return False
         if not first.plain.tokens and binomial_tail(changed, count, NEAR_TIES) > ALPHA:
@@ -227,9 +240,9 @@ class ParityChecker:
             before = len(noise.pairs)
             if self._bad(noise) or before >= most:
                 return False
-            for number in range(CONTROLS if noise is self._controls else most // 3):
-                run = controls_at_once if check.at_once else controls
-                self._one(run, self._length(number), noise)
+            for number in range(step):
+                if len(noise.pairs) < before + step:  # one trial may compute many
+                    self._one(run, self._length(number), noise)
             if len(noise.pairs) == before:
                 return False
         return True

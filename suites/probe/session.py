@@ -11,6 +11,7 @@ from kvproof.harness.served.counters import Figures
 from kvproof.harness.served.images import new_image
 from kvproof.suites.framework.property import Property
 from kvproof.suites.probe import check as about
+from kvproof.suites.probe import company
 from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.asker import Asker, Question
 from kvproof.suites.probe.check import Outcome, Verdict
@@ -39,6 +40,7 @@ from kvproof.suites.probe.trials import (
     TrialContext,
     again,
     cancelled,
+    controls_at_once,
     conversation,
     duplicates,
     images,
@@ -54,6 +56,8 @@ _TRIES = 3
 """Attempts to estimate the sizes, if a request fails on the way."""
 _TIMED = 1.0
 """Seconds of the longest prompts whose times are measured: there are dozens."""
+_PAUSES = 0.1
+"""Share of the time limit that pauses may take; to confirm a changed answer takes ten times it."""
 _LOST = 3
 """Lost connections in the whole probe that are no accident."""
 
@@ -230,9 +234,20 @@ class Session:
                 "request cancelled while running", "found after a cancelled request",
             )),
             Check(
-                about.DUPLICATES, duplicates, few, (FOUND, "equal prompts at once"), at_once=True
+                about.DUPLICATES, duplicates, few, (FOUND, "equal prompts at once"),
+                controls_at_once,
             ),
-            Check(about.NEIGHBOURS, neighbours, few, ("found while others run",), at_once=True),
+            Check(
+                about.NEIGHBOURS, neighbours, few, ("found while others run",), controls_at_once
+            ),
+            Check(
+                about.CROWDS, company.in_company, few[-1:],
+                company.required(few[-1], self.facts.longest), company.controls_in_crowd,
+                pooled=False,
+            ),
+            Check(about.PAUSES, company.paused, company.PAUSES, tuple(
+                map(company.after, company.PAUSES)
+            )),
         ]  # fmt: skip
 
     def _lacking(self, of: Property, context: TrialContext) -> tuple[Outcome, str] | None:
@@ -240,7 +255,18 @@ class Session:
             return "unsupported", f"{self._no_way_anew(context)}; use --against with another server"
         if of is about.IMAGES and (why := self._no_images()):
             return "unsupported", why
+        if why := self._too_dear(of):
+            return "unsupported", why
         return None
+
+    def _too_dear(self, of: Property) -> str:
+        """Return why a budget does not allow what takes many requests, or time."""
+        budget, pauses = self.line.budget, sum(company.PAUSES)
+        if of is about.CROWDS and budget.requests - budget.used < 2 * company.REQUESTS:
+            return f"a crowd may take {company.REQUESTS} of --max-requests {budget.requests:,}"
+        if of is about.PAUSES and pauses > _PAUSES * budget.seconds:
+            return f"pauses of {pauses} s take too much of --max-time {budget.seconds:g} s"
+        return ""
 
     def _no_way_anew(self, context: TrialContext) -> str:
         if context.salts:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kvproof.harness.errors import UsageError
+from kvproof.harness.served.documented import UNKNOWN, request_fields
 from kvproof.suites.probe.answers import Answer, NoAnswer, decoded, whole
 from kvproof.suites.probe.content import HEAD, Form, Turn, fresh, prompt_of
 from kvproof.suites.probe.facts import ENGINE_RULES, Facts
 from kvproof.suites.probe.server_connection import ServerConnection, ServerUnreachable
 
-_STRANGE = "kvproof_probe"
-"""An unknown field: a server that refuses it documents by acceptance the fields it knows."""
 _ALTERNATIVES = (5, 1)
 """Numbers of log-probabilities per token to try: some servers allow few."""
 _SHOWN = 200
@@ -220,25 +219,17 @@ def _documented(line: ServerConnection, asking: _Asking) -> set[str]:
     schema = _schema(line, asking.path)
     if schema:
         return {name for name in wanted if name in schema and asking.takes({name: wanted[name]})}
-    if asking.takes({_STRANGE: True}):
+    if asking.takes({UNKNOWN: True}):
         return set()
     return {name for name, value in wanted.items() if asking.takes({name: value})}
 
 
-def _schema(line: ServerConnection, path: str) -> set[str]:
-    """Return the fields of a request by `openapi.json`; empty without one.
-
-    Chat and text completions may have different fields.
-    """
+def _schema(line: ServerConnection, path: str) -> frozenset[str]:
+    """Return the fields of a request by `openapi.json`; empty without one."""
     try:
-        document = decoded(line.get("/openapi.json", whole=True))
-        taken = document["paths"][f"/v1{path}"]["post"]["requestBody"]["content"]
-        schema = taken["application/json"]["schema"]
-        if "$ref" in schema:
-            schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-        return set(schema["properties"])
+        return request_fields(decoded(line.get("/openapi.json", whole=True)), f"/v1{path}")
     except _NO_DOCUMENT:
-        return set()
+        return frozenset()
 
 
 def _version(line: ServerConnection) -> str:

@@ -15,6 +15,7 @@ from kvproof.suites.probe.session import Session
 from kvproof.suites.probe.traffic.delays import judge_delays
 from kvproof.suites.probe.traffic.neighbours import LEFT, NAMED, TAKEN, leaving, namesakes
 from kvproof.suites.probe.traffic.replay import TraceReplay, judge_replay
+from kvproof.suites.probe.trials import controls_at_once
 
 _LONG = (8_000, 4_000, 1_000)
 """Tokens of a long neighbour, the first that the server takes."""
@@ -36,9 +37,9 @@ class TraceSession(Session):
         judge = self._checker()
         yield from self._prepared(judge)
         lengths = self._lengths()[-3:]
-        yield judge.judge(Check(about.LEAVING, leaving, lengths, (LEFT, TAKEN), at_once=True))
+        yield judge.judge(Check(about.LEAVING, leaving, lengths, (LEFT, TAKEN), controls_at_once))
         if self.facts.adapters or judge.context.salts:
-            yield judge.judge(Check(about.NAMES, namesakes, lengths, (NAMED,), at_once=True))
+            yield judge.judge(Check(about.NAMES, namesakes, lengths, (NAMED,), controls_at_once))
         else:
             why = "the server lists no adapter, and salts were not seen to keep prompts apart"
             yield Verdict(about.NAMES, "unsupported", why)

@@ -55,6 +55,8 @@ class Script:
     tops: int = 5
     ids: bool = True
     salt: bool = True
+    salt_in_key: bool = True
+    """Blocks of one salt are not hit under another."""
     counts: bool = True
     logprobs: bool = True
     refuses: tuple[str, ...] = ()
@@ -113,7 +115,8 @@ class Handler(server.Handler):
             self.send_json(400, {"error": {"message": fault}})
             return
         ids = ids_of(body)
-        space = body.get("cache_salt", "") + self._adapter(body) * script.adapter_in_key
+        space = body.get("cache_salt", "") * script.salt_in_key
+        space += self._adapter(body) * script.adapter_in_key
         space += "".join(self._images(body)) * script.image_in_key
         cached = self.server.hit(ids[:-1], BLOCK, space, on=script.cache)
         if self.server.weights and not cached:

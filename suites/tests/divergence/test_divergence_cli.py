@@ -18,6 +18,7 @@ from kvproof.eval.divergence.material import Pairs
 from kvproof.eval.run.records import read_eval
 from kvproof.harness.cli.app import main
 from kvproof.harness.errors import Exit
+from kvproof.harness.served.documented import UNKNOWN
 from kvproof.suites.reference.evaluation.server import serving
 from kvproof.suites.tests.divergence.completion_server import Script, Server
 from kvproof.suites.tests.lab.stress.http.process import serving as kvproof_serve
@@ -153,6 +154,19 @@ def test_images_that_are_taken_for_earlier_ones_fail_also_where_recomputing_take
     (row,) = found["judgement"]["rows"]
     assert code == Exit.FAILURE, row
     assert "answered as under another identity" in row["reasons"][0]
+
+
+@pytest.mark.parametrize(("refuses", "code"), [((UNKNOWN,), Exit.FAILURE), ((), Exit.INCONCLUSIVE)])
+def test_salts_that_keep_nothing_apart_fail_on_a_server_that_knows_them(
+    tmp_path: Path, refuses: tuple[str, ...], code: Exit
+) -> None:
+    """A server that takes any field may not know this one."""
+    with servers(Script(noise=1e-3, salt_in_key=False, refuses=refuses)) as (url,):
+        ended, found = run(tmp_path, "--url", url)
+    (row,) = found["judgement"]["rows"]
+    assert ended == code, row
+    assert ("no request had before" in " ".join(row["reasons"])) == bool(refuses)
+    assert "does not recompute" in " ".join(found["judgement"]["doubts"])
 
 
 def test_an_adapter_that_changes_no_answer_shows_no_entry_of_another(tmp_path: Path) -> None:

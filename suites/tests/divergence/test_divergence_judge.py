@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from kvproof.eval.divergence.counts import counts
-from kvproof.eval.divergence.judge import ALLOWED, Judgement, judge, reach
+from kvproof.eval.divergence.counts import Answers, counts
+from kvproof.eval.divergence.judge import Judgement, judge, reach
 from kvproof.eval.divergence.records import Evidence, Options, Pair, Served
+from kvproof.eval.divergence.signs import ALLOWED
 from kvproof.eval.run.records import Abilities, Lost
 
 DOCUMENTS, TOKENS = 24, 8
@@ -124,7 +125,7 @@ def test_counts_err_as_stated_whatever_share_of_answers_is_off(share: float) -> 
             [measured("", n % 14, 9.0 * (rng.random(1) < share)) for n in range(14 * size)]
             for size in (5, 8)
         )
-        rejected += counts(hits, again, 1.0).p <= level
+        rejected += counts(Answers(hits), Answers(again), 1.0).p <= level
     assert rejected <= 200 * level + 3 * (200 * level) ** 0.5
 
 
@@ -136,13 +137,13 @@ def test_a_few_wrong_hits_over_a_small_floor_fail() -> None:
         for k in range(5)
     ]
     again = [measured("off", n, np.array([0.004])) for n in range(14) for _ in range(8)]
-    assert counts(hits, again, least=1.0).p < 0.001
+    assert counts(Answers(hits), Answers(again), least=1.0).p < 0.001
 
 
 def test_every_hit_counts_where_a_document_was_recomputed_once() -> None:
     hits = [measured("on", n, np.array([0.004 + 8 * (k == 2)])) for n in range(8) for k in range(3)]
     again = [measured("off", n, np.array([0.004])) for n in range(24)]
-    assert counts(hits, again, least=1.0).p < 1e-4
+    assert counts(Answers(hits), Answers(again), least=1.0).p < 1e-4
 
 
 def test_a_situation_is_judged_by_itself() -> None:

@@ -11,7 +11,7 @@ from unittest import mock
 
 from kvproof.harness.records.events import Failure, PropertyVerdict
 from kvproof.harness.records.run_directory import Run, read_run
-from kvproof.suites.probe import check, rounds, trials
+from kvproof.suites.probe import check, company, rounds, trials
 from kvproof.suites.probe import metrics_idle as at_rest
 from kvproof.suites.tests.cli.cli_kit import Done, here
 from kvproof.suites.tests.lab.stress.http import process
@@ -48,7 +48,8 @@ def probed(url: str, cwd: Path, *options: str) -> Probed:
     """
     cwd.mkdir(exist_ok=True)
     orders = [mock.patch.object(each, "RANDOM", Random(1)) for each in (rounds, trials)]
-    with orders[0], orders[1], mock.patch.object(at_rest, "_SETTLE", 3.0):
+    brief = mock.patch.multiple(company, PAUSES=(0,), PROMPTS=4, COPIES=2)
+    with orders[0], orders[1], brief, mock.patch.object(at_rest, "_SETTLE", 3.0):
         done = here("probe", url, "--output", "out", *options, cwd=cwd)
     assert "Traceback" not in done.out + done.err, done
     assert done.code in (0, 1, 3), done

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.harness.records.events import Skipped, TargetFailed, TargetStarted
+from kvproof.harness.records.events import Ended, Skipped, TargetFailed, TargetStarted
 from kvproof.suites.probe import check
 from kvproof.suites.tests.cli.cli_kit import here, refused
 from kvproof.suites.tests.probe.probe_url_kit import JUDGED, Probed, probed
@@ -57,6 +57,10 @@ def test_a_right_server_passes(settings: dict[str, Any], tmp_path: Path) -> None
     assert found.done.code == 0, found.done.out
     assert found.named("unsupported") == BARE
     assert found.named("pass") == ALL - BARE
+    ended = found.run.events[-1]
+    assert isinstance(ended, Ended)
+    _, named = ended.sentence.split("not seen: ")
+    assert {"8k", "adapter", "restart"} <= {*named.split(", ")}
 
 
 @pytest.mark.parametrize("forms", [("text", "chat"), ("chat",)], ids=["text", "chat"])
