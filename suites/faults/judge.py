@@ -18,6 +18,7 @@ from kvproof.suites.conformance.suite import NAME as CACHE
 from kvproof.suites.faults.alone import TOLERATED, shadow_alone
 from kvproof.suites.faults.catalogue import PlantedFault, in_engine, shadowed
 from kvproof.suites.faults.reach import CORE, Reach
+from kvproof.suites.faults.survived import Cost, Survived
 from kvproof.suites.faults.verdict import CRASH, HANG, judged
 from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.suite import Suite
@@ -54,13 +55,16 @@ class Judge:
         alone: bool = False,
         progress: Progress = lambda *_: None,
         reach: Reach | None = None,
+        survived: Survived | None = None,
     ) -> None:
         """Store `files` in `folder`, below the run's directory.
 
         With `alone`, only the property that the catalogue names may find a fault that has one.
-        `reach` leaves out the suites that never execute the changed lines.
+        `reach` leaves out the suites that never execute the changed lines, `survived` those that
+        ran in an earlier part of the run.
         """
         self._reach = reach
+        self._survived = survived or Survived()
         self._alone = alone
         self._broken: list[Exception] = []
         """Errors of suites that the fault made fail in a way of their own."""
@@ -81,7 +85,7 @@ class Judge:
         The suite that the catalogue names comes first.
         """
         begin = time.monotonic()
-        kill = next(filter(None, map(self._explore, self._all(fault))), None)
+        kill = next(filter(None, map(self._unless_survived, self._all(fault))), None)
         if not kill and self._broken:  # without a verdict of the others it proves nothing
             raise self._broken[0]
         shadow = kill if kill and kill.oracle == SHADOW else None
@@ -128,6 +132,18 @@ class Judge:
             shadow = any(prop.oracle == SHADOW for prop in known)
             if shadow and suite.name in (CACHE, fault.suite):
                 yield Attempt(suite, TOLERATED)
+
+    def _unless_survived(self, attempt: Attempt) -> Kill | None:
+        name, broken = self._name(attempt.suite), len(self._broken)
+        if before := self._survived.cost(name):
+            self._cases += before.cases
+            self._seconds += before.seconds
+            return None
+        cases, seconds = self._cases, self._seconds
+        kill = self._explore(attempt)
+        if kill is None and len(self._broken) == broken:
+            self._survived.add(name, Cost(self._cases - cases, self._seconds - seconds))
+        return kill
 
     def _explore(self, attempt: Attempt) -> Kill | None:
         suite, begin = attempt.suite, time.monotonic()
