@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -16,7 +17,7 @@ from kvproof.harness.records.events import AnyEvent
 from kvproof.harness.records.fault_events import FaultJudged, Kill
 from kvproof.suites.conformance.suite import NAME as CACHE
 from kvproof.suites.faults.alone import TOLERATED, shadow_alone
-from kvproof.suites.faults.catalogue import PlantedFault, in_engine, shadowed
+from kvproof.suites.faults.catalogue import PlantedFault, in_engine, load, shadowed
 from kvproof.suites.faults.reach import CORE, Reach
 from kvproof.suites.faults.survived import Cost, Survived
 from kvproof.suites.faults.verdict import CRASH, HANG, judged
@@ -108,8 +109,9 @@ class Judge:
     def _all(self, fault: PlantedFault) -> Iterator[Attempt]:
         suites = self._suites[in_engine(fault) :]  # engines are slow, and the level full has all
         suites = [each for each in suites if each.judged and self._may_find(fault, each)]
-        if fault.promise:  # it names no suite: the cheapest first
-            suites.sort(key=self._cost)
+        if fault.promise:  # it names no suite: that of its module first, then the cheapest
+            own = Counter(each.suite for each in load().values() if each.module == fault.module)
+            suites.sort(key=lambda each: (-own[each.name], self._cost(each)))
         else:
             suites.sort(key=lambda each: (each.name != fault.suite, not each.has(fault.property)))
         if self._alone and fault.property:

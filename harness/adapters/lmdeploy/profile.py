@@ -25,7 +25,6 @@ UNSUPPORTED = {
     "no_store": "no request is kept from storing",
     "lookup": "match takes blocks for its request: nothing asks without a trace",
     "pins": "no verb holds a cached prefix without a request",
-    "statistics": "requests that come back after an eviction are left out, not counted apart",
     "events": "the trie sends no events",
     "retained": "tokens of the trie are not counted",
     "duplicates": "what a hit that would end inside a span loses is computed into private blocks",
@@ -69,6 +68,7 @@ _BEFORE_MOVED_CLOCK = {
 }
 
 _BEFORE_STATES = {
+    "statistics": "requests that come back count like others (until 0.13)",
     "groups": "layers of a model share one table",
     "several_groups": "layers of a model share one table",
     "states": "prefix caching is off for models with recurrent states (until 0.14)",
@@ -104,6 +104,8 @@ def profile() -> Profile:
             "match, allocate, refusal, publish, release, evict, batch, kernel tables, states, "
             "experts, free count, held count, cached count, media hashes",
             arrival="the engine's limit on lengths is imitated: Engine refuses before a scheduler",
+            statistics="what a second turn of a session asks is taken back: the contract counts "
+            "admissions; requests that come back are left out by the engine",
             unknown_ids="an id that no request has is not passed on",
             reset="everything is evicted: LMDeploy has no such call",
             busy="the adapter asks for an idle engine, which evicting everything needs",
@@ -113,7 +115,7 @@ def profile() -> Profile:
             "layouts": "layers of a model share one table, only states have another",
             "most_state_blocks": "a state is one row",
         },
-        inspection=InspectionProfile(holders=True, state=True),
+        inspection=InspectionProfile(holders=True, state=True, statistics=states),
         policy=PolicyProfile(
             reset="idle",
             sharing="when_scheduled",

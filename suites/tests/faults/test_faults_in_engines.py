@@ -28,6 +28,7 @@ class Engine(Live):
 
     def renew(self) -> None:
         self.renewed += 1
+        self.used = False
 
 
 SOUND, LEFT_BY_AN_EARLIER_FAULT, WRONG_ITSELF = (False,), (True, False), (True, True)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.isolation.handles import InProcessHandle
@@ -63,6 +64,13 @@ def test_a_survivor_goes_on_with_the_next_suite(tmp_path: Path) -> None:
     assert first + second + last.explored == whole.explored
     assert [len(first), len(second)] == [2, 4]
     assert (event.outcome, event.cases) == ("survived", cases)
+
+
+def test_the_suites_of_its_module_judge_a_drawn_fault_first() -> None:
+    drawn = replace(FAULT, module="reference.tiers.disk_tier", property="", promise="any")
+    judge = Cut(None)
+    judge.judge(drawn)
+    assert judge.explored[0] == "tiers"
 
 
 @pytest.mark.parametrize("used", [True, False])
