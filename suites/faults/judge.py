@@ -67,8 +67,8 @@ class Judge:
         self._reach = reach
         self._survived = survived or Survived()
         self._alone = alone
-        self._broken: list[Exception] = []
-        """Errors of suites that the fault made fail in a way of their own."""
+        self._broken: list[tuple[str, Exception]] = []
+        """Suites that the fault made fail in a way of their own, with their errors."""
         self._folder = folder
         self._budget = budget
         self._seed = seed
@@ -87,8 +87,8 @@ class Judge:
         """
         begin = time.monotonic()
         kill = next(filter(None, map(self._unless_survived, self._all(fault))), None)
-        if not kill and self._broken:  # without a verdict of the others it proves nothing
-            raise self._broken[0]
+        if not kill and self._broken:
+            kill = self._ended(fault)
         shadow = kill if kill and kill.oracle == SHADOW else None
         if kill and shadowed(fault) and not shadow and not self._alone:
             self._cases, self._seconds = 0, 0.0
@@ -135,6 +135,24 @@ class Judge:
             if shadow and suite.name in (CACHE, fault.suite):
                 yield Attempt(suite, TOLERATED)
 
+    def _ended(self, fault: PlantedFault) -> Kill:
+        """Tell of a suite that ends in an error, where it has to find a drawn fault in any way.
+
+        The same histories hold without the fault. One of the catalogue has a property to break.
+        """
+        suite, error = self._broken[0]
+        if not fault.promise:
+            raise error
+        return Kill(
+            suite=suite,
+            property=ANSWERS,
+            oracle=CRASH,
+            sentence=f"the suite ends with {type(error).__name__}: {error}",
+            cases=self._cases,
+            seconds=round(self._seconds, 3),
+            size=0,
+        )
+
     def _unless_survived(self, attempt: Attempt) -> Kill | None:
         name, broken = self._name(attempt.suite), len(self._broken)
         if before := self._survived.cost(name):
@@ -157,7 +175,7 @@ class Judge:
                 shrink=attempt.shrink, progress=partial(self._progress, suite.name),
             )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - of any kind; another suite may have a verdict
-            self._broken.append(error)
+            self._broken.append((suite.name, error))
             return None
         if seen.interrupted:
             raise KeyboardInterrupt

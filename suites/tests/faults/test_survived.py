@@ -19,7 +19,9 @@ from kvproof.suites.faults.drawn import executed
 from kvproof.suites.faults.judge import Attempt, Judge
 from kvproof.suites.faults.messages import Job
 from kvproof.suites.faults.survived import FILE, Survived
+from kvproof.suites.faults.verdict import CRASH
 from kvproof.suites.framework.budgets import BUDGETS
+from kvproof.suites.framework.suite import Suite
 from kvproof.suites.tests.faults.test_faults_in_engines import Engine
 
 FAULT = find("refusal_leaks")
@@ -71,6 +73,26 @@ def test_the_suites_of_its_module_judge_a_drawn_fault_first() -> None:
     judge = Cut(None)
     judge.judge(drawn)
     assert judge.explored[0] == "tiers"
+
+
+class Ending(Cut):
+    """Every suite ends in an error of its own."""
+
+    def explore(self, *_: object, **__: object) -> Any:
+        raise AttributeError("no attribute 'readings'")
+
+    _explore = Judge._explore
+
+
+def test_a_drawn_fault_that_ends_a_suite_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = Ending(None)
+    monkeypatch.setattr(Suite, "explore", judge.explore)
+    event = judge.judge(replace(FAULT, property="", promise="any"))
+    assert event.kill is not None
+    assert (event.kill.suite, event.kill.oracle) == ("cache", CRASH)
+    assert event.kill.sentence == "the suite ends with AttributeError: no attribute 'readings'"
+    with pytest.raises(AttributeError):  # it has a property to break
+        Ending(None).judge(FAULT)
 
 
 @pytest.mark.parametrize("used", [True, False])
