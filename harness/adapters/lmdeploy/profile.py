@@ -105,7 +105,7 @@ def profile() -> Profile:
             "experts, free count, held count, cached count, media hashes",
             arrival="the engine's limit on lengths is imitated: Engine refuses before a scheduler",
             statistics="what a second turn of a session asks is taken back: the contract counts "
-            "admissions; requests that come back are left out by the engine",
+            "admissions; requests that come back, and models with recurrent states, are left out",
             unknown_ids="an id that no request has is not passed on",
             reset="everything is evicted: LMDeploy has no such call",
             busy="the adapter asks for an idle engine, which evicting everything needs",

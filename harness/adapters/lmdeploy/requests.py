@@ -23,7 +23,7 @@ def add_sequence(scheduler: Any, session: int, request: Request, *, experts: boo
         multimodals=_media(request),
     )
     if release() >= STATES:
-        native.prefix_cache.suppress_match_stats = request.resumed  # as the engine's own eviction does
+        native.prefix_cache.suppress_match_stats = request.resumed  # as an eviction does
     return native
 
 

@@ -67,12 +67,15 @@ class View:
         self._private.clear()
         usage = Usage(total, self.free(), len(held), len(now - held.keys()))
         dropped = (tuple(sorted(gone)), *self._dropped_rows())
-        return Inspection(usage, self._digest(held), held, self.statistics(), dropped=dropped)
+        counted = None if self._checkpoints else HitStatistics(*self._counted(), None, None)
+        return Inspection(usage, self._digest(held), held, counted, dropped=dropped)
 
-    def statistics(self) -> HitStatistics:
-        """Return what requests asked and hit so far; the trie leaves out those that come back."""
-        counted = self._trie.stats
-        return HitStatistics(counted.num_query_tokens, counted.num_hit_tokens, None, None)
+    def _counted(self) -> tuple[int, int]:
+        """Return the tokens that were asked for and hit; the trie leaves out who comes back.
+
+        With recurrent states a request whose hit is given up for a row counts as nothing at all.
+        """
+        return self._trie.stats.num_query_tokens, self._trie.stats.num_hit_tokens
 
     def _dropped_rows(self) -> tuple[Table, ...]:
         if self._checkpoints is None:
@@ -98,7 +101,7 @@ class View:
             sorted(held.items()),
             free._free_blocks[free._num_blocks - free._free_count :].tolist(),
             sorted((name, self.table(req)) for name, req in self._running.items()),
-            self.statistics(),
+            self._counted(),
             sorted((*self._checkpoints.rows(), *self._checkpoints.frozen()))
             if self._checkpoints
             else (),
