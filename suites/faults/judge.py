@@ -148,7 +148,7 @@ class Judge:
             property=ANSWERS,
             oracle=CRASH,
             sentence=f"the suite ends with {type(error).__name__}: {error}",
-            cases=self._cases,
+            cases=self._cases + 1,
             seconds=round(self._seconds, 3),
             size=0,
         )

@@ -71,7 +71,7 @@ class View:
         return Inspection(usage, self._digest(held), held, counted, dropped=dropped)
 
     def _counted(self) -> tuple[int, int]:
-        """Return the tokens that were asked for and hit; the trie leaves out who comes back.
+        """Return the tokens that were asked for and hit; requests that come back are left out.
 
         With recurrent states a request whose hit is given up for a row counts as nothing at all.
         """
