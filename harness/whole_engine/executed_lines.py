@@ -67,7 +67,9 @@ class ExecutedLines:
     def _ran(self, code: CodeType, line: int) -> object:
         if self._traced(code):
             self._left[code].discard(line)
-        return sys.monitoring.DISABLE if sys.version_info >= (3, 12) else None
+        if sys.version_info >= (3, 12):
+            return sys.monitoring.DISABLE
+        return None
 
     def lines(self) -> dict[str, list[int]]:
         """Return file -> lines that have run."""
