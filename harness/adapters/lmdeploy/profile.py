@@ -102,10 +102,8 @@ def profile() -> Profile:
         },
         provenance=declared(
             "match, allocate, refusal, publish, release, evict, batch, kernel tables, states, "
-            "experts, free count, held count, cached count, media hashes",
+            "experts, free count, held count, cached count, statistics, media hashes",
             arrival="the engine's limit on lengths is imitated: Engine refuses before a scheduler",
-            statistics="what a second turn of a session asks is taken back: the contract counts "
-            "admissions; requests that come back, and models with recurrent states, are left out",
             unknown_ids="an id that no request has is not passed on",
             reset="everything is evicted: LMDeploy has no such call",
             busy="the adapter asks for an idle engine, which evicting everything needs",

@@ -187,6 +187,7 @@ class LmdeployTarget(EngineTarget):
         counted = self._scheduler.block_trie.stats
         before = (counted.num_query_tokens, counted.num_hit_tokens)
         chosen = self._turn(native, compute)
+        # a second turn asks and hits too, and the contract counts admissions alone
         counted.num_query_tokens, counted.num_hit_tokens = before
         if chosen:
             return self._scheduled(name, native, 0)
