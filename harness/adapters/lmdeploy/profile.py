@@ -46,6 +46,7 @@ UNSUPPORTED = {
 """Capability -> why it is off, in every release."""
 
 _BEFORE_PACKAGE = {
+    "statistics": "a request whose hit is given up before its chunks is not counted (until 0.15)",
     "partial_states": "checkpoints stand at block borders (until 0.16)",
 }
 
@@ -68,7 +69,6 @@ _BEFORE_MOVED_CLOCK = {
 }
 
 _BEFORE_STATES = {
-    "statistics": "requests that come back count like others (until 0.13)",
     "groups": "layers of a model share one table",
     "several_groups": "layers of a model share one table",
     "states": "prefix caching is off for models with recurrent states (until 0.14)",
@@ -113,7 +113,7 @@ def profile() -> Profile:
             "layouts": "layers of a model share one table, only states have another",
             "most_state_blocks": "a state is one row",
         },
-        inspection=InspectionProfile(holders=True, state=True, statistics=states),
+        inspection=InspectionProfile(holders=True, state=True, statistics=package),
         policy=PolicyProfile(
             reset="idle",
             sharing="when_scheduled",

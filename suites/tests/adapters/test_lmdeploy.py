@@ -304,7 +304,7 @@ def test_a_cycle_serves_requests_alone(handle: Handle) -> None:
 
 
 def test_the_engine_counts_what_is_admitted_for_the_first_time(handle: Handle) -> None:
-    since(handle, 14, "requests that come back count like others")
+    since(handle, 16, "a request whose hit is given up is not counted")
     target = handle.create(TargetConfig(num_blocks=6, block_size=SIZE))
     serve(target, prompt("a", 9))
     admit(target, prompt("b", 13))
@@ -317,7 +317,7 @@ def test_the_engine_counts_what_is_admitted_for_the_first_time(handle: Handle) -
 
 
 def test_a_second_turn_of_a_session_is_no_admission(handle: Handle, target: Target) -> None:
-    since(handle, 14, "requests that come back count like others")
+    since(handle, 16, "a request whose hit is given up is not counted")
     admit(target, prompt("a", 6))
     extend(target, "a", *range(106, 113))
     assert target.inspect().statistics == HitStatistics(6, 0, None, None)
