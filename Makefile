@@ -69,12 +69,12 @@ matrix: $(VENV)/.core  ## every property on every engine and version, what is re
 	  $(BIN)/kvproof merge $(RUNS) --output $(RUNS)/all >/dev/null; \
 	fi; status=$$?; $(BIN)/python -m kvproof.reports.render.matrix_page $(RUNS)/all && exit $$status
 
-# Budget pr draws the same histories in every run: this draws others, and keeps each failure with
-# its seed and history.
+# Budget pr draws the same histories in every run: this draws others on the reference and on every
+# engine that is installed, and keeps each failure with its seed, history and cause.
 fresh-seeds: TIME ?= 60m
 fresh-seeds: $(VENV)/.core engines  ## new histories for TIME (60m) on TARGETS: a nightly job
-	$(BIN)/kvproof fuzz --targets "$(or $(TARGETS),reference)" --level full --max-time $(TIME) \
-	  --keep-going --output runs/fresh-seeds-$(shell date +%Y%m%d-%H%M%S) $(ARGS)
+	$(BIN)/kvproof fuzz --targets "$(or $(TARGETS),all)" --level full --max-time $(TIME) \
+	  --workers $(JOBS) --keep-going --output runs/fresh-seeds-$(shell date +%Y%m%d-%H%M%S) $(ARGS)
 
 test: $(VENV)/.dev  ## the project's own tests without those that take long: minutes
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)

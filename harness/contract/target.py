@@ -208,8 +208,9 @@ class HitStatistics:
 
     queries: int
     hits: int
-    resumed_queries: int = 0
-    resumed_hits: int = 0
+    resumed_queries: int | None = 0
+    """None: what resumed requests ask and hit is left out by the engine."""
+    resumed_hits: int | None = 0
 
 
 @dataclass(frozen=True)

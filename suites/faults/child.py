@@ -81,6 +81,7 @@ def _of_engine(planter: Live, fault: PlantedFault, job: Job, progress: _Progress
     A process keeps traces of earlier histories, identifiers for example. So a fault that survives
     in a used one, or is found by a history that fails without it, is judged again in a new process.
     There the history that finds it has to pass in another new process without a planted fault.
+    Suites that a fault has survived are kept for a run that goes on only if its process was new.
     """
     from kvproof.suites.faults.verdict import judged
 
@@ -97,8 +98,9 @@ def _of_engine(planter: Live, fault: PlantedFault, job: Job, progress: _Progress
 
 
 def _planted(planter: Live, fault: PlantedFault, job: Job, progress: _Progress) -> FaultJudged:
+    kept = not planter.used
     with planter.planted(fault) as handle:
-        return _judged(handle, fault, job, progress)
+        return _judged(handle, fault, job, progress, kept=kept)
 
 
 def _fails_without(handle: Handle, event: FaultJudged, job: Job) -> bool:
@@ -115,9 +117,12 @@ def _fails_without(handle: Handle, event: FaultJudged, job: Job) -> bool:
     return again.outcome == "FAILED" and same and not again.known
 
 
-def _judged(handle: Handle, fault: PlantedFault, job: Job, progress: _Progress) -> FaultJudged:
+def _judged(
+    handle: Handle, fault: PlantedFault, job: Job, progress: _Progress, *, kept: bool = True
+) -> FaultJudged:
     from kvproof.suites.faults.judge import Judge
     from kvproof.suites.faults.reach import load
+    from kvproof.suites.faults.survived import FILE, Survived
     from kvproof.suites.framework.budgets import BUDGETS, seeded
 
     budget = BUDGETS[job.budget]
@@ -133,6 +138,7 @@ def _judged(handle: Handle, fault: PlantedFault, job: Job, progress: _Progress) 
         alone=job.alone,
         progress=progress,
         reach=load(Path(job.reach), job.budget) if job.reach else None,
+        survived=Survived(Path(job.directory) / folder / FILE if kept else None),
     )
     return judge.judge(fault)
 

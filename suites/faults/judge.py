@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -16,8 +17,9 @@ from kvproof.harness.records.events import AnyEvent
 from kvproof.harness.records.fault_events import FaultJudged, Kill
 from kvproof.suites.conformance.suite import NAME as CACHE
 from kvproof.suites.faults.alone import TOLERATED, shadow_alone
-from kvproof.suites.faults.catalogue import PlantedFault, in_engine, shadowed
+from kvproof.suites.faults.catalogue import PlantedFault, in_engine, load, shadowed
 from kvproof.suites.faults.reach import CORE, Reach
+from kvproof.suites.faults.survived import Cost, Survived
 from kvproof.suites.faults.verdict import CRASH, HANG, judged
 from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.suite import Suite
@@ -54,16 +56,19 @@ class Judge:
         alone: bool = False,
         progress: Progress = lambda *_: None,
         reach: Reach | None = None,
+        survived: Survived | None = None,
     ) -> None:
         """Store `files` in `folder`, below the run's directory.
 
         With `alone`, only the property that the catalogue names may find a fault that has one.
-        `reach` leaves out the suites that never execute the changed lines.
+        `reach` leaves out the suites that never execute the changed lines, `survived` those that
+        ran in an earlier part of the run.
         """
         self._reach = reach
+        self._survived = survived or Survived()
         self._alone = alone
-        self._broken: list[Exception] = []
-        """Errors of suites that the fault made fail in a way of their own."""
+        self._broken: list[tuple[str, Exception]] = []
+        """Suites that the fault made fail in a way of their own, with their errors."""
         self._folder = folder
         self._budget = budget
         self._seed = seed
@@ -81,9 +86,9 @@ class Judge:
         The suite that the catalogue names comes first.
         """
         begin = time.monotonic()
-        kill = next(filter(None, map(self._explore, self._all(fault))), None)
-        if not kill and self._broken:  # without a verdict of the others it proves nothing
-            raise self._broken[0]
+        kill = next(filter(None, map(self._unless_survived, self._all(fault))), None)
+        if not kill and self._broken:
+            kill = self._ended(fault)
         shadow = kill if kill and kill.oracle == SHADOW else None
         if kill and shadowed(fault) and not shadow and not self._alone:
             self._cases, self._seconds = 0, 0.0
@@ -104,8 +109,9 @@ class Judge:
     def _all(self, fault: PlantedFault) -> Iterator[Attempt]:
         suites = self._suites[in_engine(fault) :]  # engines are slow, and the level full has all
         suites = [each for each in suites if each.judged and self._may_find(fault, each)]
-        if fault.promise:  # it names no suite: the cheapest first
-            suites.sort(key=self._cost)
+        if fault.promise:  # it names no suite: that of its module first, then the cheapest
+            own = Counter(each.suite for each in load().values() if each.module == fault.module)
+            suites.sort(key=lambda each: (-own[each.name], self._cost(each)))
         else:
             suites.sort(key=lambda each: (each.name != fault.suite, not each.has(fault.property)))
         if self._alone and fault.property:
@@ -129,6 +135,36 @@ class Judge:
             if shadow and suite.name in (CACHE, fault.suite):
                 yield Attempt(suite, TOLERATED)
 
+    def _ended(self, fault: PlantedFault) -> Kill:
+        """Tell of a suite that ends in an error, where it has to find a drawn fault in any way.
+
+        The same histories hold without the fault. One of the catalogue has a property to break.
+        """
+        suite, error = self._broken[0]
+        if not fault.promise:
+            raise error
+        return Kill(
+            suite=suite,
+            property=ANSWERS,
+            oracle=CRASH,
+            sentence=f"the suite ends with {type(error).__name__}: {error}",
+            cases=self._cases + 1,
+            seconds=round(self._seconds, 3),
+            size=0,
+        )
+
+    def _unless_survived(self, attempt: Attempt) -> Kill | None:
+        name, broken = self._name(attempt.suite), len(self._broken)
+        if before := self._survived.cost(name):
+            self._cases += before.cases
+            self._seconds += before.seconds
+            return None
+        cases, seconds = self._cases, self._seconds
+        kill = self._explore(attempt)
+        if kill is None and len(self._broken) == broken:
+            self._survived.add(name, Cost(self._cases - cases, self._seconds - seconds))
+        return kill
+
     def _explore(self, attempt: Attempt) -> Kill | None:
         suite, begin = attempt.suite, time.monotonic()
         self._progress(suite.name, 0)
@@ -139,7 +175,7 @@ class Judge:
                 shrink=attempt.shrink, progress=partial(self._progress, suite.name),
             )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - of any kind; another suite may have a verdict
-            self._broken.append(error)
+            self._broken.append((suite.name, error))
             return None
         if seen.interrupted:
             raise KeyboardInterrupt

@@ -25,7 +25,6 @@ UNSUPPORTED = {
     "no_store": "no request is kept from storing",
     "lookup": "match takes blocks for its request: nothing asks without a trace",
     "pins": "no verb holds a cached prefix without a request",
-    "statistics": "requests that come back after an eviction are left out, not counted apart",
     "events": "the trie sends no events",
     "retained": "tokens of the trie are not counted",
     "duplicates": "what a hit that would end inside a span loses is computed into private blocks",
@@ -47,6 +46,7 @@ UNSUPPORTED = {
 """Capability -> why it is off, in every release."""
 
 _BEFORE_PACKAGE = {
+    "statistics": "a request whose hit is given up before its chunks is not counted (until 0.15)",
     "partial_states": "checkpoints stand at block borders (until 0.16)",
 }
 
@@ -102,7 +102,7 @@ def profile() -> Profile:
         },
         provenance=declared(
             "match, allocate, refusal, publish, release, evict, batch, kernel tables, states, "
-            "experts, free count, held count, cached count, media hashes",
+            "experts, free count, held count, cached count, statistics, media hashes",
             arrival="the engine's limit on lengths is imitated: Engine refuses before a scheduler",
             unknown_ids="an id that no request has is not passed on",
             reset="everything is evicted: LMDeploy has no such call",
@@ -113,7 +113,7 @@ def profile() -> Profile:
             "layouts": "layers of a model share one table, only states have another",
             "most_state_blocks": "a state is one row",
         },
-        inspection=InspectionProfile(holders=True, state=True),
+        inspection=InspectionProfile(holders=True, state=True, statistics=package),
         policy=PolicyProfile(
             reset="idle",
             sharing="when_scheduled",

@@ -16,12 +16,15 @@ def add_sequence(scheduler: Any, session: int, request: Request, *, experts: boo
     """A new session with one sequence, which from 0.14 on may ask for its expert rows."""
     names = engine()
     rows = {"return_routed_experts": experts} if release() >= STATES else {}
-    return scheduler.add_session(session).add_sequence(
+    native = scheduler.add_session(session).add_sequence(
         names.np.array(request.tokens, dtype=names.np.int64),
         sampling_param=names.SamplingParam(**rows),
         adapter_name=_adapter(request),
         multimodals=_media(request),
     )
+    if release() >= STATES:
+        native.prefix_cache.suppress_match_stats = request.resumed  # as an eviction does
+    return native
 
 
 def record(trie: Any, native: Any, rows: tuple[int, ...]) -> None:

@@ -184,7 +184,12 @@ class LmdeployTarget(EngineTarget):
         native.state.finish()
         self._append(native, tokens)
         native.state.activate()
-        if self._turn(native, compute):
+        counted = self._scheduler.block_trie.stats
+        before = (counted.num_query_tokens, counted.num_hit_tokens)
+        chosen = self._turn(native, compute)
+        # a second turn asks and hits too, and the contract counts admissions alone
+        counted.num_query_tokens, counted.num_hit_tokens = before
+        if chosen:
             return self._scheduled(name, native, 0)
         if native.num_blocks == 0:  # it was rolled back to nothing
             del self._running[name], self._private[name]

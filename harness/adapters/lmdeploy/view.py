@@ -8,7 +8,7 @@ from typing import Any
 
 from kvproof.harness.adapters.lmdeploy.api import engine
 from kvproof.harness.adapters.lmdeploy.releases import Checkpoints, block_of, end_of, nodes
-from kvproof.harness.contract.target import Inspection, Table, Usage
+from kvproof.harness.contract.target import HitStatistics, Inspection, Table, Usage
 
 
 class View:
@@ -67,7 +67,15 @@ class View:
         self._private.clear()
         usage = Usage(total, self.free(), len(held), len(now - held.keys()))
         dropped = (tuple(sorted(gone)), *self._dropped_rows())
-        return Inspection(usage, self._digest(held), held, dropped=dropped)
+        counted = None if self._checkpoints else HitStatistics(*self._counted(), None, None)
+        return Inspection(usage, self._digest(held), held, counted, dropped=dropped)
+
+    def _counted(self) -> tuple[int, int]:
+        """Return the tokens that were asked for and hit; requests that come back are left out.
+
+        With recurrent states a request whose hit is given up for a row counts as nothing at all.
+        """
+        return self._trie.stats.num_query_tokens, self._trie.stats.num_hit_tokens
 
     def _dropped_rows(self) -> tuple[Table, ...]:
         if self._checkpoints is None:
@@ -93,7 +101,7 @@ class View:
             sorted(held.items()),
             free._free_blocks[free._num_blocks - free._free_count :].tolist(),
             sorted((name, self.table(req)) for name, req in self._running.items()),
-            (self._trie.stats.num_query_tokens, self._trie.stats.num_hit_tokens),
+            self._counted(),
             sorted((*self._checkpoints.rows(), *self._checkpoints.frozen()))
             if self._checkpoints
             else (),

@@ -95,8 +95,8 @@ class Manager:
         self._statistics = HitStatistics(
             old.queries + new.queries,
             old.hits + new.hits,
-            old.resumed_queries + getattr(new, "preempted_queries", 0),  # 0.11.0 counts all alike
-            old.resumed_hits + getattr(new, "preempted_hits", 0),
+            (old.resumed_queries or 0) + getattr(new, "preempted_queries", 0),  # not in 0.11.0
+            (old.resumed_hits or 0) + getattr(new, "preempted_hits", 0),
         )
         return self._statistics
 

@@ -18,8 +18,8 @@ from kvproof.suites.faults.drawn.unobservable import marked
 from kvproof.suites.faults.reach import SuiteReach, load
 from kvproof.suites.faults.trace import record
 
-SAMPLE, REACH = "sample.json", "reach.json"
-"""Files of a run: the faults; which suite executes which line of the reference."""
+SAMPLE, REACH, EXECUTED = "sample.json", "reach.json", "executed.json"
+"""Files of a run: the faults; which suite executes which line of the reference, or of an engine."""
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -42,7 +42,8 @@ def drawn(
         reach = reach or _recorded(active, folder / REACH)
     path = folder / SAMPLE
     if not path.exists():
-        sample = _draw(_executed(active, target, reach), size, seed, target)
+        lines = of_reference(load(reach, "pr")) if reach else _of_engine(active, target, folder)
+        sample = _draw(lines, size, seed, target)
         path.write_bytes(msgspec.json.format(msgspec.json.encode(sample), indent=1))
     return msgspec.json.decode(path.read_bytes(), type=Sample), reach
 
@@ -58,10 +59,11 @@ def _recorded(active: ActiveRun, path: Path) -> Path:
     return path
 
 
-def _executed(active: ActiveRun, target: str, reach: Path | None) -> list[Executed]:
-    if reach:
-        return of_reference(load(reach, "pr"))
-    return of_engine(target, lambda suite: active.status("executed lines", suite, 0, 0))
+def _of_engine(active: ActiveRun, target: str, folder: Path) -> list[Executed]:
+    def said(suite: str) -> None:
+        active.status("executed lines", suite, 0, 0)
+
+    return of_engine(target, folder / EXECUTED, said)
 
 
 def _draw(modules: list[Executed], size: int, seed: int, target: str) -> Sample:

@@ -52,7 +52,7 @@ def faults(given: FaultsArguments) -> int:
     """
     budget, target, sample, reach = given.budget, given.target, given.sample, given.reach
     histories = None if sample else given.seed
-    limit = given.limit or ("20m" if budget == "pr" else "3h")
+    limit = given.limit or ("2m" if sample else "20m" if budget == "pr" else "3h")
     most = seconds(limit)
     _check(given, histories)
     with run_directory(

@@ -31,7 +31,8 @@ class FaultsArguments:
     seed: int | None = None
     """Seed of the sample; without a sample, of the histories (by default the budget's own)."""
     limit: str = ""
-    """Time without a finished test case after which a fault counts as found; 20m, at nightly 3h."""
+    """Time without a finished test case after which a fault counts as found; 20m, at nightly 3h;
+    of a sample 2m, so that a short part of a run judges one that hangs."""
     reach: Path | None = None
     """Record of executed lines; suites that never execute the changed ones are left out."""
     output: Output = None

@@ -168,12 +168,14 @@ class InspectionChecks:
             first = 2 if request.resumed else 0
             total[first] += len(request.tokens)
             total[first + 1] += hit
-        expected = tuple(total)
         found_counts = (
             counted.queries,
             counted.hits,
             counted.resumed_queries,
             counted.resumed_hits,
+        )
+        expected = tuple(
+            None if own is None else each for own, each in zip(found_counts, total, strict=True)
         )
         self._counts[_STATISTICS] += 1
         if found_counts != expected:

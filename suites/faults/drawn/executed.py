@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
 
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
+from kvproof.harness.records.run_directory import store
 from kvproof.harness.whole_engine.executed_lines import LINES, START
 from kvproof.suites.faults.catalogue import engines
 from kvproof.suites.faults.drawn.sample import Executed
 from kvproof.suites.faults.planting import origin
 from kvproof.suites.faults.reach import Reach
 from kvproof.suites.framework.budgets import BUDGETS
+from kvproof.suites.framework.suite import Suite
 from kvproof.suites.runner import levels
 from kvproof.suites.runner.replay import known_failures
 
 TIMEOUT_S = 60.0
+
+_Lines: TypeAlias = Mapping[str, list[int]]
+"""File -> lines."""
 
 
 def of_reference(reach: Reach) -> list[Executed]:
@@ -29,19 +37,22 @@ def of_reference(reach: Reach) -> list[Executed]:
     return [Executed(name, origin(name), frozenset(found)) for name, found in sorted(lines.items())]
 
 
-def of_engine(target: str, said: Callable[[str], None]) -> list[Executed]:
+def of_engine(target: str, kept: Path, said: Callable[[str], None]) -> list[Executed]:
     """Explore an engine's suites once at budget `pr` while its packages are traced.
 
-    Its packages are those of its planted faults. `said` receives the name of each suite. Raises
-    TargetDied, UsageError.
+    Its packages are those of its planted faults. `said` receives the name of each suite. The file
+    `kept` has the lines of suites that an earlier call has explored. Raises TargetDied, UsageError.
     """
+    found: dict[str, _Lines] = msgspec.json.decode(kept.read_bytes()) if kept.exists() else {}
     with open_handle(target) as handle, handle.prepared(START, {"packages": packages(target)}):
         known = known_failures(handle)
         for suite in levels.suites(handle, "full"):
-            if suite.judged:
+            if suite.judged and suite.name not in found:
                 said(suite.name)
-                suite.knowing(known).explore(BUDGETS["pr"])
-        return list(_modules(_executed(handle)))
+                _explore(suite.knowing(known))
+                found[suite.name] = _executed(handle)
+                store(kept, msgspec.json.encode(found))
+    return list(_modules(found))
 
 
 def packages(target: str) -> list[str]:
@@ -50,15 +61,24 @@ def packages(target: str) -> list[str]:
     return sorted({module.rpartition(".")[0] for module in modules})
 
 
-def _executed(handle: Handle) -> Mapping[str, list[int]]:
-    found: Mapping[str, list[int]] = handle.run_job(LINES, {}, timeout=TIMEOUT_S)["lines"]
+def _explore(suite: Suite) -> None:
+    if suite.explore(BUDGETS["pr"]).interrupted:
+        raise KeyboardInterrupt
+
+
+def _executed(handle: Handle) -> _Lines:
+    """Return the lines that have run since the engine was opened."""
+    found: _Lines = handle.run_job(LINES, {}, timeout=TIMEOUT_S)["lines"]
     return found
 
 
-def _modules(lines: Mapping[str, list[int]]) -> Iterator[Executed]:
-    for name, executed in lines.items():
-        path = Path(name)
-        yield Executed(_module(path), path, frozenset(executed))
+def _modules(by_suite: Mapping[str, _Lines]) -> Iterator[Executed]:
+    lines = defaultdict[str, set[int]](set)
+    for found in by_suite.values():
+        for name, executed in found.items():
+            lines[name] |= set(executed)
+    for name, every in sorted(lines.items()):
+        yield Executed(_module(Path(name)), Path(name), frozenset(every))
 
 
 def _module(path: Path) -> str:

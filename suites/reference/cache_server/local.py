@@ -112,6 +112,8 @@ class LocalLink:
         self._server = server
         self._waiting: list[bytes] = []
         self.lose = 0
+        self.vain = 0
+        """Waits for an answer when nothing was asked."""
 
     def send(self, frame: bytes) -> None:
         """See Link."""
@@ -119,6 +121,7 @@ class LocalLink:
 
     def receive(self, seconds: float) -> bytes | None:
         del seconds
+        self.vain += not self._waiting
         answer = self._waiting.pop(0) if self._waiting else None
         if self.lose and answer is not None:
             self.lose -= 1

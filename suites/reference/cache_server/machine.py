@@ -98,6 +98,8 @@ class CacheServerMachine:
         else:
             answer = None
         self._checker.everything()
+        vain = sum(each.link.vain for each in self.actors)
+        self._coverage.equal("a_call_happens_once", vain, 0, "waits for an answer to no call:")
         return answer
 
     def _may(self, verb: str, actor: int) -> bool:

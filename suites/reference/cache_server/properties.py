@@ -63,7 +63,7 @@ malformed_messages_change_nothing | G8 | NOISE
     every message is answered; a malformed one is refused and changes nothing
     why: one client of another version crashes the shared server for the whole fleet
 a_call_happens_once | G8 | LOST TWICE
-    a call whose answer was lost is repeated and not carried out twice, nor is a second release
+    a call is sent before its answer is awaited; none that is repeated is done twice, nor a release
     why: a network hiccup counts a release twice and frees memory still in use
 leases_do_not_survive_a_server_restart | G8 | RESTARTED
     leases and reservations of a lost server are gone and block nothing

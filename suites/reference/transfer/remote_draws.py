@@ -21,8 +21,8 @@ PACKED = "pages of an indexer"
 LIMITS = (INTERLEAVED, SMALL_WINDOWS, ODD_SKIPS, PACKED)
 
 OBJECTS = 6
-BLOCKS = 25
-"""Enough for the chunks of the smallest blocks; block 0 is null, and no history has it."""
+BLOCKS = st.integers(25, 40)
+"""At least those of the chunks of the smallest blocks; block 0 is null, and no history has it."""
 SEEDS = st.integers(0, 2**16)
 
 
@@ -37,7 +37,7 @@ class Drawn(Protocol):
 def draw_config(draw: Draw, *, allowed: Iterable[str]) -> Config:
     """Draw one to three tables; `allowed` are among the limits above."""
     order = draw(st.sampled_from(("nhd", "hnd")))
-    chunk = draw(st.sampled_from((16, 32)))
+    chunk, blocks = draw(st.sampled_from((16, 32))), draw(BLOCKS)
     sizes = draw(_sizes(chunk, allowed))
     caches: list[Config] = []
     for table, size in enumerate(sizes):
@@ -47,7 +47,7 @@ def draw_config(draw: Draw, *, allowed: Iterable[str]) -> Config:
             if "table" not in cache:
                 kind = "window" if size else "full"
                 cache |= {"name": f"l{number}", "layer": f"l{number}", "table": table}
-                cache |= {"kind": kind, "size": size}
+                cache |= {"kind": kind, "size": size, "blocks": blocks}
     drawn = {"order": order, "chunk": chunk, "caches": caches, "seed": draw(SEEDS)}
     return {**drawn, "odd_skips": ODD_SKIPS in allowed}
 
@@ -63,7 +63,7 @@ def _table(draw: Draw, order: str, most: int, *, packed: bool) -> list[Config]:
     layouts = ("latent", order, f"kv-{order}", f"page-kv-{order}")
     layout = draw(st.sampled_from(("indexer", *layouts[:1]) if packed else layouts))
     page = draw(st.sampled_from([page for page in (4, 8, 16) if page <= most]))
-    shared = {"layout": layout, "page": page, "blocks": BLOCKS, "ratio": 1, "pad": 0}
+    shared = {"layout": layout, "page": page, "ratio": 1, "pad": 0}
     return [shared | _row(draw, layout, order) for _ in range(draw(st.integers(1, 3)))]
 
 
@@ -82,7 +82,7 @@ def draw_operation(machine: Drawn, draw: Draw) -> tuple[str, Arguments]:
     if verb == "write":
         return verb, {"seed": draw(SEEDS)}
     count = draw(st.integers(1, OBJECTS if machine.chunk == 16 else OBJECTS // 2))
-    order = draw(st.permutations(range(1, BLOCKS)))
+    order = draw(st.permutations(range(1, machine.caches[0].blocks)))
     chosen = draw(st.permutations(range(OBJECTS)))[:count]
     given: Arguments = {"blocks": list(order), "objects": list(chosen)}
     if verb == "retrieve":

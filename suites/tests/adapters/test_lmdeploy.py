@@ -12,6 +12,7 @@ from kvproof.harness.contract.operations import Admit, Extend, Finish
 from kvproof.harness.contract.target import (
     Evicted,
     Group,
+    HitStatistics,
     Refused,
     Released,
     Request,
@@ -300,3 +301,23 @@ def test_a_cycle_serves_requests_alone(handle: Handle) -> None:
     assert all(len(table) == len(freed) for _, table, freed in found["answers"])
     assert found["answers"][0][1][:3] == found["answers"][1][1][:3]
     assert found["cached"] == 4
+
+
+def test_the_engine_counts_what_is_admitted_for_the_first_time(handle: Handle) -> None:
+    since(handle, 16, "a request whose hit is given up is not counted")
+    target = handle.create(TargetConfig(num_blocks=6, block_size=SIZE))
+    serve(target, prompt("a", 9))
+    admit(target, prompt("b", 13))
+    assert isinstance(target.admit(Request("c", tuple(range(50, 64)))), Refused)
+    assert target.inspect().statistics == HitStatistics(22, 8, None, None)
+    target.preempt("b")
+    again = Request("b", prompt("b", 13).tokens, resumed=True)
+    assert admit(target, again).hit == 12
+    assert target.inspect().statistics == HitStatistics(22, 8, None, None)
+
+
+def test_a_second_turn_of_a_session_is_no_admission(handle: Handle, target: Target) -> None:
+    since(handle, 16, "a request whose hit is given up is not counted")
+    admit(target, prompt("a", 6))
+    extend(target, "a", *range(106, 113))
+    assert target.inspect().statistics == HitStatistics(6, 0, None, None)

@@ -28,6 +28,7 @@ class Engine(Live):
 
     def renew(self) -> None:
         self.renewed += 1
+        self.used = False
 
 
 SOUND, LEFT_BY_AN_EARLIER_FAULT, WRONG_ITSELF = (False,), (True, False), (True, True)
@@ -47,7 +48,7 @@ def test_a_failure_without_the_fault_is_judged_again_in_a_new_process(
 ) -> None:
     engine, left = Engine(used=True), list(without)
     event = SimpleNamespace(outcome="killed", kill="a history", cases=3)
-    monkeypatch.setattr(child, "_judged", lambda *_: event)
+    monkeypatch.setattr(child, "_judged", lambda *_, **__: event)
     monkeypatch.setattr(child, "_fails_without", lambda *_: left.pop(0))
     found: Any = child._of_engine(engine, FAULT, JOB, lambda *_: None)
     assert (found.outcome, engine.renewed, left) == (outcome, processes, [])
@@ -60,7 +61,7 @@ def test_a_fault_that_survives_in_a_used_process_is_judged_again_in_a_new_one(
     kills = [None, "found when nothing was kept"]
     judged: list[Any] = []
 
-    def judge(*_: object) -> Any:
+    def judge(*_: object, **__: object) -> Any:
         judged.append(SimpleNamespace(kill=kills[len(judged)]))
         return judged[-1]
 
