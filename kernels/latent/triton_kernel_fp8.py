@@ -1,9 +1,9 @@
 """Latent decode attention for Hopper over pages of FP8 rows with one scale for all.
 
-One warp copies, two warp groups attend, as over bfloat16 pages (`triton_kernel_attend`); no row is
-widened in shared memory. Scores are products of FP8: a query is the sum of two float8_e4m3 numbers,
-the second what the first leaves over, with one scale a row, which is as exact as bfloat16. Values
-are widened to bfloat16 in registers, of which only the left operand of a product may be: so answers
+One warp copies rows as they are, one warp group finds scores and weights, and two add values, half
+of the columns each. Scores are products of FP8: a query is the sum of two float8_e4m3 numbers, the
+second what the first leaves over, with one scale a row, which is as exact as bfloat16. Values are
+widened to bfloat16 in registers, which only the left operand of a product may come from: so answers
 are found transposed, columns by query rows. A thread has pairs of bytes, so even and odd columns
 have accumulators of their own.
 """
@@ -140,8 +140,8 @@ def _divide_queries(q, queries, request, block, numbers, TERMS: gl.constexpr):
 
 
 @gluon.jit
-def _start_scores(turn, queries, ring, TERMS: gl.constexpr, STAGES: gl.constexpr):
-    """Start the scores of a tile as soon as it is there."""
+def _start_scores(turn, queries, ring, TERM: gl.constexpr, STAGES: gl.constexpr):
+    """Start the scores of a tile by one term of the queries, as soon as the tile is there."""
     values, ropes, _ = queries
     tiles, rope_tiles, full, _ = ring
     stage = turn % STAGES
@@ -149,13 +149,21 @@ def _start_scores(turn, queries, ring, TERMS: gl.constexpr, STAGES: gl.constexpr
     far = turn >> 30
     mbarrier.wait(full.index(stage), turn // STAGES & 1)
     s = gl.zeros([ROWS, TILE], gl.float32, S_LAYOUT)
+    keys = rope_tiles.index(stage).permute([1, 0])
+    s = warpgroup_mma(ropes.index(far + TERM), keys, s, use_acc=False, is_async=True)
     keys = tiles.index(stage).permute([1, 0])
-    rope_keys = rope_tiles.index(stage).permute([1, 0])
-    for term in gl.static_range(TERMS):
-        s = warpgroup_mma(
-            ropes.index(far + term), rope_keys, s, use_acc=term > 0, is_async=True
-        )  # fmt: skip
-        s = warpgroup_mma(values.index(far + term), keys, s, is_async=True)
+    return warpgroup_mma(values.index(far + TERM), keys, s, is_async=True)
+
+
+@gluon.jit
+def _with_rest(s, turn, queries, ring, TERMS: gl.constexpr, STAGES: gl.constexpr):
+    """Scores with those by the other terms.
+
+    These have sums of their own, because matrix units add products of FP8 with about 14 bits.
+    """
+    for term in gl.static_range(1, TERMS):
+        rest = _start_scores(turn, queries, ring, term, STAGES)
+        s += warpgroup_mma_wait(0, deps=[rest])
     return s
 
 
@@ -232,14 +240,16 @@ def _score(
         scales = gl.maximum(queries[2].load(S_ROW) * scale, 1e-30)
         top = gl.full([ROWS], NO_TOP, gl.float32, S_ROW)
         mass = gl.zeros([ROWS], gl.float32, S_ROW)
-        s = warpgroup_mma_wait(0, deps=[_start_scores(turn, queries, ring, TERMS, STAGES)])
+        s = warpgroup_mma_wait(0, deps=[_start_scores(turn, queries, ring, 0, STAGES)])
+        s = _with_rest(s, turn, queries, ring, TERMS, STAGES)
         for i in range(1, high - low):
-            after = _start_scores(turn + i, queries, ring, TERMS, STAGES)
+            after = _start_scores(turn + i, queries, ring, 0, STAGES)
             top, mass = _publish(
                 s, top, mass, turn + i - 1, high - i, limit, size, first_row, scales, links, HEADS,
                 Q_TOKENS,
             )  # fmt: skip
             s = warpgroup_mma_wait(0, deps=[after])
+            s = _with_rest(s, turn + i, queries, ring, TERMS, STAGES)
         turn += high - low
         top, mass = _publish(
             s, top, mass, turn - 1, low, limit, size, first_row, scales, links, HEADS, Q_TOKENS
