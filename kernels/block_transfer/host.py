@@ -56,7 +56,7 @@ class Staging:
     @cached_property
     def buffers(self) -> tuple[torch.Tensor, ...]:
         """The slots, each by itself."""
-        return self.slots.unbind()
+        return tuple(self.slots)
 
     @classmethod
     def of(cls, size: int, *, slots: int = 2, device: torch.device | str = "cuda") -> Staging:

@@ -183,8 +183,8 @@ def state_step(*, delta, state, once, extras):
 
 
 COMPILED = {"latent": latent, "narrow": narrow, "fp8": fp8, "sparse": sparse,
-            "sparse_wide": sparse_wide, "combine": combine, "portable": portable, "prefill": prefill,
-            "state_step": state_step}  # fmt: skip
+            "sparse_wide": sparse_wide, "combine": combine, "portable": portable,
+            "prefill": prefill, "state_step": state_step}  # fmt: skip
 
 if __name__ == "__main__":
     launches = [dict(each) for each in json.loads(sys.argv[1])]
