@@ -152,7 +152,7 @@ def slices(planes: int, most: int, short: int) -> Iterator[tuple[int, int]]:
 
 
 class Plan(NamedTuple):
-    """What is the same for all transfers of objects of one geometry."""
+    """Numbers that all transfers of objects of one geometry share."""
 
     plane: int
     """Bytes of a plane of an object."""

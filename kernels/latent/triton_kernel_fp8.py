@@ -2,7 +2,7 @@
 
 One warp copies rows as they are, one warp group finds scores and weights, and two add values, half
 of the columns each. Scores are products of FP8: a query is the sum of two float8_e4m3 numbers, the
-second what the first leaves over, with one scale a row, which is as exact as bfloat16. Values are
+second the rest of the first, with one scale a row, which is as exact as bfloat16. Values are
 widened to bfloat16 in registers, which only the left operand of a product may come from: so answers
 are found transposed, columns by query rows. A thread has pairs of bytes, so even and odd columns
 have accumulators of their own.
@@ -195,7 +195,7 @@ def _share(
     top, mass, lse, norms, sinks, factor, shares, request, block, chunk, numbers, is_whole, is_end,
     HEADS: gl.constexpr, HEAD_BLOCKS: gl.constexpr,
 ):  # fmt: skip
-    """What answers are to be multiplied by; store the logarithms of the sums of weights."""
+    """Leave the factors of answers; store the logarithms of the sums of weights."""
     row = gl.arange(0, ROWS, S_ROW)
     number = block * ROWS + row
     whole = mass
