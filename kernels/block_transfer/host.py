@@ -7,28 +7,36 @@ holes or skipped tokens are moved directly, because a copy of the whole would ov
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle, groupby
+from functools import cache, cached_property
+from itertools import chain, cycle, groupby
 from typing import NamedTuple
 
 import torch
 
 from kvproof.kernels.block_transfer.launch import (
+    Cut,
     Direction,
     Part,
-    check,
+    check_objects,
     cut,
     gather,
     launch,
     scatter,
 )
 from kvproof.kernels.block_transfer.layouts import PagedLayers
-from kvproof.kernels.checks import ArgumentError, ids_in_range, require
+from kvproof.kernels.checks import ArgumentError, require
 
-SHORT_SLICE = 8
-"""Divisor of the first packed or last unpacked slice, which is short because the link idles
-meanwhile."""
+SHORT_BYTES = 8 << 20
+"""Bytes of the first packed or last unpacked slice: few, because the link idles meanwhile, but
+enough for the copy of a slice to hide the host's work on the next one."""
+
+PAGEABLE_BYTES = 1 << 16
+"""Up to so many the driver takes bytes for the GPU over at once, from any memory."""
+
+MOST_PLANS = 256
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,6 +50,13 @@ class Staging:
     slots: torch.Tensor
     stream: torch.cuda.Stream
     released: tuple[torch.cuda.Event, ...]
+    meeting: torch.cuda.Event
+    """Where one stream waits for the other; only used by the host between two of its calls."""
+
+    @cached_property
+    def buffers(self) -> tuple[torch.Tensor, ...]:
+        """The slots, each by itself."""
+        return tuple(self.slots)
 
     @classmethod
     def of(cls, size: int, *, slots: int = 2, device: torch.device | str = "cuda") -> Staging:
@@ -51,6 +66,7 @@ class Staging:
             slots=torch.empty((slots, -(-size // 16) * 16), dtype=torch.uint8, device=device),
             stream=torch.cuda.Stream(device),
             released=tuple(torch.cuda.Event() for _ in range(slots)),
+            meeting=torch.cuda.Event(),
         )
 
 
@@ -124,15 +140,25 @@ def runs(
         yield Run(items[0], len(items), direct)
 
 
-def slices(planes: int, most: int) -> Iterator[tuple[int, int]]:
+def slices(planes: int, most: int, short: int) -> Iterator[tuple[int, int]]:
     """First plane and number of planes of each slice of a gather: a short one, then equal ones."""
-    start = max(1, min(most, planes // SHORT_SLICE))
+    start = max(1, min(most, planes, short))
     yield 0, start
     rest = planes - start
     count = -(-rest // most)
     for index in range(count):
         low, high = (start + rest * turn // count for turn in (index, index + 1))
         yield low, high - low
+
+
+class Plan(NamedTuple):
+    """Numbers that all transfers of objects of one geometry share."""
+
+    plane: int
+    """Bytes of a plane of an object."""
+    dense: bool
+    """Whether objects follow each other without a gap."""
+    made: Cut
 
 
 def _transfer(
@@ -143,65 +169,133 @@ def _transfer(
     staging: Staging | None,
     skip_tokens: int,
 ) -> torch.cuda.Event | None:
-    pinned = paged.table.is_cuda
-    table = torch.tensor(block_ids, dtype=torch.int32, pin_memory=pinned)
-    ids_in_range("block_ids", table, low=0, high=paged.pages)
-    if not pinned:
+    table = _table(block_ids, paged.pages)
+    if not paged.table.is_cuda:
         function = gather if direction == "gather" else scatter
-        function(paged, table, objects, skip_tokens=skip_tokens)
+        function(paged, _rows(table, len(block_ids)), objects, skip_tokens=skip_tokens)
         return None
-    ids = table.to(paged.table.device, non_blocking=True)
-    staging = _checked(paged, ids, objects, staging, skip_tokens)
-    tokens, compute = objects.shape[3], torch.cuda.current_stream(ids.device)
-    for first, count, direct in runs(block_ids, tokens, skip_tokens, contiguous=_dense(objects)):
-        mine, their = objects[first : first + count], ids[first : first + count]
+    if staging is None:
+        raise ArgumentError("staging is None, expected one: the layers are on a GPU")
+    plan = _plan(direction, paged, objects, staging, skip_tokens)
+    tokens, compute = objects.shape[3], torch.cuda.current_stream(paged.table.device)
+    wanted = objects.shape[0], -(-tokens // paged.page)
+    require(
+        (len(block_ids), len(table)) == (wanted[0], wanted[0] * wanted[1]),
+        f"block_ids has {len(block_ids)} rows and {len(table)} ids, expected shape {wanted}",
+    )
+
+    @cache
+    def ids() -> torch.Tensor:
+        """On the GPU: copies from the host to it need none, so the first of them goes before."""
+        host = _rows(table, len(block_ids))
+        host = host.pin_memory() if host.nbytes > PAGEABLE_BYTES else host
+        return host.to(paged.table.device, non_blocking=True)
+
+    any_direct = False
+    if not objects.numel():
+        return compute.record_event()
+    for first, count, direct in runs(block_ids, tokens, skip_tokens, contiguous=plan.dense):
+        rows = slice(first, first + count)
         if direct:
+            any_direct = True
             skip = max(0, skip_tokens - first * tokens)
-            launch(direction, paged, their, mine, skip_tokens=skip)
+            launch(direction, paged, ids()[rows], objects[rows], skip_tokens=skip)
         else:
-            _move_run(direction, paged, their, mine, staging, compute)
+            _move_run(direction, paged, ids, objects, rows, plan, staging, compute)
     if direction == "scatter":
         return compute.record_event()
-    staging.stream.wait_stream(compute)
+    if any_direct:
+        staging.stream.wait_stream(compute)
     return staging.stream.record_event()
 
 
-def _dense(objects: torch.Tensor) -> bool:
-    return bool(objects.stride(0) == objects[0].numel())
+def _table(block_ids: Sequence[Sequence[int]], pages: int) -> array[int]:
+    """Ids of all objects; refuses those beyond the pages, and rows of unequal length."""
+    widths = set(map(len, block_ids))
+    require(len(widths) <= 1, f"block_ids has rows of {sorted(widths)} ids, expected equal ones")
+    ids = list(chain.from_iterable(block_ids))
+    least, most = (min(ids), max(ids)) if ids else (0, 0)
+    require(
+        least >= 0 and (most < pages or not ids),
+        f"block_ids holds ids {least} to {most}, expected 0 to {pages - 1}",
+    )
+    return array("i", ids)
+
+
+def _rows(table: array[int], count: int) -> torch.Tensor:
+    """Ids as [objects, blocks] int32 in host memory."""
+    if not table:
+        return torch.empty((count, 0), dtype=torch.int32)
+    return torch.frombuffer(table, dtype=torch.int32).view(count, -1)
+
+
+def _plan(
+    direction: Direction,
+    paged: PagedLayers,
+    objects: torch.Tensor,
+    staging: Staging,
+    skip_tokens: int,
+) -> Plan:
+    require(
+        objects.is_pinned(), f"objects is on {objects.device}, expected pinned memory of the host"
+    )
+    slot = staging.slots.shape[1]
+    key = (direction, slot, objects.shape, objects.stride(), objects.dtype, min(0, skip_tokens))
+    plan: Plan | None = paged.plans.get(key)
+    if plan is None:
+        check_objects(paged, objects, skip_tokens=skip_tokens)
+        plane = objects.shape[3] * paged.row_bytes
+        require(
+            slot >= plane,
+            f"a slot of the staging has {slot} bytes, expected at least {plane}, a plane of an"
+            " object",
+        )
+        made = cut(direction, paged, objects, part=Part(staging.buffers[0], 0, 0, 1))
+        dense = not objects.numel() or objects.stride(0) == objects[0].numel()
+        plan = Plan(plane, dense, made)
+        if len(paged.plans) >= MOST_PLANS:
+            paged.plans.clear()
+        paged.plans[key] = plan
+    return plan
 
 
 def _move_run(
     direction: Direction,
     paged: PagedLayers,
-    ids: torch.Tensor,
+    ids: Callable[[], torch.Tensor],
     objects: torch.Tensor,
+    rows: slice,
+    plan: Plan,
     staging: Staging,
     compute: torch.cuda.Stream,
 ) -> None:
+    is_whole = rows.stop - rows.start == objects.shape[0]
+    objects = objects if is_whole else objects[rows]
     host = objects.view(torch.uint8).view(-1)
-    planes = objects.shape[0] * paged.planes
-    plane = host.numel() // planes
-    cuts = list(slices(planes, staging.slots.shape[1] // plane))
+    plane, planes = plan.plane, objects.shape[0] * paged.planes
+    cuts = list(slices(planes, staging.slots.shape[1] // plane, SHORT_BYTES // plane))
     if direction == "scatter":
         cuts = [(planes - first - count, count) for first, count in reversed(cuts)]
-    slots = list(staging.slots)
-    made = cut(direction, paged, objects, part=Part(slots[0], 0, 0, planes))
-    copies = staging.stream
-    for slot, (first, count) in zip(cycle(range(len(slots))), cuts, strict=False):
-        part = Part(slots[slot], first * plane, first, count)
-        piece = host[first * plane : (first + count) * plane]
-        device, released = part.buffer[: len(piece)], staging.released[slot]
+    copies, meeting = staging.stream, staging.meeting
+    slots = cycle(zip(staging.buffers, staging.released, strict=True))
+    for (buffer, released), (first, count) in zip(slots, cuts, strict=False):
+        part = Part(buffer, first * plane, first, count)
+        piece, device = host[first * plane : (first + count) * plane], buffer[: count * plane]
         if direction == "gather":
             compute.wait_event(released)
-            launch(direction, paged, ids, objects, part=part, made=made)
-            copies.wait_stream(compute)
+            there = ids() if is_whole else ids()[rows]
+            launch(direction, paged, there, objects, part=part, made=plan.made)
+            meeting.record(compute)
+            copies.wait_event(meeting)
             _copy(piece, device, copies, compute)
             released.record(copies)
         else:
             copies.wait_event(released)
             _copy(device, piece, copies, compute)
-            compute.wait_stream(copies)
-            launch(direction, paged, ids, objects, part=part, made=made)
+            meeting.record(copies)
+            compute.wait_event(meeting)
+            there = ids() if is_whole else ids()[rows]
+            launch(direction, paged, there, objects, part=part, made=plan.made)
             released.record(compute)
 
 
@@ -214,24 +308,3 @@ def _copy(
         to.copy_(of, non_blocking=True)
     finally:
         torch.cuda.set_stream(current)
-
-
-def _checked(
-    paged: PagedLayers,
-    ids: torch.Tensor,
-    objects: torch.Tensor,
-    staging: Staging | None,
-    skip_tokens: int,
-) -> Staging:
-    check(paged, ids, objects, skip_tokens=skip_tokens, check_ids=False)
-    require(
-        objects.is_pinned(), f"objects is on {objects.device}, expected pinned memory of the host"
-    )
-    if staging is None:
-        raise ArgumentError("staging is None, expected one: the layers are on a GPU")
-    size, plane = staging.slots.shape[1], objects.shape[3] * paged.row_bytes
-    require(
-        size >= plane,
-        f"a slot of the staging has {size} bytes, expected at least {plane}, a plane of an object",
-    )
-    return staging

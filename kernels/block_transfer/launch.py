@@ -154,6 +154,19 @@ def check(
     check_ids: bool,
 ) -> None:
     """Refuse invalid arguments, before anything is enqueued."""
+    check_objects(paged, objects, skip_tokens=skip_tokens)
+    shape_of("block_ids", block_ids, (objects.shape[0], -(-objects.shape[3] // paged.page)))
+    dtype_of("block_ids", block_ids, (torch.int32, torch.int64))
+    require(block_ids.is_contiguous(), f"block_ids has strides {block_ids.stride()}")
+    same_device(layers=paged.table, block_ids=block_ids)
+    if not (paged.table.is_cuda and objects.device.type == "cpu" and objects.is_pinned()):
+        same_device(layers=paged.table, objects=objects)
+    if check_ids:
+        ids_in_range("block_ids", block_ids, low=0, high=paged.pages)
+
+
+def check_objects(paged: PagedLayers, objects: torch.Tensor, *, skip_tokens: int) -> None:
+    """Refuse objects whose shape, dtype or strides do not fit the layers."""
     require(objects.dim() == 5, f"objects has {objects.dim()} dimensions, expected 5")
     tokens, row = objects.shape[3], paged.row_bytes // objects.element_size()
     require(
@@ -165,19 +178,11 @@ def check(
         not objects.numel() or objects[0].is_contiguous(),
         f"objects has strides {objects.stride()}: each object must be contiguous",
     )
-    blocks = -(-tokens // paged.page)
-    shape_of("block_ids", block_ids, (objects.shape[0], blocks))
-    dtype_of("block_ids", block_ids, (torch.int32, torch.int64))
-    require(block_ids.is_contiguous(), f"block_ids has strides {block_ids.stride()}")
     require(skip_tokens >= 0, f"skip_tokens is {skip_tokens}, expected 0 or more")
     require(
-        blocks * paged.block_bytes < 1 << 31, f"objects of {tokens} tokens exceed 2 GiB a plane"
+        -(-tokens // paged.page) * paged.block_bytes < 1 << 31,
+        f"objects of {tokens} tokens exceed 2 GiB a plane",
     )
-    same_device(layers=paged.table, block_ids=block_ids)
-    if not (paged.table.is_cuda and objects.device.type == "cpu" and objects.is_pinned()):
-        same_device(layers=paged.table, objects=objects)
-    if check_ids:
-        ids_in_range("block_ids", block_ids, low=0, high=paged.pages)
 
 
 def cut(

@@ -59,6 +59,8 @@ class PagedLayers:
     table: torch.Tensor
     units: dict[int, list[Any]] = field(default_factory=dict, init=False, repr=False)
     """Cache of `host_memory`: arrays of the planes, by the size of a unit."""
+    plans: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    """Cache of `host`: the plan of each geometry of objects."""
 
     @property
     def order(self) -> int:

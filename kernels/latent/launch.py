@@ -20,6 +20,13 @@ KEYS = 576
 VALUES = 512
 """Columns of a latent row, and how many of them are values."""
 
+STAGES = {1: 4, 2: 3}
+"""Over FP8 pages, tiles under way by the float8 numbers of which a query is the sum."""
+
+LEAST_BATCH = 64
+"""Requests that the kernel over FP8 pages is compiled for at least: for fewer it needs more
+registers than it has."""
+
 UNIT = 16
 """Bytes in which places of FP8 rows are counted."""
 
@@ -79,11 +86,10 @@ def whole(batch: int, shape: Cut) -> bool:
 def takes(tensors: dict[str, Any], numbers: dict[str, Any]) -> bool:
     """Whether a Hopper kernel can do a decode: its shapes, its memory and this GPU."""
     q, pages, out = tensors["q"], tensors["k_pages"], tensors["out"]
-    is_brought = _in_units(q, pages) if pages.itemsize == 1 else _by_copies(q, pages)
     return (
         tensors["v_pages"] is None
         and (q.shape[3], out.shape[3], pages.shape[2]) == (KEYS, VALUES, 1)
-        and is_brought
+        and (_in_units(q, pages) or (pages.dtype == q.dtype and _by_copies(pages)))
         and not numbers["window"]
         and not numbers["soft_cap"]
         and numbers["scale"] > 0
@@ -100,11 +106,9 @@ def box(page_size: int) -> int:
     return min(TILE, page_size & -page_size)
 
 
-def _by_copies(q: torch.Tensor, pages: torch.Tensor) -> bool:
-    """Whether the tensor memory unit can bring tiles of pages: of q's dtype, and on one grid."""
-    return (
-        pages.dtype == q.dtype and box(pages.shape[1]) >= LEAST_BOX and slots(pages).can_be_copied()
-    )
+def _by_copies(pages: torch.Tensor) -> bool:
+    """Whether the tensor memory unit can bring tiles of pages."""
+    return box(pages.shape[1]) >= LEAST_BOX and slots(pages).can_be_copied()
 
 
 def _in_units(q: torch.Tensor, pages: torch.Tensor) -> bool:
@@ -127,8 +131,10 @@ def launch(
     """
     q = tensors["q"]
     shape = cut(q.shape[1] * q.shape[2], processors=multiprocessors(q.device), batch=len(q))
-    start = _launch_narrow if tensors["k_pages"].itemsize == 1 else _launch_wide
-    start(tensors, numbers["scale"], shape, parts=parts, norms=norms)
+    start = _launch_wide
+    if tensors["k_pages"].itemsize == 1:
+        start = _launch_fp8 if _by_copies(tensors["k_pages"]) else _launch_narrow
+    start(tensors, numbers, shape, parts=parts, norms=norms)
     combine(
         tensors["out"], tensors["lengths"], tensors["sinks"], shape, lse=tensors["lse"],
         parts=parts, norms=norms, ahead=True,
@@ -136,12 +142,18 @@ def launch(
 
 
 def _launch_wide(
-    tensors: dict[str, Any], scale: float, shape: Cut, *, parts: torch.Tensor, norms: torch.Tensor
+    tensors: dict[str, Any],
+    numbers: dict[str, Any],
+    shape: Cut,
+    *,
+    parts: torch.Tensor,
+    norms: torch.Tensor,
 ) -> None:
     """Pages of the dtype of the queries."""
     from kvproof.kernels.latent.triton_kernel_hopper import descriptor, latent_decode_hopper
 
     q, pages, out, lengths = (tensors[name] for name in ("q", "k_pages", "out", "lengths"))
+    table = tensors["block_table"]
     batch, q_tokens, heads, _ = q.shape
     page, size = pages.shape[1], pages.stride(1)
     apart = pages.stride(0) // size
@@ -149,17 +161,52 @@ def _launch_wide(
     latent_decode_hopper[(shape.chunks * shape.head_blocks,)](
         *(descriptor(q, batch * q_tokens * heads, KEYS, KEYS, (ROWS, wide)) for wide in (256, 64)),
         *(descriptor(pages, rows, KEYS, size, (box(page), wide)) for wide in (256, 64)),
-        out, tensors["lse"], parts, norms, tensors["sinks"], tensors["block_table"], lengths, scale,
-        batch, shape.chunks, tensors["block_table"].stride(0), VALUES, rows, apart,
+        out, tensors["lse"], parts, norms, tensors["sinks"], table, lengths, numbers["scale"],
+        batch, shape.chunks, table.stride(0), VALUES, rows, apart,
         HEADS=heads, Q_TOKENS=q_tokens, HEAD_BLOCKS=shape.head_blocks, BATCH=power_above(batch),
         LEAST=LEAST_TILES, PAGE=page, BOX=box(page), num_warps=4,
     )  # fmt: skip
 
 
-def _launch_narrow(
-    tensors: dict[str, Any], scale: float, shape: Cut, *, parts: torch.Tensor, norms: torch.Tensor
+def _launch_fp8(
+    tensors: dict[str, Any],
+    numbers: dict[str, Any],
+    shape: Cut,
+    *,
+    parts: torch.Tensor,
+    norms: torch.Tensor,
 ) -> None:
     """Pages of FP8 with one scale."""
+    from kvproof.kernels.latent.triton_kernel_fp8 import latent_decode_fp8
+    from kvproof.kernels.latent.triton_kernel_hopper import descriptor
+
+    q, pages, table = (tensors[name] for name in ("q", "k_pages", "block_table"))
+    batch, q_tokens, heads, _ = q.shape
+    page, size = pages.shape[1], pages.stride(1)
+    apart = pages.stride(0) // size
+    rows = (len(pages) - 1) * apart + page
+    terms = 1 if numbers.get("fp8_queries") else 2
+    latent_decode_fp8[(shape.chunks * shape.head_blocks,)](
+        *(descriptor(pages, rows, KEYS, size, (box(page), wide)) for wide in (VALUES, 64)),
+        tensors["k_scale"], q, tensors["out"], tensors["lse"], parts, norms, tensors["sinks"],
+        table, tensors["lengths"], numbers["scale"], batch, shape.chunks, table.stride(0), VALUES,
+        rows, apart,
+        HEADS=heads, Q_TOKENS=q_tokens, HEAD_BLOCKS=shape.head_blocks,
+        BATCH=power_above(max(batch, LEAST_BATCH)),
+        LEAST=LEAST_TILES, PAGE=page, BOX=box(page), TERMS=terms, STAGES=STAGES[terms],
+        num_warps=4,
+    )  # fmt: skip
+
+
+def _launch_narrow(
+    tensors: dict[str, Any],
+    numbers: dict[str, Any],
+    shape: Cut,
+    *,
+    parts: torch.Tensor,
+    norms: torch.Tensor,
+) -> None:
+    """Pages of FP8 with one scale that the tensor memory unit cannot copy."""
     from kvproof.kernels.latent.triton_kernel_hopper import descriptor
     from kvproof.kernels.latent.triton_kernel_narrow import latent_decode_narrow
 
@@ -168,7 +215,8 @@ def _launch_narrow(
     latent_decode_narrow[(shape.chunks * shape.head_blocks,)](
         *(descriptor(q, batch * q_tokens * heads, KEYS, KEYS, (ROWS, wide)) for wide in (256, 64)),
         pages.view(torch.uint8), tensors["k_scale"], tensors["out"], tensors["lse"],
-        parts, norms, tensors["sinks"], table, tensors["lengths"], scale, batch, shape.chunks,
+        parts, norms, tensors["sinks"], table, tensors["lengths"], numbers["scale"], batch,
+        shape.chunks,
         table.stride(0),
         VALUES, pages.stride(0) // UNIT, pages.stride(1) // UNIT,
         HEADS=heads, Q_TOKENS=q_tokens, HEAD_BLOCKS=shape.head_blocks, BATCH=power_above(batch),

@@ -34,12 +34,13 @@ O_ROW = gl.constexpr(gl.SliceLayout(1, O_LAYOUT.value))
 
 
 @gluon.jit
-def _masked(s, tile, limit, size, first_row, HEADS: gl.constexpr, Q_TOKENS: gl.constexpr):
+def masked(s, tile, limit, size, first_row, HEADS: gl.constexpr, Q_TOKENS: gl.constexpr):
     """Scores of a tile, those of positions that a row does not see being -inf."""
-    at = tile * TILE + gl.arange(0, TILE, gl.SliceLayout(0, S_LAYOUT))
-    last = gl.zeros([ROWS], gl.int32, S_ROW) + (limit - 1)
+    layout: gl.constexpr = s.type.layout
+    at = tile * TILE + gl.arange(0, TILE, gl.SliceLayout(0, layout))
+    last = gl.zeros([ROWS], gl.int32, gl.SliceLayout(1, layout)) + (limit - 1)
     if Q_TOKENS > 1:
-        row = first_row + gl.arange(0, ROWS, S_ROW)
+        row = first_row + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
         last = gl.minimum(last, size - Q_TOKENS + row // HEADS)
     return gl.where(at[None, :] <= last[:, None], s, float("-inf"))
 
@@ -114,10 +115,10 @@ def _find_weights(
     """
     tops, weights, top_ready, weights_ready = links
     if ALONE:
-        s = _masked(s, tile, limit, size, first_row, HEADS, Q_TOKENS)
+        s = masked(s, tile, limit, size, first_row, HEADS, Q_TOKENS)
     elif WHICH == 1 and Q_TOKENS > 1:  # noqa: SIM102 - likewise below
         if tile == newest:
-            s = _masked(s, tile, limit, size, first_row, HEADS, Q_TOKENS)
+            s = masked(s, tile, limit, size, first_row, HEADS, Q_TOKENS)
     new_top = gl.maximum(top, gl.max(s, 1) * scale)
     tops.index(WHICH).store(new_top)
     mbarrier.arrive(top_ready.index(WHICH))

@@ -17,7 +17,7 @@ FLAT = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
 
 
 @gluon.jit
-def _pages_of(table, first, limit, PAGE: gl.constexpr, BOX: gl.constexpr):
+def pages_of(table, first, limit, PAGE: gl.constexpr, BOX: gl.constexpr):
     """Ids of the pages of a tile, one for each box."""
     pages = ()
     for j in gl.static_range(TILE // BOX):
@@ -51,7 +51,7 @@ def _copy_tile(
 ):  # fmt: skip
     left, right, rope = ring
     HALF: gl.constexpr = left[0].shape[2]
-    pages = _pages_of(table, first, limit, PAGE, BOX)
+    pages = pages_of(table, first, limit, PAGE, BOX)
     _copy_part(rope_desc, pages, rope, turn, first, limit, 2 * HALF, rows, apart, WHICH, PAGE, BOX)
     _copy_part(k_desc, pages, left, turn, first, limit, 0, rows, apart, WHICH, PAGE, BOX)
     _copy_part(k_desc, pages, right, turn, first, limit, HALF, rows, apart, WHICH, PAGE, BOX)

@@ -23,7 +23,8 @@ def descriptor(
     tensor: torch.Tensor, rows: int, columns: int, row_stride: int, box: tuple[int, int]
 ) -> TensorDescriptor:
     """A tensor as `rows` rows of `columns` elements, of which a copy brings `box`."""
-    layout = gl.NVMMASharedLayout(128, 16)
+    size = tensor.itemsize
+    layout = gl.NVMMASharedLayout(min(128, box[1] * size), 8 * size)
     return TensorDescriptor(tensor, [rows, columns], [row_stride, 1], list(box), layout)
 
 

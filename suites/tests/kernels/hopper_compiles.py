@@ -16,6 +16,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 
 from kvproof.kernels.latent import launch
 from kvproof.kernels.latent.triton_kernel_combine import latent_combine
+from kvproof.kernels.latent.triton_kernel_fp8 import latent_decode_fp8
 from kvproof.kernels.latent.triton_kernel_hopper import latent_decode_hopper
 from kvproof.kernels.latent.triton_kernel_narrow import latent_decode_narrow
 from kvproof.kernels.latent.triton_kernel_sparse import sparse_latent_hopper
@@ -76,6 +77,16 @@ def latent(*, page, heads, q_tokens, sinks):
 def narrow(*, page, heads, q_tokens):
     fixed = of_heads(heads, q_tokens, page) | {"lse": None}
     return shared_bytes(GluonASTSource, latent_decode_narrow, fixed, known=QUERIES)
+
+
+def fp8(*, page, heads, q_tokens, sinks, terms=2):
+    box = launch.box(page)
+    absent = {} if sinks else {"sinks": None, "lse": None}
+    fixed = of_heads(heads, q_tokens, page) | {"BOX": box} | absent
+    fixed |= {"TERMS": terms, "STAGES": launch.STAGES[terms]}
+    known = {n: f"tensordesc<fp8e4nv[{box}, {c}],{gl.NVMMASharedLayout(swizzle, 8)!r}>"
+             for n, c, swizzle in (("k_desc", 512, 128), ("rope_desc", 64, 64))}  # fmt: skip
+    return shared_bytes(GluonASTSource, latent_decode_fp8, fixed, known=known)
 
 
 def sparse(*, heads, chosen, wide=False):
@@ -171,9 +182,9 @@ def state_step(*, delta, state, once, extras):
     return shared_bytes(ASTSource, take_step, fixed, known=known, even=even, num_warps=1)
 
 
-COMPILED = {"latent": latent, "narrow": narrow, "sparse": sparse, "sparse_wide": sparse_wide,
-            "combine": combine, "portable": portable, "prefill": prefill,
-            "state_step": state_step}  # fmt: skip
+COMPILED = {"latent": latent, "narrow": narrow, "fp8": fp8, "sparse": sparse,
+            "sparse_wide": sparse_wide, "combine": combine, "portable": portable,
+            "prefill": prefill, "state_step": state_step}  # fmt: skip
 
 if __name__ == "__main__":
     launches = [dict(each) for each in json.loads(sys.argv[1])]

@@ -154,13 +154,14 @@ def test_objects_with_holes_or_skipped_tokens_go_the_direct_way():
 
 @pytest.mark.parametrize("planes", [1, 2, 7, 64, 256])
 @pytest.mark.parametrize("most", [1, 5, 64, 1000])
-def test_slices_cover_every_plane_once_and_fit_a_slot(planes, most):
-    found = list(slices(planes, most))
+@pytest.mark.parametrize("short", [0, 1, 30])
+def test_slices_cover_every_plane_once_and_fit_a_slot(planes, most, short):
+    found = list(slices(planes, most, short))
     assert [plane for low, number in found for plane in range(low, low + number)] == [
         *range(planes)
     ]
     assert max(number for _, number in found) <= most
-    assert found[0][1] <= max(1, planes // 8)
+    assert found[0][1] <= max(1, short)
 
 
 def test_ids_on_the_host_are_checked_before_anything_moves():

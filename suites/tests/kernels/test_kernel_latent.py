@@ -200,8 +200,10 @@ def test_the_portable_kernel_is_asked_for_by_a_config(hopper, monkeypatch):
 LAUNCHES = [
     {"kernel": "latent", "page": 64, "heads": 128, "q_tokens": 1, "sinks": False},
     {"kernel": "latent", "page": 8, "heads": 40, "q_tokens": 4, "sinks": True},
-    {"kernel": "narrow", "page": 64, "heads": 128, "q_tokens": 1},
     {"kernel": "narrow", "page": 12, "heads": 40, "q_tokens": 4},
+    {"kernel": "fp8", "page": 64, "heads": 128, "q_tokens": 1, "sinks": False},
+    {"kernel": "fp8", "page": 8, "heads": 40, "q_tokens": 4, "sinks": True},
+    {"kernel": "fp8", "page": 64, "heads": 128, "q_tokens": 1, "sinks": True, "terms": 1},
     {"kernel": "sparse", "heads": 128, "chosen": 2048},
     {"kernel": "sparse", "heads": 40, "chosen": 65},
     {"kernel": "sparse", "heads": 128, "chosen": 2048, "wide": True},
