@@ -24,8 +24,8 @@ STAGES = {1: 4, 2: 3}
 """Over FP8 pages, tiles under way by the float8 numbers of which a query is the sum."""
 
 LEAST_BATCH = 64
-"""Requests that the kernel over FP8 pages is compiled for at least: for fewer it needs more
-registers than it has."""
+"""Requests from which FP8 products are faster than widened rows: compiled for fewer, the kernel
+needs more registers than it has."""
 
 UNIT = 16
 """Bytes in which places of FP8 rows are counted."""
@@ -133,7 +133,8 @@ def launch(
     shape = cut(q.shape[1] * q.shape[2], processors=multiprocessors(q.device), batch=len(q))
     start = _launch_wide
     if tensors["k_pages"].itemsize == 1:
-        start = _launch_fp8 if _by_copies(tensors["k_pages"]) else _launch_narrow
+        many = len(q) >= LEAST_BATCH and _by_copies(tensors["k_pages"])
+        start = _launch_fp8 if many else _launch_narrow
     start(tensors, numbers, shape, parts=parts, norms=norms)
     combine(
         tensors["out"], tensors["lengths"], tensors["sinks"], shape, lse=tensors["lse"],
@@ -192,7 +193,7 @@ def _launch_fp8(
         table, tensors["lengths"], numbers["scale"], batch, shape.chunks, table.stride(0), VALUES,
         rows, apart,
         HEADS=heads, Q_TOKENS=q_tokens, HEAD_BLOCKS=shape.head_blocks,
-        BATCH=power_above(max(batch, LEAST_BATCH)),
+        BATCH=power_above(batch),
         LEAST=LEAST_TILES, PAGE=page, BOX=box(page), TERMS=terms, STAGES=STAGES[terms],
         num_warps=4,
     )  # fmt: skip
@@ -206,7 +207,7 @@ def _launch_narrow(
     parts: torch.Tensor,
     norms: torch.Tensor,
 ) -> None:
-    """Pages of FP8 with one scale that the tensor memory unit cannot copy."""
+    """Pages of FP8 with one scale: few requests, or pages that no unit can copy."""
     from kvproof.kernels.latent.triton_kernel_hopper import descriptor
     from kvproof.kernels.latent.triton_kernel_narrow import latent_decode_narrow
 
