@@ -14,6 +14,7 @@ from kvproof.harness.records.fault_events import Kill
 from kvproof.suites.faults.alone import TOLERATED, shadow_alone
 from kvproof.suites.faults.catalogue import PlantedFault, find, shadowed
 from kvproof.suites.faults.judge import Attempt, Judge
+from kvproof.suites.faults.survived import Survived
 from kvproof.suites.faults.verdict import CRASH
 from kvproof.suites.framework.component_suite import ComponentSuite, run
 from kvproof.suites.framework.coverage import Coverage
@@ -84,6 +85,10 @@ class Scripted(Judge):
     def __init__(self, *oracles: str) -> None:
         self._oracles = iter(oracles)
         self._cases, self._seconds, self._alone = 0, 0.0, False
+        self._broken, self._survived = [], Survived()
+
+    def _name(self, suite: Suite) -> str:
+        return suite.name
 
     def _all(self, fault: PlantedFault) -> Iterator[Attempt]:
         nothing = Suite(lost_part(), "reference", (), str)

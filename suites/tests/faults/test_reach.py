@@ -77,8 +77,11 @@ def test_a_suite_that_breaks_leaves_the_verdicts_of_the_others(monkeypatch, tmp_
 
     monkeypatch.setattr("kvproof.suites.framework.suite.Suite.explore", explore)
     with pytest.raises(RuntimeError, match="broke this suite"):
-        judge.judge(find("turns_by_age"))
+        judge.judge(find("stale_epoch"))
     assert len(tried) > 10
+    found = judge.judge(find("turns_by_age"))  # without a property of its own
+    assert found.kill
+    assert "broke this suite" in found.kill.sentence
 
 
 def test_lines_of_the_reference_are_traced_and_no_others():
