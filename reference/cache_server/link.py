@@ -7,6 +7,7 @@ from typing import Protocol
 from kvproof.reference.cache_server import arena
 from kvproof.reference.cache_server.address import AddressError, check_owner, is_ipv6, parse
 from kvproof.reference.cache_server.messages import Welcome
+from kvproof.reference.cache_server.process import spare_descriptors
 
 try:
     import zmq
@@ -41,9 +42,13 @@ class ZmqLink:
     """One socket, made anew at each reconnection."""
 
     def __init__(self, address: str) -> None:
-        """Raises AddressError for an address without a socket, and for a stranger's socket."""
+        """Raises AddressError for an address without a socket, and for a stranger's socket.
+
+        Raises OSError where the process may not open as many files as ZeroMQ needs.
+        """
         self.address = address
         self._check_owner()
+        spare_descriptors()
         self._context = zmq.Context()
         self._socket = self._connected()
 

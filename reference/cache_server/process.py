@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import select
+from contextlib import ExitStack
 from pathlib import Path
 
 from kvproof.reference.cache_server.messages import Process
 
 _STARTED = 19
 """Field of /proc/<pid>/stat after the command: the start, in clock ticks after boot."""
+_DESCRIPTORS = 24
+"""Files of one ZeroMQ context with a socket, and some to spare."""
 
 
 def this_process() -> Process:
@@ -28,6 +31,13 @@ def started(pid: int) -> int:
 def same_host(one: Process, other: Process) -> bool:
     """Return whether two processes share a host and a PID namespace."""
     return (one.boot, one.space) == (other.boot, other.space)
+
+
+def spare_descriptors() -> None:
+    """Raise OSError unless ZeroMQ can open its files: it ends the process where it cannot."""
+    with ExitStack() as opened:
+        for _ in range(_DESCRIPTORS):
+            opened.callback(os.close, os.open(os.devnull, os.O_RDONLY))
 
 
 class Deaths:

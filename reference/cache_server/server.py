@@ -21,7 +21,7 @@ from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.address import Address, AddressError, Claim, is_ipv6
 from kvproof.reference.cache_server.arena import Arena
 from kvproof.reference.cache_server.core import CacheServer, Settings
-from kvproof.reference.cache_server.process import Deaths, this_process
+from kvproof.reference.cache_server.process import Deaths, spare_descriptors, this_process
 
 try:
     import zmq
@@ -56,6 +56,7 @@ class Server:
                 settings, generation=generation, place=place, witness=self.deaths
             )
             opened.enter_context(Claim(address))
+            spare_descriptors()
             context = zmq.Context()
             opened.callback(context.term)
             self._socket = context.socket(zmq.ROUTER)

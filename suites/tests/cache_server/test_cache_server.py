@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -406,3 +407,21 @@ def test_a_closed_client_says_so(server):
     client.close()
     with pytest.raises(RuntimeError, match="is closed"):
         client.lookup([key(0)])
+
+
+def test_a_server_that_may_open_too_few_files_says_so(tmp_path, monkeypatch):
+    """ZeroMQ would end the process."""
+    real, left = os.open, 5
+
+    def opened(path, *rest, **more):
+        nonlocal left
+        left -= path == os.devnull
+        if left < 0:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(path, *rest, **more)
+
+    monkeypatch.setattr(os, "open", opened)
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(OSError, match="Too many open files"):
+        Server(parse(f"ipc://{tmp_path}/s.sock"), Settings(size=1 << 20))
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
