@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import cache
 from typing import Any
 
 import msgspec
@@ -31,15 +30,9 @@ _HOST, _PORT = "localhost", 1
 """Where a handshake would be asked for; nothing is sent there."""
 
 
-@cache
-def _first_group() -> Any:
-    """Return the group of this process, which an engine that is driven here needs again."""
-    return parallel_state._TP
-
-
 def opened(prefill: Side, decode: Side) -> Pair | Refused:
     """Connect two sides; what vLLM raises is a refusal."""
-    config, group = RUNNING.config, _first_group()
+    config, group = RUNNING.config, parallel_state._TP
     DirectAgent.by_name.clear()
     alone = True
     try:
