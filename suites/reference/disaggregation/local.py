@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from kvproof.harness.contract.disaggregation import (
     WORDS,
     Moved,
@@ -20,7 +22,10 @@ from kvproof.reference.disaggregation.plan import Plan, copy
 from kvproof.reference.disaggregation.workers import LAYOUTS, Cache, Workers, cache
 from kvproof.suites.framework.component_suite import Arguments
 
-TRAITS: dict[str, Any] = {"lacks": {}, "layouts": [*LAYOUTS]}
+TRAITS: dict[str, Any] = {
+    "lacks": {"kernel": "the reference's plan counts in tokens, and has no kernel blocks"},
+    "layouts": [*LAYOUTS],
+}
 
 
 def ask(*calls: tuple[str, Arguments]) -> list[Any]:
@@ -104,6 +109,6 @@ class LocalPair:
             positions = [p for p in range(end) if workers.holds(rank, p)]
             heads = workers.heads_of(rank)
             content = words(prompt.number, len(pages), heads, positions)
-            for n, position in enumerate(positions):
-                block, offset = workers.slot(table, position)
-                pages[:, block, :, offset] = content[:, :, n]
+            slots = [workers.slot(table, position) for position in positions]
+            at = np.array(slots, np.int64).reshape(-1, 2)
+            pages[:, at[:, 0], :, at[:, 1]] = content.transpose(2, 0, 1, 3)

@@ -52,10 +52,10 @@ class Content:
         right = words(prompt.number, side.layers, side.of_rank(rank), positions)
         start = prompt.cached * side.block_size * side.context
         blocks, offsets = side.slots(prompt.decode, positions)
-        for n, (block, offset) in enumerate(zip(blocks, offsets, strict=True)):
-            self.words[:, block, :, offset] = right[:, :, n]
-            self.sure[:, block, :, offset] = True
-            own[:, block, :, offset] = positions[n] >= start
+        moved = np.asarray(positions, np.int64) >= start
+        self.words[:, blocks, :, offsets] = right.transpose(2, 0, 1, 3)
+        self.sure[:, blocks, :, offsets] = True
+        own[:, blocks, :, offsets] = moved[:, None, None]
         return own
 
 

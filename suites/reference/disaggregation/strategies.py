@@ -105,18 +105,7 @@ def draw_operation(machine: DisaggregationMachine, draw: Draw) -> tuple[str, Arg
 def offered(ask: RemoteCalls) -> TargetProvided:
     """Return the suite on a target, without what its engine lacks."""
     (traits,) = ask(("traits", {}))
-    lacks: dict[str, str] = traits["lacks"]
-    without = {situation for each in lacks for situation in _SITUATIONS[each]}
-    judged = tuple(
-        prop._replace(situations=tuple(s for s in prop.situations if s not in without))
-        for prop in PROPERTIES
-    )
-    part = SUITE._replace(
-        properties=judged,
-        machine=partial(DisaggregationMachine, ask),
-        profiles=profiles(lacks, tuple(traits["layouts"])),
-    )
-    return TargetProvided(part, {})
+    return TargetProvided(_suite(ask, traits["lacks"], tuple(traits["layouts"])), {})
 
 
 def profiles(lacks: Mapping[str, str], layouts: tuple[str, ...]) -> tuple[WorkloadConfigs, ...]:
@@ -129,13 +118,21 @@ def profiles(lacks: Mapping[str, str], layouts: tuple[str, ...]) -> tuple[Worklo
     return tuple(kinds.values())
 
 
-_LAYOUTS = tuple(local.TRAITS["layouts"])
-SUITE = ComponentSuite(
-    "disaggregation",
-    PROPERTIES,
-    partial(draw_config, has=PROFILES["everything"], layouts=_LAYOUTS),
-    partial(DisaggregationMachine, local.ask),
-    draw_operation,
-    profiles=profiles({}, _LAYOUTS),
-    target_provided=offered,
-)
+def _suite(ask: RemoteCalls, lacks: Mapping[str, str], layouts: tuple[str, ...]) -> ComponentSuite:
+    without = {situation for each in lacks for situation in _SITUATIONS[each]}
+    judged = tuple(
+        prop._replace(situations=tuple(s for s in prop.situations if s not in without))
+        for prop in PROPERTIES
+    )
+    return ComponentSuite(
+        "disaggregation",
+        judged,
+        partial(draw_config, has=PROFILES[EVERYTHING], layouts=layouts),
+        partial(DisaggregationMachine, ask),
+        draw_operation,
+        profiles=profiles(lacks, layouts),
+        target_provided=offered,
+    )
+
+
+SUITE = _suite(local.ask, local.TRAITS["lacks"], tuple(local.TRAITS["layouts"]))

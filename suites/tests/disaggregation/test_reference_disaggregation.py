@@ -90,7 +90,7 @@ def test_calls_connect_and_move() -> None:
         ("traits", {}), ("open", {"prefill": SIDE, "decode": SIDE}),
         ("move", {**prompt, "order": [0, 1]}),
     )  # fmt: skip
-    assert traits["lacks"] == {}
+    assert [*traits["lacks"]] == ["kernel"]
     assert opened is None
     assert moved["error"] == ""
     assert (moved["read"], moved["freed"]) == ([[0], [1]], [[0], [1]])

@@ -45,7 +45,7 @@ class Cut(Judge):
 
 class Nowhere:
     def write_file(self, name: str, data: bytes) -> Path:
-        raise NotImplementedError
+        raise AssertionError(f"{name} is stored, though nothing fails")
 
 
 def cut_off(path: Path, suite: str) -> list[str]:

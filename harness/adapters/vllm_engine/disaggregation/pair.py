@@ -39,6 +39,7 @@ def opened(prefill: Side, decode: Side) -> Pair | Refused:
         sides = Workers("prefill", prefill), Workers("decode", decode)
         alone = False
         return NixlPair(*sides)
+    # these are vLLM's refusals at its start and at a handshake; others are faults of the adapter
     except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
         return Refused(_said(error), alone=alone)
     finally:
