@@ -186,8 +186,10 @@ def _later() -> dict[str, Any]:
         found["get_long_context_chunk_limit"] = long_context.get_long_context_chunk_limit
         found["plan_long_context_chunk"] = long_context.plan_long_context_chunk
     if release() >= (0, 16):
+        from lmdeploy.pytorch.multimodal.data_type import ensure_multimodal_content_hashes
         from lmdeploy.pytorch.paging.block_trie import checkpoint_lifecycle
 
+        found["ensure_multimodal_content_hashes"] = ensure_multimodal_content_hashes
         found["Checkpoints"] = checkpoint_lifecycle.StateCheckpointLifecycle
         found["NodeStateCheckpoint"] = checkpoint_lifecycle.NodeStateCheckpoint
     return found

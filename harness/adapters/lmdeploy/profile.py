@@ -81,6 +81,12 @@ _BEFORE_CHUNKS = {
 }
 
 
+_SUITES = {
+    "hits": "kvproof.harness.adapters.lmdeploy.hits:hits",
+    "media": "kvproof.harness.adapters.lmdeploy.media:media",
+}
+
+
 @cache
 def profile() -> Profile:
     """The installed release's."""
@@ -92,7 +98,7 @@ def profile() -> Profile:
         max_kernel_ratio=4,
         salts=False,
         batch=True,
-        component_suites={"hits": "kvproof.harness.adapters.lmdeploy.hits:hits"} if package else {},
+        component_suites=_SUITES if package else {},
         unsupported={
             **UNSUPPORTED,
             **(_FROM_PACKAGE if package else _BEFORE_PACKAGE),

@@ -54,6 +54,12 @@ _BEFORE_UNIFIED = {
 }
 
 
+_SUITES = {
+    "hits": "kvproof.harness.adapters.sglang.hits:hits",
+    "media": "kvproof.harness.adapters.sglang.media:media",
+}
+
+
 @cache
 def profile() -> Profile:
     """The installed release's."""
@@ -64,7 +70,7 @@ def profile() -> Profile:
         no_read=True,
         no_store=True,
         evict=False,
-        component_suites={"hits": "kvproof.harness.adapters.sglang.hits:hits"} if unified() else {},
+        component_suites=_SUITES if unified() else {},
         unsupported=UNSUPPORTED if unified() else {**UNSUPPORTED, **_BEFORE_UNIFIED},
         provenance=declared(
             "match, allocate, publish, release, states, free count, held count, cached count"

@@ -264,22 +264,24 @@ def hashes_media() -> bool:
     return _media() is not None
 
 
-class _Bytes(tuple[bytes, ...]):
+class _Parsed(tuple[object, ...]):
     """Items of one modality, as its parser makes them."""
 
-    def get_all_items_for_hash(self) -> list[bytes]:
-        """Return the hashed bytes of each item."""
+    def get_all_items_for_hash(self) -> list[object]:
+        """Return what is hashed of each item."""
         return list(self)
 
 
 @cache
 def media_identifier(kind: str, content: str) -> str:
     """Return vLLM's own identifier of an item with these bytes, or `content` itself."""
-    names = _media()
-    if names is None:
-        return content
-    items = names.Items({kind: _Bytes((content.encode(),))})
-    (found,) = names.Inputs([], items).get_mm_hashes("model", "sha256")[kind]
+    return identifier_of(kind, content.encode()) if hashes_media() else content
+
+
+def identifier_of(kind: str, item: object) -> str:
+    """Return vLLM's own identifier of an item, as its parser made it."""
+    items = _media().Items({kind: _Parsed((item,))})
+    (found,) = _media().Inputs([], items).get_mm_hashes("model", "sha256")[kind]
     return str(found)
 
 

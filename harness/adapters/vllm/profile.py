@@ -41,6 +41,7 @@ UNSUPPORTED = {
 """Capability -> why it is off, in every release."""
 
 _HITS = {"hits": "kvproof.harness.adapters.vllm.hits:hits"}
+_MEDIA = {"media": "kvproof.harness.adapters.vllm.media:media"}
 
 
 def _recent() -> bool:
@@ -61,7 +62,7 @@ def profile() -> Profile:
         no_read=known.no_read,
         evict=has("KVCacheManager.evict_blocks"),
         lookup=True,
-        component_suites=_HITS if _recent() else {},
+        component_suites={**(_HITS if _recent() else {}), **(_MEDIA if hashes_media() else {})},
         provenance=declared(
             "match, allocate, refusal, arrival, publish, release, busy, reset, lookup, states, "
             "held count, cached count, free count, statistics",

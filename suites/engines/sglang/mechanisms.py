@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Inspection, Refused, Request, Scheduled
 from kvproof.harness.oracle.state import OracleState, RequestState
@@ -76,3 +80,16 @@ def unstored_chunks_begin_again(found: Failed) -> bool:
 def empty_node_is_evicted(found: Failed) -> bool:
     """With states, a prompt of whole pages that comes twice leaves an empty node."""
     return bool(found.config.get("groups")) and "AssertionError" in found.violation.sentence
+
+
+def media_are_hashed_without_their_shape(found: Failed) -> bool:
+    """Both items have the same numbers in the same order, and only these are hashed."""
+    one, other = (_numbers(found.fact(name, dict)) for name in ("one", "other"))
+    return one == other
+
+
+def _numbers(item: Mapping[str, Any]) -> list[int]:
+    """All numbers of the item's parts, one part after the other; their type is one."""
+    return [
+        first + step * at for _, shape, first, step in item["parts"] for at in range(prod(shape))
+    ]

@@ -6,6 +6,10 @@ from kvproof.suites.framework.property import table
 
 OTHER_LAYOUT = "an equal value in another layout"
 ONE_CHANGE = "two values that differ in one place"
+SHAPE = "equal bytes in another shape"
+CUT = "equal bytes cut into other parts"
+GRID = "equal bytes on another grid"
+DTYPE = "equal numbers of another type"
 GIVEN = "a hash given by the caller"
 UNUSED = "media of a request that may not use the cache"
 USED_TWICE = "media whose hash is requested twice"

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from hypothesis import strategies as st
 
 from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.reference.media.engine_hash import on_hash
 from kvproof.suites.reference.media.machine import MediaMachine
 from kvproof.suites.reference.media.model import Thing, places
 from kvproof.suites.reference.media.properties import PROPERTIES
@@ -138,4 +139,6 @@ def _changed(thing: Thing, draw: Draw) -> list[Thing]:
     return variant
 
 
-SUITE = ComponentSuite("media", PROPERTIES, draw_config, MediaMachine, draw_operation)
+SUITE = ComponentSuite(
+    "media", PROPERTIES, draw_config, MediaMachine, draw_operation, target_provided=on_hash
+)
