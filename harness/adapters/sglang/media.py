@@ -1,7 +1,7 @@
 """The job by which the suite `media` reaches SGLang's hash of an item. Engine environment only.
 
 An item is made as `BaseMultimodalProcessor` makes it: features of one type, and the grid among the
-data of the model. `set_pad_value` hashes it; its padding values are what the tree compares.
+data of the model. `set_pad_value` hashes it; the tree compares its padding values.
 """
 
 from __future__ import annotations

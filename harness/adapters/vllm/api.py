@@ -268,7 +268,7 @@ class _Parsed(tuple[object, ...]):
     """Items of one modality, as its parser makes them."""
 
     def get_all_items_for_hash(self) -> list[object]:
-        """Return what is hashed of each item."""
+        """Return the hashed part of each item."""
         return list(self)
 
 

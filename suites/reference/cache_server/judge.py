@@ -213,12 +213,13 @@ class StoreChecker:
 
     def refused(self, frame: bytes) -> object:
         core = self._machine.server.core
-        before = self._state()
+        before, refused = self._state(), core.refused.total()
         answer = m.answers.decode(core.handle(frame))
+        more = core.refused.total() - refused
         self._check(
             "malformed_messages_change_nothing",
-            isinstance(answer.body, m.Refused) and self._state() == before,
-            lambda: f"{frame[:60].hex()} is answered by {answer.body}",
+            isinstance(answer.body, m.Refused) and self._state() == before and more == 1,
+            lambda: f"{frame[:60].hex()} is answered by {answer.body}, and {more} more are counted",
         )
         return answer.body
 

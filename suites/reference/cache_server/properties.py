@@ -60,7 +60,7 @@ the_report_adds_up | G8 | PINNED HELD SILENT
     objects and bytes of every state are counted correctly
     why: the server reports free space that it does not have, and operators size it wrongly
 malformed_messages_change_nothing | G8 | NOISE
-    every message is answered; a malformed one is refused and changes nothing
+    every message is answered; a malformed one is refused, counted once, and changes nothing
     why: one client of another version crashes the shared server for the whole fleet
 a_call_happens_once | G8 | LOST TWICE
     a call is sent before its answer is awaited; none that is repeated is done twice, nor a release

@@ -15,6 +15,10 @@ INSIDE = "such a model inside a multimodal one"
 WRITES_ONCE = "a model that writes each token once"
 UNKNOWN = "an unknown model"
 
+TAKEN = "a value at the border of an option's range"
+REFUSED = "a value just outside of an option's range"
+TYPE = "a value of another type"
+
 PROPERTIES = table(
     vars(),
     """
@@ -26,5 +30,9 @@ models_that_rewrite_tokens_are_refused | A3 | REWRITES INSIDE WRITES_ONCE UNKNOW
     a model whose tokens change after they were written is refused for that reason, and no
     other model is
     why: a model that edits its past is cached all the same, and hits give outdated answers
+options_are_taken_within_their_range | O1 | TAKEN REFUSED TYPE | by brute force
+    an option of cache, engine, server and remote store has the value that was given if its range
+    has it; else the refusal names option and value
+    why: a mistyped limit is taken, and the server ends later with an error about something else
 """,
 )

@@ -15,6 +15,7 @@ from kvproof.reference.planner.hf_config import read_model
 from kvproof.reference.planner.layer_spec import PlanError
 from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
 from kvproof.suites.framework.coverage import Coverage
+from kvproof.suites.reference.config import options
 from kvproof.suites.reference.config import properties as seen
 from kvproof.suites.reference.config.properties import PROPERTIES
 
@@ -42,7 +43,8 @@ class ConfigMachine:
 
     def apply(self, verb: str, **arguments: object) -> object:
         """Configure a cache or read a model; returns the reason of a refusal."""
-        return self._configure(**arguments) if verb == "configure" else self._read(**arguments)  # type: ignore[arg-type]
+        verbs = {"configure": self._configure, "read": self._read, "option": self._option}
+        return verbs[verb](**arguments)  # type: ignore[operator]  # each has keywords of its own
 
     # --- K1 ---
 
@@ -74,6 +76,22 @@ class ConfigMachine:
             ok,
             lambda: f"block size {block}, kernel block size {kernel}: {words}",
         )
+
+    # --- O1 ---
+
+    def _option(self, *, record: str, name: str, at: int) -> object:
+        option = options.Option(record, name)
+        value = options.value_at(option, at)
+        legal, words = option.range.takes(value), options.refused(option, value)
+        border = at < len(option.range.borders())
+        self._coverage.event((seen.TAKEN if legal else seen.REFUSED) if border else seen.TYPE)
+        named = words.startswith(f"{name} {value!r} ")
+        self._coverage.check(
+            "options_are_taken_within_their_range",
+            not words and option.given(value) == value if legal else named,
+            lambda: f"{record}: {name} = {value!r}: {words or 'taken'}",
+        )
+        return words or "taken"
 
     # --- A3 ---
 
@@ -115,8 +133,11 @@ def draw_config(_: Draw) -> Config:
 
 
 def draw_operation(_: ConfigMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw a model, or sizes of which one divides the other half of the time."""
-    if not draw(st.integers(0, 2)):
+    """Draw an option, a model, or sizes of which one divides the other half of the time."""
+    what = draw(st.integers(0, 3))
+    if what == 3:
+        return "option", options.draw_option(draw)
+    if not what:
         family = draw(st.sampled_from((*REWRITING, *WRITING_ONCE, *UNKNOWN_NAMES)))
         return "read", {"family": family, "inside": draw(st.booleans())}
     block, kernel = draw(st.integers(1, LARGEST)), draw(st.integers(-2, LARGEST))

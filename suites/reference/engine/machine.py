@@ -237,7 +237,7 @@ class EngineMachine:
     def _bring(self, name: str) -> object:
         if name not in self.outside:
             return None
-        values = iter(self.outside[name])
+        values, experts = iter(self.outside[name]), self.outside[name][0].experts
         before = trace(self.engine.cache)
         refusal = self._each(lambda engine: engine.bring_in(next(values)))[0]
         self._coverage.event(seen.NO_ROOM if refusal else seen.MOVED_IN)
@@ -252,6 +252,8 @@ class EngineMachine:
         tracked.happened.add("moved_requests_are_whole")
         self._coverage.event(seen.MOVED_OVER, tracked.weights != self.engine.scheduler.weights)
         tracked.hit = self.engine.scheduler.requests[name].computed
+        if experts is None or experts.missing:  # incomplete rows do not move
+            tracked.unrecorded = tracked.hit
         tracked.allowance = self._allowance(0)
         for other in self.tracked.values():
             other.allowance += 1  # the step that imported it

@@ -256,6 +256,7 @@ class Watch:
     def _admit(self, tracked: TrackedRequest, hit: int) -> None:
         layout = self._engine.config.cache.layout
         tracked.admissions, tracked.hit, tracked.was_reset = tracked.admissions + 1, hit, False
+        tracked.unrecorded = hit
         tracked.weights = self._engine.scheduler.weights
         tracked.epochs.add(tracked.weights)
         cached = self._config["prefix_caching"] and tracked.prompt.read

@@ -32,6 +32,7 @@ class TierChecks:
         self._old: list[tuple[tuple[int, ...], Any]] = []
         self._waits: Counter[str] = Counter()
         """Request -> steps that it has waited for objects, since it last ran."""
+        self._abandoned = 0
         self._counted: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
         """Resumed or not -> tier -> tokens that came back for admitted requests (V1)."""
         if engine.tiers is not None:
@@ -48,6 +49,7 @@ class TierChecks:
             self._parts.clear()
             answer = call(request, compute)
             self._cover_trouble(request.id, abandoned)
+            self._judge_abandoned(request.id, tiers.abandoned - abandoned)
             self._judge_wait(request.id, answer)
             if hasattr(answer, "reason") or not answer:
                 self._coverage.check(
@@ -61,6 +63,19 @@ class TierChecks:
             return answer
 
         tiers.prepare = guarded
+
+    def _judge_abandoned(self, name: str, more: int) -> None:
+        """Count each load once that ends when its request has waited for long enough (V2)."""
+        self._abandoned += more > 0
+        waited, patience = self._waits[name], self._engine.tiers.patience
+        self._coverage.check(
+            "waits_are_bounded",
+            self._engine.tiers.abandoned == self._abandoned and (not more or waited >= patience),
+            lambda: (
+                f"{self._engine.tiers.abandoned} loads count as abandoned, {self._abandoned} are; "
+                f"{name} has waited in {waited} of {patience} steps"
+            ),
+        )
 
     def _judge_wait(self, name: str, answer: Any) -> None:
         waits, patience = self._waits, self._engine.tiers.patience

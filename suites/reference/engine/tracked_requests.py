@@ -28,6 +28,8 @@ class TrackedRequest:
         """All versions of the weights that it was computed with."""
         self.admissions = self.hit = 0
         """Number of admissions, and the last hit."""
+        self.unrecorded = 0
+        """Tokens at its beginning whose expert rows may be missing: the last hit, or moved ones."""
         self.was_reset = False
         """Whether the cache was reset since its admission, so that the rows of its hit are gone."""
         self.allowance = allowance

@@ -76,7 +76,7 @@ class HashMachine:
         self._ask, self._coverage = ask, coverage
 
     def apply(self, verb: str, *, one: Arguments, other: Arguments, situation: str) -> object:
-        """Judge two items that differ in what the situation names, or in nothing."""
+        """Judge two items, equal or with the difference that the situation names."""
         assert verb == "compare", verb
         items = [{**one, "layout": 0}, *({**other, "layout": each} for each in range(_LAYOUTS))]
         first, *others = self._ask(("hash", {"items": items}))[0]
@@ -105,7 +105,7 @@ def _said(item: Arguments) -> str:
 
 
 def meaning(item: Arguments) -> Hashable:
-    """Return the item without what has no meaning: the step of one number, a list of one part."""
+    """Return the item without the step of a single number and the list of a single part."""
     parts = tuple((d, tuple(s), first, step * (prod(s) > 1)) for d, s, first, step in item["parts"])
     return parts, repr(item["grid"])
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kvproof.reference.core.attention_groups import GroupConfig
 from kvproof.reference.core.cache_config import CacheConfig, ConfigError, check_kernel_block_size
+from kvproof.suites.reference.config import options
 
 draws = settings(derandomize=True, database=None, deadline=None, max_examples=100)
 
@@ -156,3 +157,8 @@ def test_partial_blocks_are_refused_where_hits_need_whole_units(others, reason):
         CacheConfig(8, cache_partial_blocks=True, **others)
     assert str(refused.value).startswith("cache_partial_blocks True must be false ")
     assert CacheConfig(8, **others).cache_partial_blocks is False
+
+
+def test_every_option_has_a_range_or_a_reason():
+    assert not options.without_a_range()
+    assert {option.name for option in options.OPTIONS}.isdisjoint(options.LEFT_OUT)
