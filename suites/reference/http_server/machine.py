@@ -10,7 +10,7 @@ from kvproof.suites.reference.http_server import prometheus_checks as figures
 from kvproof.suites.reference.http_server import properties as seen
 from kvproof.suites.reference.http_server.judge import ResponseChecker
 from kvproof.suites.reference.http_server.requests import Asking, Request
-from kvproof.suites.reference.http_server.subject import MAX_LEN, Subject
+from kvproof.suites.reference.http_server.subject import MAX_LEN, MODEL, Subject
 from kvproof.suites.reference.http_server.tracked_requests import How, TrackedRequest, common
 from kvproof.suites.reference.http_server.turns import Turns
 
@@ -60,6 +60,19 @@ class HttpServerMachine:
 
     def _chat(self, words: list[str], image: int | None, **how: Any) -> object:
         return self._send(self._asking.chat(words, image, how=How(**how)))
+
+    def _wrong(self, *, field: str, value: Any) -> object:
+        """Send a request with one wrong field."""
+        body = {"model": MODEL, "prompt": [1, 2], "max_tokens": 2, field: value}
+        client = self._subject.ask("/v1/completions", body)
+        said = bytes(client.received).decode(errors="replace")
+        self._coverage.event(seen.WRONG)
+        self._coverage.check(
+            "wrong_fields_are_refused",
+            client.done and client.status == 400 and field in said,
+            lambda: f"{field} = {value} is answered {client.status or 'nothing'}: {said[:120]}",
+        )
+        return client.status
 
     def _send(self, request: Request) -> object:
         due, prop = self._due(request)

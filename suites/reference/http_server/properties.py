@@ -45,6 +45,7 @@ SPARED = "a request waits while others fail"
 AFTER = "a prompt begins like one that failed"
 SCRAPED = "/metrics is read while requests run"
 RESTED = "every request has ended"
+WRONG = "a field outside its range"
 
 PROPERTIES = table(
     vars(),
@@ -79,6 +80,9 @@ queue_slots_are_released | B4 B8 | FULL TOO_MANY ROOM_AGAIN
 oversized_requests_are_refused_at_once | B8 | NEVER_FITS TOO_LONG | by brute force
     a prompt too long for the model or the cache gets a 400, every other one an answer
     why: a prompt too long hangs until its timeout, or short prompts get an error
+wrong_fields_are_refused | O1 | WRONG
+    a field outside its documented range, or that the model cannot obey, is refused with its name
+    why: a temperature is ignored without a word, and clients believe that it was used
 a_failed_step_fails_its_requests | B6 C6 | by the model's recorded work
     when a step raises, exactly the requests in that step get an error
     why: one failed step kills unrelated streams, or its clients wait forever

@@ -25,6 +25,7 @@ VERBS = (
     *["scrape"] * 2,
     *["fail"] * 1,
     *["drain"] * 1,
+    *["wrong"] * 1,
 )
 MOST_PROMPT = 20
 STOPS = ("e", "t", "et", "tt", "eat", "aet", "tea")
@@ -48,6 +49,24 @@ GROUPS = (("most", "salt"), ("stops",), ("stream", "usage", "token_ids"), ("igno
           ("logprobs", "echo", "n"))  # fmt: skip
 VALUES = {names: [*product(*(HOWS[name] for name in names))] for names in GROUPS}
 """Some options are drawn together: one by one takes longer than the server."""
+WRONG: dict[str, Sequence[Any]] = {
+    "temperature": (0.5, -1, 2.5),
+    "presence_penalty": (1, -2.5),
+    "frequency_penalty": (-0.5, 2.5),
+    "repetition_penalty": (2.0, 0),
+    "logit_bias": ({"1": 5}, {"x": 0}),
+    "top_k": (-2,),
+    "top_p": (0, 1.5),
+    "n": (0, -1),
+    "max_tokens": (0, -1),
+    "seed": (1 << 63,),
+    "logprobs": (-1, 99),
+    "stop": ([""], ["e"] * 99),
+    "stop_token_ids": ([-1], [1 << 31]),
+    "stream_options": ({"include_usage": True},),
+}
+"""Field -> values outside its documented range, or that a model with one next token cannot obey."""
+WRONGS = [(name, at) for name, values in WRONG.items() for at in range(len(values))]
 
 
 def missing() -> str:
@@ -104,6 +123,9 @@ def draw_operation(machine: HttpServerMachine, draw: Draw) -> tuple[str, Argumen
         return verb, {"count": _int(draw, 1, 4)}
     if verb == "leave":
         return verb, {"index": _int(draw, 0, max(0, len(machine.open) - 1))}
+    if verb == "wrong":
+        name, at = _one(draw, WRONGS)
+        return verb, {"field": name, "value": WRONG[name][at]}
     if verb == "fail":
         return verb, {"verb": _one(draw, ("launch", "finish"))}
     return verb, {}
