@@ -27,8 +27,8 @@ class Shape(NamedTuple):
     kv_heads: int
     head_dim: int
     value_dim: int
-    kv_bytes: int
-    """Bytes of one element of the cache."""
+    kv_bits: int
+    """Bits of one number of the cache."""
     latent: bool
     """Values are the first columns of the keys."""
 
@@ -74,9 +74,14 @@ class Config(NamedTuple):
     """Most registers of a thread."""
 
 
-def columns(width: int, *, kv_bytes: int) -> Columns:
+def kv_bits(pages: torch.Tensor) -> int:
+    """Bits of one number of pages; those of INT4 are bytes of two."""
+    return 4 if pages.dtype == torch.uint8 else 8 * pages.dtype.itemsize
+
+
+def columns(width: int, *, kv_bits: int) -> Columns:
     """How rows of `width` elements are cut: 192 is 128 and 64."""
-    words = width * kv_bytes // 2
+    words = width * kv_bits // 16
     main = max(16, 1 << (words.bit_length() - 1))
     left = max(0, words - main)
     return Columns(words, main, max(16, power_of_two(left)) if left else 0)
@@ -94,13 +99,13 @@ def config(shape: Shape) -> Config:
     hide each other's reductions; narrow rows of bytes leave room for three.
     """
     rows = min(MOST_ROWS, max(16, power_of_two(shape.rows)))
-    keys = columns(shape.head_dim, kv_bytes=shape.kv_bytes)
+    keys = columns(shape.head_dim, kv_bits=shape.kv_bits)
     row_bytes = 2 * (keys.main + keys.rest)
     heavy = row_bytes > _LIGHT_ROW or rows * shape.value_dim > _LIGHT_NUMBERS
-    narrow = shape.kv_bytes == 1 and row_bytes <= _LIGHT_ROW // 2 and not heavy
-    most = _LIGHT_TILE if shape.kv_bytes == 1 else 2 * _LIGHT_TILE
+    narrow = shape.kv_bits < 16 and row_bytes <= _LIGHT_ROW // 2 and not heavy
+    most = _LIGHT_TILE if shape.kv_bits < 16 else 2 * _LIGHT_TILE
     tile = power_below((2 if heavy else 1) * _TILE_BYTES // row_bytes)
-    least = 32 if shared_bytes(32, row_bytes, rows, kv_bytes=shape.kv_bytes) <= _SHARED else 16
+    least = 32 if shared_bytes(32, row_bytes, rows, kv_bits=shape.kv_bits) <= _SHARED else 16
     row_step = min(_PART_ROWS, part_rows(shape, rows=rows))
     return Config(
         rows=rows,
@@ -114,9 +119,9 @@ def config(shape: Shape) -> Config:
     )
 
 
-def shared_bytes(tile: int, row_bytes: int, rows: int, *, kv_bytes: int) -> int:
+def shared_bytes(tile: int, row_bytes: int, rows: int, *, kv_bits: int) -> int:
     """Bytes of two tiles of keys and two of values in flight, and of 16-bit queries."""
-    return 4 * tile * row_bytes + rows * row_bytes * 2 // kv_bytes
+    return 4 * tile * row_bytes + rows * row_bytes * 16 // kv_bits
 
 
 def part_rows(shape: Shape, *, rows: int) -> int:
