@@ -286,14 +286,15 @@ def paged_decode_kernel(
         position = size - Q_TOKENS + token_of_row
 
         m = tl.full([ROWS], float("-inf"), tl.float32)
-        mass = tl.zeros([ROWS], tl.float32)
+        # Of tokens with scales a column each: sums over tokens would wait for all warps.
+        mass = tl.zeros([ROWS, TILE] if OF_TOKENS else [ROWS], tl.float32)
         main = zeros_of(ROWS, V_MAIN, KV)
         rest = ()
         if V_REST:
             rest = zeros_of(ROWS, V_REST, KV)
         below = 0.0
         if KV == INT4:
-            below = tl.zeros([ROWS], tl.float32)
+            below = tl.zeros([ROWS, TILE], tl.float32)
 
         for token in tl.range(low, high, TILE, num_stages=STAGES):
             at = token + tile
@@ -306,6 +307,7 @@ def paged_decode_kernel(
             k_rows = k_base + page * K_PAGE + slot * K_TOKEN
             k_main = load_tile(k_rows, live, 0, K_MAIN, K_WORDS)
             scores = tl.zeros([ROWS, TILE], tl.float32)
+            by = log_scale
             scores = add_scores(scores, q_main, k_main, KV, GPU, ASM)
             if K_REST:
                 k_rest = load_tile(k_rows, live, K_MAIN, K_REST, K_WORDS)
@@ -315,13 +317,13 @@ def paged_decode_kernel(
                 k_scales, k_zeros = _scales(scale_at, live, 0.0, KV)
                 if KV == INT4:
                     scores = scores - q_sum[:, None] * k_zeros[None, :]
-                scores = scores * k_scales[None, :]
+                by = (k_scales * log_scale)[None, :]
             if HAS_CAP:
                 # 2x in powers of two, for tanh(x) = 1 - 2 / (exp(2x) + 1).
-                doubled = tl.exp2(tl.minimum(scores * (2.0 * log_scale / soft_cap), 64.0))
+                doubled = tl.exp2(tl.minimum(scores * (2.0 * by / soft_cap), 64.0))
                 logits = (soft_cap * LOG2E) * (1.0 - 2.0 / (doubled + 1.0))
             else:
-                logits = scores * log_scale
+                logits = scores * by
             if Q_TOKENS == 1:
                 seen = live[None, :]
                 if HAS_WINDOW:
@@ -333,18 +335,22 @@ def paged_decode_kernel(
             logits = tl.where(seen, logits, float("-inf"))
             weights = logits
             if OF_TOKENS:
-                # Scales of values join the exponent: products of any scale stay in float16.
+                # Powers of two in the scales of values join the exponent: products of any scale
+                # stay in float16.
                 scale_at = v_scale + page * VS_PAGE + slot * VS_TOKEN + kv_head * VS_HEAD
                 v_scales, v_zeros = _scales(scale_at, live, 1.0, KV)
-                v_scales = tl.maximum(v_scales, LEAST_SCALE)
-                weights = logits + tl.log2(v_scales)[None, :]
+                v_bits = tl.maximum(v_scales, LEAST_SCALE).to(tl.int32, bitcast=True)
+                power = v_bits >> 23
+                weights = logits + (power - 127).to(tl.float32)[None, :]
 
             most = tl.maximum(m, tl.max(weights, 1))
             shift = tl.where(most == float("-inf"), 0.0, most) if Q_TOKENS > 1 else most
             alpha = tl.exp2(m - shift)
             p = tl.exp2(weights - shift[:, None])
             if OF_TOKENS:
-                mass = mass * alpha + tl.sum(p / v_scales[None, :], 1)
+                without = ((254 - power) << 23).to(tl.float32, bitcast=True)
+                mass = mass * alpha[:, None] + p * without[None, :]
+                p = p * ((v_bits & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)[None, :]
             else:
                 mass = mass * alpha + tl.sum(p, 1)
             m = most
@@ -354,7 +360,7 @@ def paged_decode_kernel(
 
             p = rounded(p, k_main.dtype if KV == WIDE else tl.float16, GPU)
             if KV == INT4:
-                below = below * alpha + tl.sum(p.to(tl.float32) * v_zeros[None, :], 1)
+                below = below * alpha[:, None] + p.to(tl.float32) * v_zeros[None, :]
             if SHARED:
                 main = add_values(main, p, k_main, KV, GPU, ASM)
             else:
@@ -368,7 +374,10 @@ def paged_decode_kernel(
         if PDL == 2:  # noqa: SIM102 - one is known to the compiler, the other is not
             if request == last_request:
                 gdc_launch_dependents()
+        if OF_TOKENS:
+            mass = tl.sum(mass, 1)
         if KV == INT4:
+            below = tl.sum(below, 1)
             main = _less(main, below, KV)
             if V_REST:
                 rest = _less(rest, below, KV)
