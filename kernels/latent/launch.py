@@ -23,9 +23,12 @@ VALUES = 512
 STAGES = {1: 4, 2: 3}
 """Over FP8 pages, tiles under way by the float8 numbers of which a query is the sum."""
 
-LEAST_BATCH = 64
-"""Requests from which FP8 products are faster than widened rows: compiled for fewer, the kernel
-needs more registers than it has."""
+LEAST_BATCH = 2
+"""Requests from which FP8 products are faster than widened rows."""
+
+COMPILED_BATCH = 64
+"""Requests that the kernel of FP8 products is compiled for at least: for fewer it needs more
+registers than it has."""
 
 UNIT = 16
 """Bytes in which places of FP8 rows are counted."""
@@ -193,7 +196,7 @@ def _launch_fp8(
         table, tensors["lengths"], numbers["scale"], batch, shape.chunks, table.stride(0), VALUES,
         rows, apart,
         HEADS=heads, Q_TOKENS=q_tokens, HEAD_BLOCKS=shape.head_blocks,
-        BATCH=power_above(batch),
+        BATCH=power_above(max(batch, COMPILED_BATCH)),
         LEAST=LEAST_TILES, PAGE=page, BOX=box(page), TERMS=terms, STAGES=STAGES[terms],
         num_warps=4,
     )  # fmt: skip

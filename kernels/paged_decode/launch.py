@@ -53,10 +53,10 @@ def paged_decode(
             request's position length - q_tokens + i and sees itself and all before it. Over
             a cache of one byte it is used as float16, so its values must fit.
         k_pages: [pages, page, kv_heads, dim], any strides but that of dim; of q's dtype,
-            float8_e4m3fn or int8, or uint8 for INT4: dim / 2 bytes, column 2i of which is in the low
-            nibble of byte i.
-        v_pages: [pages, page, kv_heads, value_dim] like `k_pages`, or `None`: the values are the first value_dim
-            columns of the keys (MLA).
+            float8_e4m3fn or int8; or uint8 for INT4: dim / 2 bytes, column 2i in the low nibble of
+            byte i.
+        v_pages: [pages, page, kv_heads, value_dim] like `k_pages`, or `None`: the values are the
+            first value_dim columns of the keys (MLA).
         block_table: [batch, any] int32, ids of pages; padding is never read.
         lengths: [batch] int32, tokens of each request with its q_tokens; 0 gives zeros.
         out: [batch, q_tokens, heads, value_dim] of q's dtype.
@@ -179,7 +179,7 @@ def constants(
 ) -> dict[str, int | bool]:
     """The compile-time constants of a launch; of tensors only their shapes, strides and dtypes."""
     keys = rules.columns(shape.head_dim, kv_bits=shape.kv_bits)
-    values = rules.columns(shape.value_dim, kv_bits=shape.kv_bits)
+    values = rules.value_columns(shape.value_dim, kv_bits=shape.kv_bits)
     real = not interpreted()
     return {
         **_strides(tensors),

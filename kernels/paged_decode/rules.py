@@ -87,6 +87,14 @@ def columns(width: int, *, kv_bits: int) -> Columns:
     return Columns(words, main, max(16, power_of_two(left)) if left else 0)
 
 
+def value_columns(width: int, *, kv_bits: int) -> Columns:
+    """Likewise, in pieces of 32 or more: as wide as 16 query rows, every warp would do all."""
+    cut = columns(width, kv_bits=kv_bits)
+    if cut.main < _VALUES:
+        return Columns(cut.words, _VALUES, 0)
+    return cut._replace(rest=max(cut.rest, _VALUES) if cut.rest else 0)
+
+
 def power_of_two(number: int) -> int:
     """The least power of two that is not below the number."""
     return 1 << max(0, number - 1).bit_length()
@@ -103,7 +111,8 @@ def config(shape: Shape) -> Config:
     row_bytes = 2 * (keys.main + keys.rest)
     heavy = row_bytes > _LIGHT_ROW or rows * shape.value_dim > _LIGHT_NUMBERS
     narrow = shape.kv_bits < 16 and row_bytes <= _LIGHT_ROW // 2 and not heavy
-    most = _LIGHT_TILE if shape.kv_bits < 16 else 2 * _LIGHT_TILE
+    many = shape.kv_bits < 8 and rows == _FEW_ROWS and row_bytes < _LIGHT_ROW // 2
+    most = _LIGHT_TILE if shape.kv_bits < 16 and not many else 2 * _LIGHT_TILE
     tile = power_below((2 if heavy else 1) * _TILE_BYTES // row_bytes)
     least = 32 if shared_bytes(32, row_bytes, rows, kv_bits=shape.kv_bits) <= _SHARED else 16
     row_step = min(_PART_ROWS, part_rows(shape, rows=rows))
@@ -166,8 +175,10 @@ def processors(device: torch.device) -> int:
 _TILE_BYTES = 16 << 10
 _SHARED = 224 << 10
 """Bytes of a Hopper's 227 KiB for tiles and queries; page ids and scales take the rest."""
+_VALUES = 32
 _LIGHT_ROW = 256
 _LIGHT_TILE = 64
+_FEW_ROWS = 16
 _LIGHT_NUMBERS = 16 * 256
 _PART_NUMBERS = 16 << 10
 _PARTS = 32

@@ -24,7 +24,7 @@ def planes_of(kv):
 
 @triton.jit
 def _unpack(words, KV: tl.constexpr, ASM: tl.constexpr):
-    """The planes of 16-bit words: themselves, bytes as float16, nibbles less `MIDDLE` as float16."""
+    """The planes of 16-bit words: themselves, or bytes, or nibbles less `MIDDLE`, as float16."""
     if KV == WIDE:
         planes = (words,)
     elif KV == INT4:
