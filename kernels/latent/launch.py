@@ -136,8 +136,8 @@ def launch(
     shape = cut(q.shape[1] * q.shape[2], processors=multiprocessors(q.device), batch=len(q))
     start = _launch_wide
     if tensors["k_pages"].itemsize == 1:
-        many = len(q) >= LEAST_BATCH and _by_copies(tensors["k_pages"])
-        start = _launch_fp8 if many else _launch_narrow
+        many = len(q) >= LEAST_BATCH or numbers.get("fp8_queries")
+        start = _launch_fp8 if many and _by_copies(tensors["k_pages"]) else _launch_narrow
     start(tensors, numbers, shape, parts=parts, norms=norms)
     combine(
         tensors["out"], tensors["lengths"], tensors["sinks"], shape, lse=tensors["lse"],

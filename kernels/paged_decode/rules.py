@@ -111,12 +111,11 @@ def config(shape: Shape) -> Config:
     row_bytes = 2 * (keys.main + keys.rest)
     heavy = row_bytes > _LIGHT_ROW or rows * shape.value_dim > _LIGHT_NUMBERS
     narrow = shape.kv_bits < 16 and row_bytes <= _LIGHT_ROW // 2 and not heavy
-    many = shape.kv_bits < 8 and rows == _FEW_ROWS and row_bytes < _LIGHT_ROW // 2
-    most = _LIGHT_TILE if shape.kv_bits < 16 and not many else 2 * _LIGHT_TILE
+    most = _LIGHT_TILE if shape.kv_bits < 16 else 2 * _LIGHT_TILE
     tile = power_below((2 if heavy else 1) * _TILE_BYTES // row_bytes)
     least = 32 if shared_bytes(32, row_bytes, rows, kv_bits=shape.kv_bits) <= _SHARED else 16
     row_step = min(_PART_ROWS, part_rows(shape, rows=rows))
-    return Config(
+    chosen = Config(
         rows=rows,
         tile=min(most, max(least, tile)),
         warps=8 if heavy else 4,
@@ -126,6 +125,12 @@ def config(shape: Shape) -> Config:
         row_step=row_step,
         registers=168 if narrow else None,
     )
+    if shape.kv_bits < 8 and rows == _FEW_ROWS and narrow:
+        # INT4 takes more time to widen than to read: many tokens at once, all registers in use.
+        residents = 4 if row_bytes <= 32 else 3 if row_bytes <= 64 else 2
+        registers = {2: None, 3: 168, 4: 128}[residents]
+        return chosen._replace(tile=2 * _LIGHT_TILE, residents=residents, registers=registers)
+    return chosen
 
 
 def shared_bytes(tile: int, row_bytes: int, rows: int, *, kv_bits: int) -> int:
