@@ -40,6 +40,8 @@ def _kernel(module: str, name: str) -> Any:
 
 def _attention_cannot(case: Case) -> str:
     page = int(case["page"])
+    if case["kv_dtype"] == "int4":
+        return "INT4 has scales and zero points in two numbers"
     if not is_power(page):
         return f"the tile is the page, so its size is a power of two; it is {page}"
     if case["window"] == 1:
