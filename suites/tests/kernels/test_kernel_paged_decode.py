@@ -263,7 +263,7 @@ def test_programs_fill_a_gpu_for_any_number_of_heads(kv_heads, head_dim):
 
 @pytest.mark.parametrize("kv_bits", [4, 8, 16])
 def test_every_piece_of_values_is_shared_out_to_the_warps(kv_bits):
-    """A product as narrow as its 16 rows is done by every warp: 9 times the time at head size 64."""
+    """A product as narrow as its 16 rows is done by every warp: 9 times the time at 64 columns."""
     for dim in range(16 // kv_bits, rules.MOST_HEAD_DIM + 1, 16 // kv_bits):
         cut = rules.value_columns(dim, kv_bits=kv_bits)
         assert cut.words <= cut.main + cut.rest, dim
