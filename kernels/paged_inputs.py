@@ -17,6 +17,7 @@ DTYPES = {
     "fp16": torch.float16,
     "fp8": torch.float8_e4m3fn,
     "int8": torch.int8,
+    "int4": torch.uint8,
 }
 
 
@@ -33,6 +34,8 @@ def pool_of(case: Case, source: Source, pages: int, dim: int) -> torch.Tensor:
     """Keys or values, [pages, page, kv_heads, dim]."""
     shape = (pages, int(case["page"]), int(case["kv_heads"]), dim)
     dtype = DTYPES[str(case["kv_dtype"])]
+    if dtype == torch.uint8:
+        return source.bytes((*shape[:3], dim // 2))
     if dtype == torch.int8:
         return source.bytes(shape).view(torch.int8)
     return source.normal(shape, dtype)
@@ -42,6 +45,10 @@ def scale_of(case: Case, source: Source, pool: torch.Tensor) -> torch.Tensor | N
     """Scales such that scaled values are about as large as normal ones."""
     if pool.dtype == torch.int8:
         return source.normal(pool.shape[:3], torch.float32, scale=0.003).abs_().add_(0.012)
+    if pool.dtype == torch.uint8:
+        scale = source.normal(pool.shape[:3], torch.float32, scale=0.02).abs_().add_(0.14)
+        zeros = source.integers(pool.shape[:3], low=0, high=16)
+        return scale.view(torch.int32).bitwise_and_(-16).bitwise_or_(zeros).view(torch.float32)
     if pool.dtype == torch.float8_e4m3fn:
         scale = source.normal((pool.shape[2],), torch.float32, scale=0.1).add_(1)
         if case.get("scales") == "tensor":

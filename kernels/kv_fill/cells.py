@@ -10,7 +10,7 @@ from typing import Any
 from kvproof.kernels.spec import Case
 
 DTYPES = ("bf16", "fp16", "fp32")
-CACHES = ("same", "fp8", "int8")
+CACHES = ("same", "fp8", "int8", "int4")
 
 
 def cell(
@@ -31,11 +31,11 @@ def cell(
 ) -> Case:
     """One cell.
 
-    `cache`: dtype of the pages: the rows' dtype, fp8 or int8. `to`: form of the targets. `batch`:
-    `even` requests of equal length at `past`; `ragged` ones, some of them empty, at starts around
-    page borders and with padding; `holes`: also some missing pages. `rows`: K and V `packed`, a
-    `slice` of a larger tensor, or `latent`, one tensor only. `scales`: fp8 has one for each `head`,
-    or equal ones for the whole `tensor`.
+    `cache`: dtype of the pages: the rows' dtype, fp8, int8 or int4. `to`: form of the targets.
+    `batch`: `even` requests of equal length at `past`; `ragged` ones, some of them empty, at starts
+    around page borders and with padding; `holes`: also some missing pages. `rows`: K and V
+    `packed`, a `slice` of a larger tensor, or `latent`, one tensor only. `scales`: fp8 has one for
+    each `head`, or equal ones for the whole `tensor`.
     """
     return dict(locals())
 
@@ -47,7 +47,7 @@ def cpu() -> list[Case]:
     shapes = [(16, 2, 64), (5, 3, 80), (64, 1, 128), (1, 4, 32)]
     stored = [
         ("bf16", "same"), ("fp16", "same"), ("fp32", "same"), ("bf16", "fp8"), ("fp16", "fp8"),
-        ("bf16", "int8"), ("fp32", "int8"),
+        ("bf16", "int8"), ("fp32", "int8"), ("bf16", "int4"), ("fp32", "int4"),
     ]  # fmt: skip
     grid = [
         cell(page=page, heads=heads, head_dim=dim, dtype=dtype, cache=cache, layout=layout, to=to,

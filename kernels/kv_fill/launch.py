@@ -18,7 +18,7 @@ from kvproof.kernels.backend import (
 )
 from kvproof.kernels.checks import same_device
 from kvproof.kernels.kv_fill import torch_path
-from kvproof.kernels.kv_fill.pages import LEAST, WIDEST, Layout, Pages, checked
+from kvproof.kernels.kv_fill.pages import LEAST, LEAST_STEP, WIDEST, Layout, Pages, checked
 from kvproof.kernels.kv_fill.where import Slots, Table, in_range
 from kvproof.kernels.kv_fill.where import checked as where_checked
 
@@ -83,7 +83,11 @@ def kv_fill(
         v_scale: Like `k_scale`.
         k_scales: [pages, page, heads] float32, for pages of int8, written: max(abs(row)) / 127 of
             each token and head, and value * (127 / max(abs(row))) is stored, rounded to nearest
-            even. A row of zeros has the scale 0. Values must be finite.
+            even. A row of zeros has the scale 0. Values must be finite. For pages of uint8, INT4 of
+            dim / 2 bytes (column 2i in the low nibble of byte i): the scale is a 15th of
+            the range of a row and zero, at least 1e-6, with the zero point in its low 4 bits;
+            value * (1 / scale) + zero point is stored, rounded half up. So does vLLM in
+            `int4_per_token_head`, but that its range of a row of one sign is without zero.
         v_scales: Like `k_scales`.
         check_ids: Also check the values of the index tensors; waits for the device.
         tile: Another cut of the work than the rules choose.
@@ -165,7 +169,7 @@ def _launch(
         HEADS=row.heads, DIM=row.dim, ROWS=cut.rows, COLUMNS=power_above(row.dim),
         BATCH=min(REQUESTS, power_above(batch)) if batch else 0,
         VALUES=v is not None, QUANTISED=pages.quantised,
-        DEPENDENT=cut.ahead, LEAST=LEAST, INTERPRETED=interpreted(),
+        DEPENDENT=cut.ahead, LEAST=LEAST, LEAST_STEP=LEAST_STEP, INTERPRETED=interpreted(),
         num_warps=cut.warps, enable_fp_fusion=False, **start_options(ahead=cut.ahead),
     )  # fmt: skip
 

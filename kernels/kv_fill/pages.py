@@ -17,7 +17,7 @@ from kvproof.kernels.checks import (
 )
 
 Layout = Literal["NHD", "HND"]
-Quantised = Literal["", "fp8", "int8"]
+Quantised = Literal["", "fp8", "int8", "int4"]
 _LAYOUTS = get_args(Layout)
 
 FLOAT8 = torch.float8_e4m3fn
@@ -25,6 +25,9 @@ FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
 LEAST = 2.0**-100
 """A row with only smaller elements counts as zeros in int8: its scale has no inverse."""
+
+LEAST_STEP = 1e-6
+"""Smallest scale of int4, as vLLM writes it."""
 
 WIDEST = 8192
 """Most elements of a row: a program holds one of K and one of V in registers."""
@@ -63,7 +66,7 @@ def checked(
     """Check the pages for rows of K and V; returns their views. Raises ArgumentError."""
     require(layout in _LAYOUTS, f"layout is {layout!r}, expected 'NHD' or 'HND'")
     shape_of("k_pages", k_pages, (None, None, None, None))
-    quantised = _quantisation(k_scale, k_scales)
+    quantised = _quantisation(k_pages, k_scale, k_scales)
     _fits("k", k, k_pages, layout, k_scale, k_scales, quantised)
     slots = len(k_pages) * _by_position(k_pages, layout).shape[1]
     require(slots < 1 << 31, f"k_pages has {slots} slots, expected less than 2**31")
@@ -87,9 +90,15 @@ def _by_position(pages: torch.Tensor, layout: Layout) -> torch.Tensor:
     return pages if layout == "NHD" else pages.transpose(1, 2)
 
 
-def _quantisation(scale: torch.Tensor | None, scales: torch.Tensor | None) -> Quantised:
-    require(scale is None or scales is None, "k_scale is for pages of fp8, k_scales for int8")
-    return "fp8" if scale is not None else "int8" if scales is not None else ""
+def _quantisation(
+    pages: torch.Tensor, scale: torch.Tensor | None, scales: torch.Tensor | None
+) -> Quantised:
+    require(
+        scale is None or scales is None, "k_scale is for pages of fp8, k_scales for int8 and int4"
+    )
+    if scales is not None:
+        return "int4" if pages.dtype == torch.uint8 else "int8"
+    return "fp8" if scale is not None else ""
 
 
 def _fits(
@@ -101,7 +110,8 @@ def _fits(
     scales: torch.Tensor | None,
     quantised: Quantised,
 ) -> None:
-    slots, page, heads, dim = _by_position(pages, layout).shape
+    slots, page, heads, width = _by_position(pages, layout).shape
+    dim = 2 * width if quantised == "int4" else width
     shape_of(name, rows, (None, heads, dim))
     require(1 <= dim <= WIDEST, f"{name} has rows of {dim} elements, expected 1 to {WIDEST}")
     last_dim_contiguous(name, rows)
@@ -111,13 +121,13 @@ def _fits(
     if quantised == "fp8":
         dtype_of(f"{name}_pages", pages, (FLOAT8,))
         _scale(f"{name}_scale", scale, (heads,))
-    elif quantised == "int8":
-        dtype_of(f"{name}_pages", pages, (torch.int8,))
+    elif quantised:
+        dtype_of(f"{name}_pages", pages, (torch.int8, torch.uint8))
         _scale(f"{name}_scales", scales, (slots, page, heads))
     elif rows.dtype != pages.dtype:
         raise ArgumentError(
             f"{name} is {rows.dtype} and {name}_pages {pages.dtype}: they must be equal, or"
-            f" {name}_scale (fp8) or {name}_scales (int8) must say how to quantise"
+            f" {name}_scale (fp8) or {name}_scales (int8, int4) must say how to quantise"
         )
 
 

@@ -26,7 +26,9 @@ from kvproof.kernels.spec import (
 )
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-_STORED = {"fp8": FLOAT8, "int8": torch.int8}
+_STORED = {"fp8": FLOAT8, "int8": torch.int8, "int4": torch.uint8}
+_SCALED = ("int8", "int4")
+"""Caches with a scale for each token and head."""
 
 SPARE_PAGES = 3
 """Pages without an owner, which must stay unchanged."""
@@ -42,14 +44,15 @@ def make(case: Case, source: Source) -> Problem:
         for start, n in zip(starts, lengths, strict=True)
     ]
     count = sum(len(each) for each in entries) + SPARE_PAGES
-    shape = (count, page, heads, dim) if case["layout"] == "NHD" else (count, heads, page, dim)
+    width = dim // 2 if case["cache"] == "int4" else dim
+    shape = (count, page, heads, width) if case["layout"] == "NHD" else (count, heads, page, width)
     stored = _STORED.get(str(case["cache"]), arguments["k"].dtype)
     names = ["k", "v"] if arguments["v"] is not None else ["k"]
     arguments |= {f"{name}_pages": source.output(shape, stored) for name in names}
     arguments |= _scales(case, source, names, count)
     table = _table(entries, source, count, holes=case["batch"] == "holes")
     arguments |= _where(case, source, table, starts, lengths)
-    scaled = [f"{name}_scales" for name in names if case["cache"] == "int8"]
+    scaled = [f"{name}_scales" for name in names if case["cache"] in _SCALED]
     return Problem(arguments, (*(f"{name}_pages" for name in names), *scaled))
 
 
@@ -80,9 +83,10 @@ def cost(case: Case, arguments: Arguments) -> Cost:
     tokens = _written(arguments)
     both = 1 if arguments["v"] is None else 2
     elements = tokens * k.shape[1] * k.shape[2] * both
-    scales = tokens * k.shape[1] * both * 4 if case["cache"] == "int8" else 0
+    scales = tokens * k.shape[1] * both * 4 if case["cache"] in _SCALED else 0
     ids = tokens * 4
-    return Cost(elements * k.element_size() + ids, elements * pages.element_size() + scales)
+    written = elements // 2 if case["cache"] == "int4" else elements * pages.element_size()
+    return Cost(elements * k.element_size() + ids, written + scales)
 
 
 def tolerance(case: Case) -> Tolerance:
@@ -91,7 +95,7 @@ def tolerance(case: Case) -> Tolerance:
         return Tolerance(
             1e-3, 0.08, "to divide or to multiply by the inverse may round to neighbours in e4m3"
         )
-    if case["cache"] == "int8":
+    if case["cache"] in _SCALED:
         return Tolerance(0.0, 0.0, "float32 operations and rounding to even are fixed by IEEE 754")
     return EXACT
 
@@ -106,7 +110,7 @@ def _rows(case: Case, source: Source) -> dict[str, Any]:
     else:
         k = source.normal((tokens, heads, dim), dtype)
         v = None if case["rows"] == "latent" else source.normal((tokens, heads, dim), dtype)
-    if case["cache"] == "int8":
+    if case["cache"] in _SCALED:
         k[tokens // 2] = 0  # a row whose scale would divide by zero
     return {"k": k, "v": v, "v_pages": None, "layout": str(case["layout"])}
 
@@ -134,7 +138,7 @@ def _scales(case: Case, source: Source, names: list[str], count: int) -> dict[st
         made = {
             f"{name}_scale": source.put(_positive(source, count).expand(heads)) for name in names
         }
-    elif case["cache"] == "int8":
+    elif case["cache"] in _SCALED:
         made = {f"{name}_scales": source.output(shape, torch.float32) for name in names}
     else:
         made = {}

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import torch
 
-from kvproof.kernels.kv_fill.pages import FLOAT8, LEAST, Pages
+from kvproof.kernels.kv_fill.pages import FLOAT8, LEAST, LEAST_STEP, Pages
 
 FLOAT8_MOST = 448.0
 INT8_MOST = 127.0
+INT4_MOST = 15.0
 
 
 class Targets(NamedTuple):
@@ -52,10 +53,24 @@ def _put(
     if scale is not None:
         rows = (rows.float() * (1 / scale)[:, None]).clamp(-FLOAT8_MOST, FLOAT8_MOST).to(FLOAT8)
     if scales is not None:
-        rows, scales[where] = _int8(rows.float())
+        quantise = _int4 if pages.dtype == torch.uint8 else _int8
+        rows, scales[where] = quantise(rows.float())
     if rows.dtype.itemsize == 1:
         pages, rows = pages.view(torch.uint8), rows.view(torch.uint8)
     pages[where] = rows
+
+
+def _int4(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Bytes of rows [tokens, heads, dim], and scales [tokens, heads] with their zero points."""
+    low, high = rows.amin(-1).clamp_max(0.0), rows.amax(-1).clamp_min(0.0)
+    scale = ((high - low) / torch.full_like(low, INT4_MOST)).clamp_min(LEAST_STEP)
+    zero = (-low / scale + 0.5).floor()
+    levels = rows * (torch.ones_like(scale) / scale)[..., None] + zero[..., None]
+    even, odd = (
+        (levels.clamp(0, INT4_MOST) + 0.5).floor().to(torch.uint8).unflatten(-1, (-1, 2)).unbind(-1)
+    )
+    words = scale.view(torch.int32) & -16 | zero.int()
+    return even | odd << 4, words.view(torch.float32)
 
 
 def _int8(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

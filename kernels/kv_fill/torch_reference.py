@@ -44,7 +44,7 @@ def fill(
     pages = pages.clone()
     scales = None if scales is None else scales.clone()
     token, page, offset = torch.tensor(places, device=rows.device).long().view(-1, 3).unbind(1)
-    values, factors = stored(rows[token], scale, quantise=scales is not None)
+    values, factors = stored(rows[token], scale, quantise=scales is not None, dtype=pages.dtype)
     by_position = pages if layout == "NHD" else pages.transpose(1, 2)
     same = by_position.view(torch.uint8) if values.element_size() == 1 else by_position
     same[page, offset] = values.view(torch.uint8) if values.element_size() == 1 else values
@@ -54,7 +54,7 @@ def fill(
 
 
 def stored(
-    rows: torch.Tensor, scale: torch.Tensor | None, *, quantise: bool
+    rows: torch.Tensor, scale: torch.Tensor | None, *, quantise: bool, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Stored form of rows [tokens, heads, dim], and the scales [tokens, heads]."""
     if scale is not None:
@@ -62,7 +62,21 @@ def stored(
         return (rows.float() * inverse).clamp(-448, 448).to(torch.float8_e4m3fn), None
     if not quantise:
         return rows, None
+    if dtype == torch.uint8:
+        return _four_bits(rows.float())
     largest = rows.float().abs().amax(-1)
     most = torch.full_like(largest, 127)  # divided by a number, a GPU would multiply
     factor = torch.where(largest > 0, most / largest, 0.0)
     return torch.round(rows.float() * factor[..., None]).to(torch.int8), largest / most
+
+
+def _four_bits(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    with_zero = torch.nn.functional.pad(rows, (0, 1))
+    least, most = with_zero.aminmax(dim=-1)
+    steps = torch.full_like(least, 15)  # likewise
+    step = ((most - least) / steps).clamp_min(1e-6)
+    zero = torch.floor(-least / step + 0.5)
+    levels = (rows * step.reciprocal()[..., None] + zero[..., None]).clamp(0, 15)
+    codes = torch.floor(levels + 0.5).int()
+    factors = ((step.view(torch.int32) >> 4 << 4) + zero.int()).view(torch.float32)
+    return (codes[..., ::2] + 16 * codes[..., 1::2]).to(torch.uint8), factors

@@ -80,15 +80,39 @@ def _to_int8(x, LEAST: tl.constexpr):
 
 
 @triton.jit
+def _to_int4(x, LEAST_STEP: tl.constexpr):
+    """Bytes of two columns each, and scales with the zero point in their low 4 bits."""
+    y = x.to(tl.float32)
+    # Absent columns are zeros, and zero is in the range of every row.
+    low = tl.min(y, axis=1)
+    high = tl.max(y, axis=1)
+    low = tl.minimum(low, 0.0)
+    high = tl.maximum(high, 0.0)
+    steps = tl.full(low.shape, 15.0, tl.float32)
+    scale = tl.maximum(tl.div_rn(high - low, steps), LEAST_STEP)
+    zero = tl.floor(tl.div_rn(-low, scale) + 0.5)
+    inverse = tl.div_rn(tl.full(low.shape, 1.0, tl.float32), scale)
+    level = y * inverse[:, None] + zero[:, None]
+    level = tl.floor(tl.clamp(level, 0.0, 15.0) + 0.5).to(tl.int32)
+    even, odd = tl.split(tl.reshape(level, [x.shape[0], x.shape[1] // 2, 2]))
+    words = (scale.to(tl.int32, bitcast=True) & -16) | zero.to(tl.int32)
+    return (even | (odd << 4)).to(tl.uint8), words.to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def _put(
     x, pages, at, known, scale, scales, scale_at, head, wanted,
-    QUANTISED: tl.constexpr, LEAST: tl.constexpr, INTERPRETED: tl.constexpr,
+    QUANTISED: tl.constexpr, LEAST: tl.constexpr, LEAST_STEP: tl.constexpr,
+    INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     if QUANTISED == "fp8":
         x = _to_float8(x, tl.load(scale + head, mask=wanted, other=1.0), INTERPRETED)
     if QUANTISED == "int8":
         x, factor = _to_int8(x, LEAST)
         tl.store(scales + scale_at, factor, mask=wanted)
+    if QUANTISED == "int4":
+        x, words = _to_int4(x, LEAST_STEP)
+        tl.store(scales + scale_at, words, mask=wanted)
     tl.store(pages + at, x, mask=known)
 
 
@@ -102,7 +126,8 @@ def fill(
     scale_page, scale_token, scale_head,
     HEADS: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     BATCH: tl.constexpr, VALUES: tl.constexpr, QUANTISED: tl.constexpr,
-    DEPENDENT: tl.constexpr, LEAST: tl.constexpr, INTERPRETED: tl.constexpr,
+    DEPENDENT: tl.constexpr, LEAST: tl.constexpr, LEAST_STEP: tl.constexpr,
+    INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """`ids`: slots if `BATCH` is 0, else a block table; `BATCH` requests are compared at once."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -139,15 +164,19 @@ def fill(
     page = page.to(tl.int64)
     offset = offset.to(tl.int64)
     to = page * stride_page + offset * stride_token + head * stride_head
-    at = to[:, None] + column[None, :]
-    known = wanted[:, None] & columns[None, :]
+    stored = column
+    columns = wanted[:, None] & columns[None, :]
+    if QUANTISED == "int4":
+        stored = tl.arange(0, COLUMNS // 2)
+        columns = wanted[:, None] & (stored < DIM // 2)[None, :]
+    at = to[:, None] + stored[None, :]
     scale_at = page * scale_page + offset * scale_token + head * scale_head
     _put(
-        k_rows, k_pages, at, known, k_scale, k_scales, scale_at, head, wanted,
-        QUANTISED, LEAST, INTERPRETED,
+        k_rows, k_pages, at, columns, k_scale, k_scales, scale_at, head, wanted,
+        QUANTISED, LEAST, LEAST_STEP, INTERPRETED,
     )  # fmt: skip
     if VALUES:
         _put(
-            v_rows, v_pages, at, known, v_scale, v_scales, scale_at, head, wanted,
-            QUANTISED, LEAST, INTERPRETED,
+            v_rows, v_pages, at, columns, v_scale, v_scales, scale_at, head, wanted,
+            QUANTISED, LEAST, LEAST_STEP, INTERPRETED,
         )  # fmt: skip

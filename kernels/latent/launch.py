@@ -23,9 +23,13 @@ VALUES = 512
 STAGES = {1: 4, 2: 3}
 """Over FP8 pages, tiles under way by the float8 numbers of which a query is the sum."""
 
-LEAST_BATCH = 64
-"""Requests from which FP8 products are faster than widened rows: compiled for fewer, the kernel
-needs more registers than it has."""
+LONG = {1: 4, 2: 12}
+"""Tiles of a chunk from which FP8 products are faster than widened rows, which take less time to
+start; by the same numbers."""
+
+COMPILED_BATCH = 64
+"""Requests that the kernel of FP8 products is compiled for at least: for fewer it needs more
+registers than it has."""
 
 UNIT = 16
 """Bytes in which places of FP8 rows are counted."""
@@ -106,6 +110,17 @@ def box(page_size: int) -> int:
     return min(TILE, page_size & -page_size)
 
 
+def by_products(tensors: dict[str, Any], numbers: dict[str, Any], shape: Cut) -> bool:
+    """Whether FP8 pages go to the kernel of FP8 products, if block tables are as wide as needed."""
+    pages, table = tensors["k_pages"], tensors["block_table"]
+    tiles = table.numel() * pages.shape[1] // TILE
+    return tiles >= LONG[_terms(numbers)] * shape.chunks and _by_copies(pages)
+
+
+def _terms(numbers: dict[str, Any]) -> int:
+    return 1 if numbers.get("fp8_queries") else 2
+
+
 def _by_copies(pages: torch.Tensor) -> bool:
     """Whether the tensor memory unit can bring tiles of pages."""
     return box(pages.shape[1]) >= LEAST_BOX and slots(pages).can_be_copied()
@@ -133,8 +148,7 @@ def launch(
     shape = cut(q.shape[1] * q.shape[2], processors=multiprocessors(q.device), batch=len(q))
     start = _launch_wide
     if tensors["k_pages"].itemsize == 1:
-        many = len(q) >= LEAST_BATCH and _by_copies(tensors["k_pages"])
-        start = _launch_fp8 if many else _launch_narrow
+        start = _launch_fp8 if by_products(tensors, numbers, shape) else _launch_narrow
     start(tensors, numbers, shape, parts=parts, norms=norms)
     combine(
         tensors["out"], tensors["lengths"], tensors["sinks"], shape, lse=tensors["lse"],
@@ -186,14 +200,14 @@ def _launch_fp8(
     page, size = pages.shape[1], pages.stride(1)
     apart = pages.stride(0) // size
     rows = (len(pages) - 1) * apart + page
-    terms = 1 if numbers.get("fp8_queries") else 2
+    terms = _terms(numbers)
     latent_decode_fp8[(shape.chunks * shape.head_blocks,)](
         *(descriptor(pages, rows, KEYS, size, (box(page), wide)) for wide in (VALUES, 64)),
         tensors["k_scale"], q, tensors["out"], tensors["lse"], parts, norms, tensors["sinks"],
         table, tensors["lengths"], numbers["scale"], batch, shape.chunks, table.stride(0), VALUES,
         rows, apart,
         HEADS=heads, Q_TOKENS=q_tokens, HEAD_BLOCKS=shape.head_blocks,
-        BATCH=power_above(batch),
+        BATCH=power_above(max(batch, COMPILED_BATCH)),
         LEAST=LEAST_TILES, PAGE=page, BOX=box(page), TERMS=terms, STAGES=STAGES[terms],
         num_warps=4,
     )  # fmt: skip
@@ -207,7 +221,7 @@ def _launch_narrow(
     parts: torch.Tensor,
     norms: torch.Tensor,
 ) -> None:
-    """Pages of FP8 with one scale: few requests, or pages that no unit can copy."""
+    """Pages of FP8 with one scale: few tokens, or pages that no unit can copy."""
     from kvproof.kernels.latent.triton_kernel_hopper import descriptor
     from kvproof.kernels.latent.triton_kernel_narrow import latent_decode_narrow
 

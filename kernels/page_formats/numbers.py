@@ -80,6 +80,12 @@ def rounded(numbers: torch.Tensor) -> torch.Tensor:
     return numbers.sign() * (numbers.abs() + 0.5).floor()
 
 
+def zero_points(words: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scales and zero points of float32 words that hold both."""
+    bits = words.view(torch.int32)
+    return (bits & -16).view(torch.float32), bits & 15
+
+
 CODECS = {
     "bfloat16": _typed(torch.bfloat16),
     "float32": _typed(torch.float32),

@@ -6,7 +6,7 @@ import torch
 
 from kvproof.kernels.checks import dtype_of, require, shape_of
 from kvproof.kernels.page_formats.declare import Field, PageFormat, Part
-from kvproof.kernels.page_formats.numbers import CODECS, MOST, rounded
+from kvproof.kernels.page_formats.numbers import CODECS, MOST, rounded, zero_points
 
 _LEVELS = 15
 """Steps of uint4 between the least and the greatest column."""
@@ -128,9 +128,8 @@ def _unpack_part(part: Part, pages: torch.Tensor, tokens: int, dtype: torch.dtyp
     groups = numbers.unflatten(-1, (part.scales.count, part.group))
     raw = _read(part.scales, pages, tokens)
     if part.values.dtype == "uint4":
-        words = raw.view(torch.int32)
-        groups = groups - (words & 15)[..., None].to(dtype)
-        scales = (words & -16).view(torch.float32)
+        scales, zeros = zero_points(raw.view(torch.float32))
+        groups = groups - zeros[..., None].to(dtype)
     else:
         scales = CODECS[part.scales.dtype].decode(raw)
     return (groups * scales[..., None].to(dtype)).flatten(-2)

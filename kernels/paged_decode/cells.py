@@ -11,7 +11,7 @@ from kvproof.kernels.paged_decode.rules import MOST_HEAD_DIM, MOST_QUERY_TOKENS
 from kvproof.kernels.spec import Case, Value, distinct
 
 PAGES = (16, 32, 64, 128, 256)
-DTYPES = ("bf16", "fp16", "fp8", "int8")
+DTYPES = ("bf16", "fp16", "fp8", "int8", "int4")
 
 
 def cell(
@@ -63,7 +63,9 @@ def published() -> list[Case]:
     ]
     narrow = [
         cell(page=page, head_dim=dim, batch=batch, kv_dtype=dtype, scales="tensor")
-        for dtype, dim, batch, page in product(("fp8", "int8"), (128, 256), (8, 64), (16, 64, 128))
+        for dtype, dim, batch, page in product(
+            ("fp8", "int8", "int4"), (128, 256), (8, 64), (16, 64, 128)
+        )
     ]
     return [
         {**found, "leftovers": "finite"}
@@ -192,11 +194,12 @@ def cpu() -> list[Case]:
     sizes: list[Case] = [
         {**cell(page=4, head_dim=dim, kv_dtype=dtype), **small}
         for dtype, dim in (("bf16", 1), ("fp16", 7), ("bf16", 33), ("fp16", 100), ("bf16", 300),
-                           ("fp8", 2), ("int8", 6), ("fp8", 34), ("int8", 258))
+                           ("fp8", 2), ("int8", 6), ("fp8", 34), ("int8", 258),
+                           ("int4", 4), ("int4", 36), ("int4", 260))
     ]  # fmt: skip
     features: list[Case] = [
         {**cell(page=page, head_dim=64, kv_dtype=dtype), **small, **feature}
-        for dtype, page, feature in product(("fp16", "fp8"), (4, 16), _features())
+        for dtype, page, feature in product(("fp16", "fp8", "int4"), (4, 16), _features())
     ]
     return distinct([*widths, *pages, *sizes, *features, *_latent_cpu()])
 
@@ -243,8 +246,8 @@ def _drawn(draw: random.Random, small: bool) -> Case:  # noqa: FBT001 - one call
     if latent and draw.random() < 0.6:
         return _drawn_wide(draw, small)
     kv_dtype = draw.choice(DTYPES)
-    # Rows of one-byte elements begin at even ones.
-    least = 2 if kv_dtype in ("fp8", "int8") else 1
+    # Rows of pages begin at even bytes.
+    least = {"fp8": 2, "int8": 2, "int4": 4}.get(kv_dtype, 1)
     widest = 96 if small else draw.choice((256, 256, 256, MOST_HEAD_DIM))
     dim = draw.choice((64, 128, *(n * draw.randint(1, widest // n) for n in (8, least))))
     return cell(

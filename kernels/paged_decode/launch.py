@@ -21,7 +21,9 @@ from kvproof.kernels.paged_decode.workspace import (
     workspace,
 )
 
-_KINDS = {torch.bfloat16: 0, torch.float16: 0, torch.float8_e4m3fn: 1, torch.int8: 2}
+_KINDS = {
+    torch.bfloat16: 0, torch.float16: 0, torch.float8_e4m3fn: 1, torch.int8: 2, torch.uint8: 3,
+}  # fmt: skip
 
 
 def paged_decode(
@@ -51,9 +53,10 @@ def paged_decode(
             request's position length - q_tokens + i and sees itself and all before it. Over
             a cache of one byte it is used as float16, so its values must fit.
         k_pages: [pages, page, kv_heads, dim], any strides but that of dim; of q's dtype,
-            float8_e4m3fn or int8.
-        v_pages: [pages, page, kv_heads, value_dim], or `None`: the values are the first value_dim
-            columns of the keys (MLA).
+            float8_e4m3fn or int8; or uint8 for INT4: dim / 2 bytes, column 2i in the low nibble of
+            byte i.
+        v_pages: [pages, page, kv_heads, value_dim] like `k_pages`, or `None`: the values are the
+            first value_dim columns of the keys (MLA).
         block_table: [batch, any] int32, ids of pages; padding is never read.
         lengths: [batch] int32, tokens of each request with its q_tokens; 0 gives zeros.
         out: [batch, q_tokens, heads, value_dim] of q's dtype.
@@ -61,7 +64,9 @@ def paged_decode(
         window: A position sees itself and the window - 1 before it; 0 sees all.
         soft_cap: Logits become soft_cap * tanh(logits / soft_cap); 0 leaves them.
         sinks: [heads] float32, a logit per head that takes weight and adds no value.
-        k_scale: float32 [kv_heads] for float8, [pages, page, kv_heads] for int8.
+        k_scale: float32 [kv_heads] for float8, [pages, page, kv_heads] for int8; for INT4 likewise,
+            and the low 4 bits of each are the zero point, as in vLLM's `int4_per_token_head`: a
+            column is its nibble less the zero point, times the scale. Rotations are the caller's.
         v_scale: As `k_scale`; `None` with MLA takes that of the keys.
         lse: [batch, q_tokens, heads] float32, any strides, written: natural logarithms of the sums
             of the exponentials of logits, that of the sink among them; minus infinity for a
@@ -115,7 +120,7 @@ def shape_of_problem(
         kv_heads=k_pages.shape[2],
         head_dim=head_dim,
         value_dim=out.shape[-1],
-        kv_bytes=k_pages.dtype.itemsize,
+        kv_bits=rules.kv_bits(k_pages),
         latent=v_pages is None,
     )
 
@@ -173,8 +178,8 @@ def constants(
     shape: rules.Shape, chosen: rules.Config, tensors: dict[str, Any], numbers: dict[str, Any]
 ) -> dict[str, int | bool]:
     """The compile-time constants of a launch; of tensors only their shapes, strides and dtypes."""
-    keys = rules.columns(shape.head_dim, kv_bytes=shape.kv_bytes)
-    values = rules.columns(shape.value_dim, kv_bytes=shape.kv_bytes)
+    keys = rules.columns(shape.head_dim, kv_bits=shape.kv_bits)
+    values = rules.value_columns(shape.value_dim, kv_bits=shape.kv_bits)
     real = not interpreted()
     return {
         **_strides(tensors),
@@ -254,7 +259,12 @@ def _check(tensors: dict[str, Any]) -> None:
         f"q has {q_tokens} query tokens a request, expected 1 to {rules.MOST_QUERY_TOKENS}",
     )
     dtype_of("q", q, (torch.bfloat16, torch.float16))
-    shape_of("k_pages", keys, (None, None, None, dim))
+    in_page = rules.kv_bits(keys) / (8 * keys.itemsize)
+    require(
+        keys.dtype != torch.uint8 or dim % 4 == out.shape[-1] % 4 == 0,
+        f"heads have {dim} and {out.shape[-1]} columns, expected multiples of 4 for INT4",
+    )
+    shape_of("k_pages", keys, (None, None, None, int(dim * in_page)))
     kv_heads = keys.shape[2]
     require(
         kv_heads > 0 and heads % kv_heads == 0,
@@ -271,7 +281,7 @@ def _check(tensors: dict[str, Any]) -> None:
     if values is None:
         require(out.shape[-1] <= dim, f"out has {out.shape[-1]} columns, the keys only {dim}")
     else:
-        shape_of("v_pages", values, (*keys.shape[:3], out.shape[-1]))
+        shape_of("v_pages", values, (*keys.shape[:3], int(out.shape[-1] * in_page)))
         dtype_of("v_pages", values, (keys.dtype,))
         _check_cache("v_pages", values, q)
     for name in ("block_table", "lengths"):
@@ -288,7 +298,7 @@ def _check(tensors: dict[str, Any]) -> None:
 
 
 def _check_cache(name: str, pages: torch.Tensor, q: torch.Tensor) -> None:
-    dtype_of(name, pages, (q.dtype, torch.float8_e4m3fn, torch.int8))
+    dtype_of(name, pages, (q.dtype, torch.float8_e4m3fn, torch.int8, torch.uint8))
     last_dim_contiguous(name, pages)
     if pages.dtype.itemsize == 1:
         even = (pages.shape[3], pages.storage_offset(), *pages.stride()[:3])
@@ -301,7 +311,10 @@ def _check_cache(name: str, pages: torch.Tensor, q: torch.Tensor) -> None:
 
 def _check_scales(tensors: dict[str, Any], heads: int) -> None:
     keys = tensors["k_pages"]
-    wanted = {torch.float8_e4m3fn: keys.shape[2:3], torch.int8: keys.shape[:3]}.get(keys.dtype)
+    each = keys.shape[:3]
+    wanted = {
+        torch.float8_e4m3fn: keys.shape[2:3], torch.int8: each, torch.uint8: each,
+    }.get(keys.dtype)  # fmt: skip
     for name in ("k_scale", "v_scale"):
         scale = tensors[name]
         require(

@@ -27,8 +27,8 @@ class Shape(NamedTuple):
     kv_heads: int
     head_dim: int
     value_dim: int
-    kv_bytes: int
-    """Bytes of one element of the cache."""
+    kv_bits: int
+    """Bits of one number of the cache."""
     latent: bool
     """Values are the first columns of the keys."""
 
@@ -74,12 +74,25 @@ class Config(NamedTuple):
     """Most registers of a thread."""
 
 
-def columns(width: int, *, kv_bytes: int) -> Columns:
+def kv_bits(pages: torch.Tensor) -> int:
+    """Bits of one number of pages; those of INT4 are bytes of two."""
+    return 4 if pages.dtype == torch.uint8 else 8 * pages.dtype.itemsize
+
+
+def columns(width: int, *, kv_bits: int) -> Columns:
     """How rows of `width` elements are cut: 192 is 128 and 64."""
-    words = width * kv_bytes // 2
+    words = width * kv_bits // 16
     main = max(16, 1 << (words.bit_length() - 1))
     left = max(0, words - main)
     return Columns(words, main, max(16, power_of_two(left)) if left else 0)
+
+
+def value_columns(width: int, *, kv_bits: int) -> Columns:
+    """Likewise, in pieces of 32 or more: as wide as 16 query rows, every warp would do all."""
+    cut = columns(width, kv_bits=kv_bits)
+    if cut.main < _VALUES:
+        return Columns(cut.words, _VALUES, 0)
+    return cut._replace(rest=max(cut.rest, _VALUES) if cut.rest else 0)
 
 
 def power_of_two(number: int) -> int:
@@ -94,15 +107,15 @@ def config(shape: Shape) -> Config:
     hide each other's reductions; narrow rows of bytes leave room for three.
     """
     rows = min(MOST_ROWS, max(16, power_of_two(shape.rows)))
-    keys = columns(shape.head_dim, kv_bytes=shape.kv_bytes)
+    keys = columns(shape.head_dim, kv_bits=shape.kv_bits)
     row_bytes = 2 * (keys.main + keys.rest)
     heavy = row_bytes > _LIGHT_ROW or rows * shape.value_dim > _LIGHT_NUMBERS
-    narrow = shape.kv_bytes == 1 and row_bytes <= _LIGHT_ROW // 2 and not heavy
-    most = _LIGHT_TILE if shape.kv_bytes == 1 else 2 * _LIGHT_TILE
+    narrow = shape.kv_bits < 16 and row_bytes <= _LIGHT_ROW // 2 and not heavy
+    most = _LIGHT_TILE if shape.kv_bits < 16 else 2 * _LIGHT_TILE
     tile = power_below((2 if heavy else 1) * _TILE_BYTES // row_bytes)
-    least = 32 if shared_bytes(32, row_bytes, rows, kv_bytes=shape.kv_bytes) <= _SHARED else 16
+    least = 32 if shared_bytes(32, row_bytes, rows, kv_bits=shape.kv_bits) <= _SHARED else 16
     row_step = min(_PART_ROWS, part_rows(shape, rows=rows))
-    return Config(
+    chosen = Config(
         rows=rows,
         tile=min(most, max(least, tile)),
         warps=8 if heavy else 4,
@@ -112,11 +125,17 @@ def config(shape: Shape) -> Config:
         row_step=row_step,
         registers=168 if narrow else None,
     )
+    if shape.kv_bits < 8 and rows == _FEW_ROWS and narrow:
+        # INT4 takes more time to widen than to read: many tokens at once, all registers in use.
+        residents = 4 if row_bytes <= 32 else 3 if row_bytes <= 64 else 2
+        registers = {2: None, 3: 168, 4: 128}[residents]
+        return chosen._replace(tile=2 * _LIGHT_TILE, residents=residents, registers=registers)
+    return chosen
 
 
-def shared_bytes(tile: int, row_bytes: int, rows: int, *, kv_bytes: int) -> int:
+def shared_bytes(tile: int, row_bytes: int, rows: int, *, kv_bits: int) -> int:
     """Bytes of two tiles of keys and two of values in flight, and of 16-bit queries."""
-    return 4 * tile * row_bytes + rows * row_bytes * 2 // kv_bytes
+    return 4 * tile * row_bytes + rows * row_bytes * 16 // kv_bits
 
 
 def part_rows(shape: Shape, *, rows: int) -> int:
@@ -161,8 +180,10 @@ def processors(device: torch.device) -> int:
 _TILE_BYTES = 16 << 10
 _SHARED = 224 << 10
 """Bytes of a Hopper's 227 KiB for tiles and queries; page ids and scales take the rest."""
+_VALUES = 32
 _LIGHT_ROW = 256
 _LIGHT_TILE = 64
+_FEW_ROWS = 16
 _LIGHT_NUMBERS = 16 * 256
 _PART_NUMBERS = 16 << 10
 _PARTS = 32

@@ -7,6 +7,7 @@ import torch
 from kvproof.kernels.paged_decode.cells import SETS
 from kvproof.kernels.paged_decode.inputs import make
 from kvproof.kernels.paged_decode.launch import paged_decode, shape_of_problem
+from kvproof.kernels.paged_decode.rules import kv_bits
 from kvproof.kernels.paged_decode.torch_dense import dense_decode, why_not_dense
 from kvproof.kernels.paged_decode.torch_reference import paged_decode_torch
 from kvproof.kernels.paged_decode.workspace import workspace
@@ -25,10 +26,10 @@ def cost(_: Case, arguments: Arguments) -> Cost:
     q, keys, out = arguments["q"], arguments["k_pages"], arguments["out"]
     seen = sum(_seen_tokens(arguments))
     row = q.shape[3] + (out.shape[3] if arguments["v_pages"] is not None else 0)
-    scales = 8 if keys.dtype == torch.int8 else 0
+    scales = 8 if keys.dtype in (torch.int8, torch.uint8) else 0
     tables = 4 * (len(arguments["lengths"]) + -(-seen // keys.shape[1]))
     return Cost(
-        read=seen * keys.shape[2] * (row * keys.itemsize + scales) + q.nbytes + tables,
+        read=seen * keys.shape[2] * (row * kv_bits(keys) // 8 + scales) + q.nbytes + tables,
         write=out.nbytes,
         flops=2 * seen * q.shape[1] * q.shape[2] * (q.shape[3] + out.shape[3]),
     )
@@ -68,7 +69,7 @@ KERNEL = Kernel(
     axes={
         "page": [16, 32, 64, 128, 256],
         "head_dim": [64, 96, 100, 128, 192, 256],
-        "kv_dtype": ["bf16", "fp16", "fp8", "int8"],
+        "kv_dtype": ["bf16", "fp16", "fp8", "int8", "int4"],
         "batch": [1, 8, 64],
         "context": [4096, 32768, 131072],
         "lengths": ["equal", "ragged", "edges"],

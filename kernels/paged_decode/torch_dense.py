@@ -12,7 +12,7 @@ _ROOM = 4 << 30
 
 def why_not_dense(case: Case) -> str:
     """Why a cell cannot be run this way."""
-    if case["kv_dtype"] in ("fp8", "int8"):
+    if case["kv_dtype"] in ("fp8", "int8", "int4"):
         return "scaled_dot_product_attention takes no scaled cache"
     if case["soft_cap"]:
         return "scaled_dot_product_attention has no soft cap"

@@ -6,6 +6,8 @@ import math
 
 import torch
 
+from kvproof.kernels.page_formats.numbers import CODECS, zero_points
+
 
 def paged_decode_torch(
     q: torch.Tensor,
@@ -60,7 +62,12 @@ def _tokens(
     used = ids[: -(-length // page)].long()
     # Bytes first: not every device can index float8.
     raw = pages.view(torch.uint8) if pages.dtype.itemsize == 1 else pages
-    tokens = raw[used].view(pages.dtype).flatten(0, 1)[:length].to(compute)
+    tokens = raw[used].view(pages.dtype).flatten(0, 1)[:length]
+    if pages.dtype == torch.uint8 and scale is not None:
+        scales, zeros = zero_points(scale[used].flatten(0, 1)[:length])
+        numbers = CODECS["uint4"].decode(tokens).to(compute) - zeros[..., None].to(compute)
+        return numbers * scales.to(compute)[..., None]
+    tokens = tokens.to(compute)
     if scale is None:
         return tokens
     if scale.dim() == 1:

@@ -24,15 +24,20 @@ from kvproof.kernels.paged_decode.triton_kernel_combine import (
 )
 from kvproof.kernels.paged_decode.triton_kernel_tiles import (
     FP8,
+    INT4,
     INT8,
+    MIDDLE,
     WIDE,
     add_scores,
     add_values,
     load_queries,
     load_tile,
+    planes_of,
     prefetch,
     rounded,
     store_row,
+    times,
+    zeros_of,
 )
 
 LEAST_SCALE = tl.constexpr(1e-30)
@@ -64,6 +69,36 @@ def _load_pages(table, at, high, PAGE: tl.constexpr):
     """Ids of the pages that positions lie in; nothing is read from `high` on."""
     index = at.to(tl.uint32) // PAGE
     return tl.load(table + index, mask=at < high, other=0)
+
+
+@triton.jit
+def _scales(at, live, OTHER: tl.constexpr, KV: tl.constexpr):
+    """Scales of tokens, and their zero points less `MIDDLE`, which INT4 has in the low 4 bits."""
+    scales = tl.load(at, mask=live, other=OTHER)
+    zeros = 0.0
+    if KV == INT4:
+        bits = scales.to(tl.int32, bitcast=True)
+        zeros = ((bits & 15) - MIDDLE).to(tl.float32)
+        scales = (bits & -16).to(tl.float32, bitcast=True)
+    return scales, zeros
+
+
+@triton.jit
+def _sum_of(q, KV: tl.constexpr):
+    """Sums of the columns of query rows, over their planes."""
+    total = tl.sum(q[0].to(tl.float32), 1)
+    for i in tl.static_range(1, planes_of(KV)):
+        total += tl.sum(q[i].to(tl.float32), 1)
+    return total
+
+
+@triton.jit
+def _less(sums, by, KV: tl.constexpr):
+    """Every plane of accumulators less a number of its rows."""
+    found = ()
+    for i in tl.static_range(planes_of(KV)):
+        found = found + (sums[i] - by[:, None],)  # noqa: RUF005 - Triton has no starred tuples
+    return found
 
 
 @triton.jit
@@ -156,8 +191,8 @@ def paged_decode_kernel(
     base 2 of the sums of weights. `arrivals`, a number for each such place and, `later` after
     them, another, is zero before and after.
     """
-    BYTES: tl.constexpr = 1 if KV == WIDE else 2  # columns in a word
-    VALUES: tl.constexpr = BYTES * V_WORDS
+    VALUES: tl.constexpr = planes_of(KV) * V_WORDS
+    OF_TOKENS: tl.constexpr = KV == INT8 or KV == INT4  # whether each has its scales
     NUMBERS: tl.constexpr = Q_TOKENS * GROUP
     program = tl.program_id(0)
     if PDL == 1:
@@ -240,30 +275,26 @@ def paged_decode_kernel(
             gdc_wait()
         q_request = q + tl.cast(request, tl.int64) * Q_BATCH
         q_rows = q_request + token_of_row * Q_TOKEN + head_of_row * Q_HEAD
-        q_main = load_queries(q_rows, row_is, 0, K_MAIN, K_WORDS, KV, 0)
-        q_main_high = 0
-        q_rest = 0
-        q_rest_high = 0
-        if KV != WIDE:
-            q_main_high = load_queries(q_rows, row_is, 0, K_MAIN, K_WORDS, KV, 1)
+        q_main = load_queries(q_rows, row_is, 0, K_MAIN, K_WORDS, KV)
+        q_rest = ()
         if K_REST:
-            q_rest = load_queries(q_rows, row_is, K_MAIN, K_REST, K_WORDS, KV, 0)
-            if KV != WIDE:
-                q_rest_high = load_queries(q_rows, row_is, K_MAIN, K_REST, K_WORDS, KV, 1)
+            q_rest = load_queries(q_rows, row_is, K_MAIN, K_REST, K_WORDS, KV)
+        if KV == INT4:
+            q_sum = _sum_of(q_main, KV)
+            if K_REST:
+                q_sum += _sum_of(q_rest, KV)
         position = size - Q_TOKENS + token_of_row
 
         m = tl.full([ROWS], float("-inf"), tl.float32)
-        mass = tl.zeros([ROWS], tl.float32)
-        main = tl.zeros([ROWS, V_MAIN], tl.float32)
-        main_high = 0.0
-        rest = 0.0
-        rest_high = 0.0
-        if KV != WIDE:
-            main_high = tl.zeros([ROWS, V_MAIN], tl.float32)
+        # Of tokens with scales a column each: sums over tokens would wait for all warps.
+        mass = tl.zeros([ROWS, TILE] if OF_TOKENS else [ROWS], tl.float32)
+        main = zeros_of(ROWS, V_MAIN, KV)
+        rest = ()
         if V_REST:
-            rest = tl.zeros([ROWS, V_REST], tl.float32)
-            if KV != WIDE:
-                rest_high = tl.zeros([ROWS, V_REST], tl.float32)
+            rest = zeros_of(ROWS, V_REST, KV)
+        below = 0.0
+        if KV == INT4:
+            below = tl.zeros([ROWS, TILE], tl.float32)
 
         for token in tl.range(low, high, TILE, num_stages=STAGES):
             at = token + tile
@@ -276,23 +307,23 @@ def paged_decode_kernel(
             k_rows = k_base + page * K_PAGE + slot * K_TOKEN
             k_main = load_tile(k_rows, live, 0, K_MAIN, K_WORDS)
             scores = tl.zeros([ROWS, TILE], tl.float32)
-            scores = add_scores(scores, q_main, q_main_high, k_main, KV, GPU, ASM)
+            by = log_scale
+            scores = add_scores(scores, q_main, k_main, KV, GPU, ASM)
             if K_REST:
                 k_rest = load_tile(k_rows, live, K_MAIN, K_REST, K_WORDS)
-                scores = add_scores(scores, q_rest, q_rest_high, k_rest, KV, GPU, ASM)
-            if KV == INT8:
-                k_scales = tl.load(
-                    k_scale + page * KS_PAGE + slot * KS_TOKEN + kv_head * KS_HEAD,
-                    mask=live,
-                    other=0.0,
-                )
-                scores = scores * k_scales[None, :]
+                scores = add_scores(scores, q_rest, k_rest, KV, GPU, ASM)
+            if OF_TOKENS:
+                scale_at = k_scale + page * KS_PAGE + slot * KS_TOKEN + kv_head * KS_HEAD
+                k_scales, k_zeros = _scales(scale_at, live, 0.0, KV)
+                if KV == INT4:
+                    scores = scores - q_sum[:, None] * k_zeros[None, :]
+                by = (k_scales * log_scale)[None, :]
             if HAS_CAP:
                 # 2x in powers of two, for tanh(x) = 1 - 2 / (exp(2x) + 1).
-                doubled = tl.exp2(tl.minimum(scores * (2.0 * log_scale / soft_cap), 64.0))
+                doubled = tl.exp2(tl.minimum(scores * (2.0 * by / soft_cap), 64.0))
                 logits = (soft_cap * LOG2E) * (1.0 - 2.0 / (doubled + 1.0))
             else:
-                logits = scores * log_scale
+                logits = scores * by
             if Q_TOKENS == 1:
                 seen = live[None, :]
                 if HAS_WINDOW:
@@ -303,47 +334,53 @@ def paged_decode_kernel(
                     seen = seen & (at[None, :] > position[:, None] - window)
             logits = tl.where(seen, logits, float("-inf"))
             weights = logits
-            if KV == INT8:
-                # Scales of values join the exponent: products of any scale stay in float16.
-                v_scales = tl.load(
-                    v_scale + page * VS_PAGE + slot * VS_TOKEN + kv_head * VS_HEAD,
-                    mask=live,
-                    other=1.0,
-                )
-                v_scales = tl.maximum(v_scales, LEAST_SCALE)
-                weights = logits + tl.log2(v_scales)[None, :]
+            if OF_TOKENS:
+                # Powers of two in the scales of values join the exponent: products of any scale
+                # stay in float16.
+                scale_at = v_scale + page * VS_PAGE + slot * VS_TOKEN + kv_head * VS_HEAD
+                v_scales, v_zeros = _scales(scale_at, live, 1.0, KV)
+                v_bits = tl.maximum(v_scales, LEAST_SCALE).to(tl.int32, bitcast=True)
+                power = v_bits >> 23
+                weights = logits + (power - 127).to(tl.float32)[None, :]
 
             most = tl.maximum(m, tl.max(weights, 1))
             shift = tl.where(most == float("-inf"), 0.0, most) if Q_TOKENS > 1 else most
             alpha = tl.exp2(m - shift)
             p = tl.exp2(weights - shift[:, None])
-            if KV == INT8:
-                mass = mass * alpha + tl.sum(p / v_scales[None, :], 1)
+            if OF_TOKENS:
+                without = ((254 - power) << 23).to(tl.float32, bitcast=True)
+                mass = mass * alpha[:, None] + p * without[None, :]
+                p = p * ((v_bits & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)[None, :]
             else:
                 mass = mass * alpha + tl.sum(p, 1)
             m = most
-            main = main * alpha[:, None]
-            if KV != WIDE:
-                main_high = main_high * alpha[:, None]
+            main = times(main, alpha, KV)
             if V_REST:
-                rest = rest * alpha[:, None]
-                if KV != WIDE:
-                    rest_high = rest_high * alpha[:, None]
+                rest = times(rest, alpha, KV)
 
             p = rounded(p, k_main.dtype if KV == WIDE else tl.float16, GPU)
+            if KV == INT4:
+                below = below * alpha[:, None] + p.to(tl.float32) * v_zeros[None, :]
             if SHARED:
-                main, main_high = add_values(main, main_high, p, k_main, KV, GPU, ASM)
+                main = add_values(main, p, k_main, KV, GPU, ASM)
             else:
                 v_rows = v_base + page * V_PAGE + slot * V_TOKEN
                 v_main = load_tile(v_rows, live, 0, V_MAIN, V_WORDS)
-                main, main_high = add_values(main, main_high, p, v_main, KV, GPU, ASM)
+                main = add_values(main, p, v_main, KV, GPU, ASM)
                 if V_REST:
                     v_rest = load_tile(v_rows, live, V_MAIN, V_REST, V_WORDS)
-                    rest, rest_high = add_values(rest, rest_high, p, v_rest, KV, GPU, ASM)
+                    rest = add_values(rest, p, v_rest, KV, GPU, ASM)
 
         if PDL == 2:  # noqa: SIM102 - one is known to the compiler, the other is not
             if request == last_request:
                 gdc_launch_dependents()
+        if OF_TOKENS:
+            mass = tl.sum(mass, 1)
+        if KV == INT4:
+            below = tl.sum(below, 1)
+            main = _less(main, below, KV)
+            if V_REST:
+                rest = _less(rest, below, KV)
         out_request = out + tl.cast(request, tl.int64) * OUT_BATCH
         if (begin <= request_begin) & (end >= request_end):
             sink = 0.0
@@ -354,22 +391,10 @@ def paged_decode_kernel(
                 sums += token_of_row * LSE_TOKEN + head_of_row * LSE_HEAD
                 tl.store(sums, log_sum(m, mass, sink, HAS_SINKS), mask=row_is)
             factor = factors(m, mass, sink, HAS_SINKS) * value_scale
-            factor = factor[:, None]
             out_rows = out_request + token_of_row * OUT_TOKEN + head_of_row * OUT_HEAD
-            store_row(
-                out_rows,
-                row_is,
-                main,
-                main_high,
-                rest,
-                rest_high,
-                factor,
-                V_MAIN,
-                V_REST,
-                V_WORDS,
-                KV,
-                GPU,
-            )
+            store_row(out_rows, row_is, main, factor, 0, V_MAIN, V_WORDS, KV, GPU)
+            if V_REST:
+                store_row(out_rows, row_is, rest, factor, V_MAIN, V_REST, V_WORDS, KV, GPU)
         else:
             inverse = 1.0 / tl.where(mass > 0, mass, 1.0)
             norm = tl.where(mass > 0, m + tl.log2(tl.where(mass > 0, mass, 1.0)), float("-inf"))
@@ -382,21 +407,9 @@ def paged_decode_kernel(
             kept = row < PART_ROWS
             tl.store(norms + place * PART_ROWS + row, norm, mask=kept)
             part = parts + (place * PART_ROWS + row) * VALUES
-            inverse = inverse[:, None]
-            store_row(
-                part,
-                kept,
-                main,
-                main_high,
-                rest,
-                rest_high,
-                inverse,
-                V_MAIN,
-                V_REST,
-                V_WORDS,
-                KV,
-                GPU,
-            )
+            store_row(part, kept, main, inverse, 0, V_MAIN, V_WORDS, KV, GPU)
+            if V_REST:
+                store_row(part, kept, rest, inverse, V_MAIN, V_REST, V_WORDS, KV, GPU)
 
             # The last of some chunks to arrive combines them; if there are many chunks, the last
             # of those that have combined some combines all.

@@ -1,7 +1,8 @@
 """Tiles of a paged cache: loads, products and stores of rows of 16-bit words.
 
-KV of one byte is read as words of two: the even columns are the low bytes of a tile of words, the
-odd columns the high bytes. So tiles move and turn as 16-bit tiles do, and products are of float16.
+KV of one byte is read as words of two columns, INT4 as words of four. A plane is what one place of
+every word holds: of bytes, the even or the odd columns. So tiles move and turn as 16-bit tiles do,
+and products are of planes in float16; queries and accumulators are tuples of planes, too.
 """
 
 import triton
@@ -10,11 +11,69 @@ import triton.language as tl
 WIDE = tl.constexpr(0)
 FP8 = tl.constexpr(1)
 INT8 = tl.constexpr(2)
+INT4 = tl.constexpr(3)
+MIDDLE = tl.constexpr(8)
+"""Planes of INT4 are nibbles less this."""
+
+
+@triton.constexpr_function
+def planes_of(kv):
+    """Columns in a word."""
+    return (1, 2, 2, 4)[kv]
 
 
 @triton.jit
 def _unpack(words, KV: tl.constexpr, ASM: tl.constexpr):
-    """The low and the high bytes of 16-bit words, each as float16."""
+    """The planes of 16-bit words: themselves, or bytes, or nibbles less `MIDDLE`, as float16."""
+    if KV == WIDE:
+        planes = (words,)
+    elif KV == INT4:
+        planes = _nibbles(words, ASM)
+    else:
+        planes = _bytes(words, KV, ASM)
+    return planes
+
+
+@triton.jit
+def _nibbles(words, ASM: tl.constexpr):
+    if ASM:
+        # 0x64 above a nibble n is the float16 1024 + n, and 1024 + 16 n if it is 4 bits higher.
+        planes = tl.inline_asm_elementwise(
+            """{
+            .reg .b32 u, a, b, c, d, less, by, off, magic;
+            mov.b32 magic, 0x64006400;
+            mov.b32 less, 0x64086408;
+            mov.b32 by, 0x2C002C00;
+            mov.b32 off, 0xD480D480;
+            shr.u32 u, $4, 8;
+            lop3.b32 a, $4, 0x000F000F, magic, 0xEA;
+            lop3.b32 b, $4, 0x00F000F0, magic, 0xEA;
+            lop3.b32 c, u, 0x000F000F, magic, 0xEA;
+            lop3.b32 d, u, 0x00F000F0, magic, 0xEA;
+            sub.f16x2 $0, a, less;
+            fma.rn.f16x2 $1, b, by, off;
+            sub.f16x2 $2, c, less;
+            fma.rn.f16x2 $3, d, by, off;
+            }""",
+            "=r,=r,=r,=r,r",
+            [words],
+            dtype=(tl.float16, tl.float16, tl.float16, tl.float16),
+            is_pure=True,
+            pack=2,
+        )
+    else:
+        wide = words.to(tl.int32)
+        planes = (_nibble(wide, 0), _nibble(wide, 4), _nibble(wide, 8), _nibble(wide, 12))
+    return planes
+
+
+@triton.jit
+def _nibble(wide, BIT: tl.constexpr):
+    return (((wide >> BIT) & 15) - MIDDLE).to(tl.float16)
+
+
+@triton.jit
+def _bytes(words, KV: tl.constexpr, ASM: tl.constexpr):
     if ASM:
         if KV == FP8:
             low, high = tl.inline_asm_elementwise(
@@ -55,7 +114,7 @@ def _unpack(words, KV: tl.constexpr, ASM: tl.constexpr):
         wide = words.to(tl.int32)
         low = _byte(wide & 0xFF, KV)
         high = _byte((wide >> 8) & 0xFF, KV)
-    return low, high
+    return (low, high)
 
 
 @triton.jit
@@ -110,27 +169,40 @@ def rounded(value, dtype: tl.constexpr, GPU: tl.constexpr):
 
 
 @triton.jit
-def add_scores(scores, q_low, q_high, k, KV: tl.constexpr, GPU: tl.constexpr, ASM: tl.constexpr):
-    """Add q times k to scores [rows, tokens]; of words of two bytes, each with its own."""
-    if KV == WIDE:
-        scores = tl.dot(operand(q_low, GPU), tl.trans(operand(k, GPU)), scores)
-    else:
-        low, high = _unpack(k, KV, ASM)
-        scores = tl.dot(q_low, tl.trans(low), scores)
-        scores = tl.dot(q_high, tl.trans(high), scores)
+def add_scores(scores, q, k, KV: tl.constexpr, GPU: tl.constexpr, ASM: tl.constexpr):
+    """Add q times k to scores [rows, tokens], each plane of words times its own."""
+    planes = _unpack(k, KV, ASM)
+    for i in tl.static_range(planes_of(KV)):
+        scores = tl.dot(operand(q[i], GPU), tl.trans(operand(planes[i], GPU)), scores)
     return scores
 
 
 @triton.jit
-def add_values(low_acc, high_acc, p, v, KV: tl.constexpr, GPU: tl.constexpr, ASM: tl.constexpr):
-    """Add p times v to the accumulators of the even and, for words of two bytes, odd columns."""
-    if KV == WIDE:
-        low_acc = tl.dot(operand(p, GPU), operand(v, GPU), low_acc)
-    else:
-        low, high = _unpack(v, KV, ASM)
-        low_acc = tl.dot(p, low, low_acc)
-        high_acc = tl.dot(p, high, high_acc)
-    return low_acc, high_acc
+def add_values(sums, p, v, KV: tl.constexpr, GPU: tl.constexpr, ASM: tl.constexpr):
+    """The accumulators of the planes with p times v added."""
+    planes = _unpack(v, KV, ASM)
+    found = ()
+    for i in tl.static_range(planes_of(KV)):
+        found = found + (tl.dot(operand(p, GPU), operand(planes[i], GPU), sums[i]),)  # noqa: RUF005 - Triton has no starred tuples
+    return found
+
+
+@triton.jit
+def zeros_of(ROWS: tl.constexpr, WIDTH: tl.constexpr, KV: tl.constexpr):
+    """Accumulators of all planes."""
+    found = ()
+    for _ in tl.static_range(planes_of(KV)):
+        found = found + (tl.zeros([ROWS, WIDTH], tl.float32),)  # noqa: RUF005 - likewise
+    return found
+
+
+@triton.jit
+def times(sums, by, KV: tl.constexpr):
+    """Every plane of accumulators times a factor of its rows."""
+    found = ()
+    for i in tl.static_range(planes_of(KV)):
+        found = found + (sums[i] * by[:, None],)  # noqa: RUF005 - likewise
+    return found
 
 
 @triton.jit
@@ -151,12 +223,11 @@ def _columns(
     WIDTH: tl.constexpr,
     WORDS: tl.constexpr,
     KV: tl.constexpr,
-    BYTE: tl.constexpr,
+    PLANE: tl.constexpr,
 ):
-    """Columns that a tile of words holds in its low or high bytes, and which of them exist."""
+    """Columns of a plane of a tile of words, and which of them exist."""
     words = FIRST + tl.arange(0, WIDTH)
-    columns = words if KV == WIDE else 2 * words + BYTE
-    return columns, live[:, None] & (words < WORDS)[None, :]
+    return planes_of(KV) * words + PLANE, live[:, None] & (words < WORDS)[None, :]
 
 
 @triton.jit
@@ -167,53 +238,32 @@ def load_queries(
     WIDTH: tl.constexpr,
     WORDS: tl.constexpr,
     KV: tl.constexpr,
-    BYTE: tl.constexpr,
 ):
-    """Query rows at the columns that a tile of words holds in its low or high bytes."""
-    columns, mask = _columns(live, FIRST, WIDTH, WORDS, KV, BYTE)
-    q = tl.load(rows[:, None] + columns[None, :], mask=mask, other=0)
-    if KV != WIDE:
-        q = q.to(tl.float16)
-    return q
-
-
-@triton.jit
-def _store_values(
-    rows,
-    live,
-    values,
-    FIRST: tl.constexpr,
-    WIDTH: tl.constexpr,
-    WORDS: tl.constexpr,
-    KV: tl.constexpr,
-    BYTE: tl.constexpr,
-    GPU: tl.constexpr,
-):
-    columns, mask = _columns(live, FIRST, WIDTH, WORDS, KV, BYTE)
-    values = rounded(values, rows.dtype.element_ty, GPU)
-    tl.store(rows[:, None] + columns[None, :], values, mask=mask)
+    """The planes of query rows, at the columns that those of a tile of words have."""
+    found = ()
+    for i in tl.static_range(planes_of(KV)):
+        columns, mask = _columns(live, FIRST, WIDTH, WORDS, KV, i)
+        q = tl.load(rows[:, None] + columns[None, :], mask=mask, other=0)
+        if KV != WIDE:
+            q = q.to(tl.float16)
+        found = found + (q,)  # noqa: RUF005 - likewise
+    return found
 
 
 @triton.jit
 def store_row(
     rows,
     live,
-    main,
-    main_high,
-    rest,
-    rest_high,
+    values,
     factor,
-    MAIN: tl.constexpr,
-    REST: tl.constexpr,
+    FIRST: tl.constexpr,
+    WIDTH: tl.constexpr,
     WORDS: tl.constexpr,
     KV: tl.constexpr,
     GPU: tl.constexpr,
 ):
-    """Store values times `factor` [rows, 1]; the high bytes and the rest where there are any."""
-    _store_values(rows, live, main * factor, 0, MAIN, WORDS, KV, 0, GPU)
-    if KV != WIDE:
-        _store_values(rows, live, main_high * factor, 0, MAIN, WORDS, KV, 1, GPU)
-    if REST:
-        _store_values(rows, live, rest * factor, MAIN, REST, WORDS, KV, 0, GPU)
-        if KV != WIDE:
-            _store_values(rows, live, rest_high * factor, MAIN, REST, WORDS, KV, 1, GPU)
+    """Store the planes of values times a factor of their rows."""
+    for i in tl.static_range(planes_of(KV)):
+        columns, mask = _columns(live, FIRST, WIDTH, WORDS, KV, i)
+        found = rounded(values[i] * factor[:, None], rows.dtype.element_ty, GPU)
+        tl.store(rows[:, None] + columns[None, :], found, mask=mask)

@@ -49,8 +49,8 @@ def _decode_entry(*, tensor_cores: bool) -> Entry:
 def _attention_cannot(case: Case) -> str:
     if case.get("latent"):
         return "latent keys are passed in two parts, which one page does not hold apart"
-    if case["kv_dtype"] == "int8":
-        return "FlashInfer has no INT8 keys and values"
+    if case["kv_dtype"] in ("int8", "int4"):
+        return "FlashInfer has no INT8 and no such INT4 keys and values"
     if case["sinks"]:
         return "sinks need a module compiled for them"
     if uneven_scales(case):

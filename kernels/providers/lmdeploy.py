@@ -40,6 +40,8 @@ def _kernel(module: str, name: str) -> Any:
 
 def _attention_cannot(case: Case) -> str:
     page = int(case["page"])
+    if case["kv_dtype"] == "int4":
+        return "INT4 has scales and zero points in two numbers"
     if not is_power(page):
         return f"the tile is the page, so its size is a power of two; it is {page}"
     if case["window"] == 1:
@@ -148,8 +150,8 @@ def _fill_cannot(case: Case) -> str:
         return "new tokens are placed by block tables, not by slots"
     if case["batch"] == "holes":
         return "every page that a request reaches must exist"
-    if case["cache"] == "int8":
-        return "INT8 is stored unsigned, with a zero point of each row"
+    if case["cache"] in ("int8", "int4"):
+        return "they are stored unsigned, with a scale and a zero point of each row in two numbers"
     if uneven_scales(case):
         return "FP8 keys and values have one scale each, not one for each head"
     return ""

@@ -58,8 +58,8 @@ def _decode_entry(most: int) -> Entry:
 
 
 def _decode_cannot(case: Case) -> str:
-    if case["kv_dtype"] == "int8":
-        return "SGLang has no INT8 keys and values"
+    if case["kv_dtype"] in ("int8", "int4"):
+        return "SGLang has no INT8 and INT4 keys and values"
     if uneven_scales(case):
         return "FP8 keys and values have one scale each, not one for each head"
     if int(case["q_tokens"]) > 1:
@@ -122,8 +122,8 @@ def _pools(arguments: Arguments) -> tuple[torch.Tensor, torch.Tensor]:
 def _extend_cannot(case: Case) -> str:
     if case["window"] == 1:
         return "a window is given without the token itself, and 0 means none"
-    if case["kv_dtype"] == "int8":
-        return "SGLang has no INT8 keys and values"
+    if case["kv_dtype"] in ("int8", "int4"):
+        return "SGLang has no INT8 and INT4 keys and values"
     if uneven_scales(case):
         return "FP8 keys and values have one scale each, not one for each head"
     return ""

@@ -64,32 +64,59 @@ def _attention_cannot(case: Case) -> str:
 
 
 def _decode(case: Case, arguments: Arguments) -> Launch:
-    return _attend(case, decode_as_prefill(arguments))
+    flat = decode_as_prefill(arguments)
+    return _attend_int4(flat) if case["kv_dtype"] == "int4" else _attend(case, flat)
 
 
 def _attend(_: Case, arguments: Arguments) -> Launch:
     attend = ENGINE.load(f"{OPS}triton_unified_attention", "unified_attention")
-    q, keys = arguments["q"], arguments["k_pages"]
-    window = arguments["window"]
     options = {
-        "q": q,
-        "k": keys,
+        "k": arguments["k_pages"],
         "v": arguments["v_pages"],
+        "max_seqlen_k": arguments["longest"],
+        "causal": True,
+        **_problem(arguments),
+        **_quantised(arguments),
+    }
+    return lambda: attend(**options)
+
+
+def _attend_int4(arguments: Arguments) -> Launch:
+    """Its kernel alone: the rotations of queries and answers around it are no part of a cell."""
+    attend = ENGINE.load(f"{OPS}int4_per_token_head", "_launch_packed_attn")
+    segments = (
+        "seq_threshold_3D", "num_par_softmax_segments", "softmax_segm_output", "softmax_segm_max",
+        "softmax_segm_expsum",
+    )  # fmt: skip
+    unused = ("alibi_slopes", "qq_bias", "output_scale", "mm_prefix_range", *segments)
+    options = {
+        "k_cache": arguments["k_pages"],
+        "v_cache": arguments["v_pages"],
+        "use_alibi_sqrt": False,
+        "packing_factor": 2,
+        "k_scale_cache": arguments["k_scale"],
+        "v_scale_cache": arguments["v_scale"],
+        **dict.fromkeys(unused),
+        **_problem(arguments),
+    }
+    return lambda: attend(**options)
+
+
+def _problem(arguments: Arguments) -> dict[str, Any]:
+    window = arguments["window"]
+    return {
+        "q": arguments["q"],
         "out": arguments["out"],
         "cu_seqlens_q": arguments["query_starts"],
         "max_seqlen_q": arguments["longest_query"],
         "seqused_k": arguments["lengths"],
-        "max_seqlen_k": arguments["longest"],
         "softmax_scale": arguments["scale"],
-        "causal": True,
         "window_size": (window - 1, 0) if window else (-1, -1),
         "block_table": arguments["block_table"],
         "softcap": arguments["soft_cap"],
         "sinks": arguments["sinks"],
-        **_quantised(arguments),
         **_segments(arguments),
     }
-    return lambda: attend(**options)
 
 
 def _quantised(arguments: Arguments) -> dict[str, Any]:
@@ -130,8 +157,8 @@ def _segments(arguments: Arguments) -> dict[str, Any]:
 def _mla_cannot(case: Case) -> str:
     if case["window"] or case["sinks"]:
         return "the MLA kernel has no window and no sinks"
-    if case["kv_dtype"] == "int8":
-        return "the MLA kernel has no INT8"
+    if case["kv_dtype"] in ("int8", "int4"):
+        return "the MLA kernel has no INT8 and INT4"
     if uneven_scales(case):
         return "FP8 keys and values have one scale each, not one for each head"
     return ""
@@ -186,6 +213,8 @@ def _one(scale: torch.Tensor | None, device: torch.device) -> torch.Tensor:
 def _fill_cannot(case: Case) -> str:
     if case["rows"] == "latent":
         return "keys and values are written together"
+    if case["cache"] == "int4":
+        return "INT4 rows are rotated before they are written"
     if case["cache"] == "int8":
         return "INT8 is rounded half away from zero, and the scale of a row of zeros is 1e-6"
     if uneven_scales(case):

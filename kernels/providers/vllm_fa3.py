@@ -32,8 +32,8 @@ def _cannot(case: Case) -> str:
         return "latent keys are passed in two parts, which one page does not hold apart"
     if int(case["head_dim"]) > MOST_DIM:
         return f"head size {case['head_dim']} is over {MOST_DIM}"
-    if case["kv_dtype"] == "int8":
-        return "FlashAttention 3 has no INT8"
+    if case["kv_dtype"] in ("int8", "int4"):
+        return "FlashAttention 3 has no INT8 and INT4"
     if case["kv_dtype"] == "fp8":
         return "FP8 keys need FP8 queries, and weights are rounded to FP8: another accuracy"
     return ""

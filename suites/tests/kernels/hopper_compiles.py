@@ -121,14 +121,14 @@ def tensors(page, dtype, head_dim, value_dim, heads, kv_heads, q_tokens):
     def empty(*shape, dtype=torch.bfloat16):
         return torch.empty(shape, dtype=dtype, device="meta")
 
-    pages = (4, page, kv_heads)
-    scales = {torch.int8: pages, torch.float8_e4m3fn: (kv_heads,)}
+    pages, width = (4, page, kv_heads), head_dim // 2 if dtype == torch.uint8 else head_dim
+    scales = {torch.int8: pages, torch.uint8: pages, torch.float8_e4m3fn: (kv_heads,)}
     scale = empty(*scales[dtype], dtype=torch.float32) if dtype in scales else None
     return {
         "q": empty(2, q_tokens, heads, head_dim), "out": empty(2, q_tokens, heads, value_dim),
         "lse": None,
-        "k_pages": empty(*pages, head_dim, dtype=dtype),
-        "v_pages": empty(*pages, head_dim, dtype=dtype) if value_dim == head_dim else None,
+        "k_pages": empty(*pages, width, dtype=dtype),
+        "v_pages": empty(*pages, width, dtype=dtype) if value_dim == head_dim else None,
         "sinks": None, "k_scale": scale, "v_scale": scale,
     }  # fmt: skip
 

@@ -132,6 +132,31 @@ def vllm_attention(
     assert max_seqlen_k == int(seqused_k.max())
 
 
+def vllm_int4_attention(
+    *, q, k_cache, v_cache, out, cu_seqlens_q, max_seqlen_q, seqused_k, softmax_scale, window_size,
+    block_table, softcap, sinks, alibi_slopes, use_alibi_sqrt, qq_bias, output_scale,
+    mm_prefix_range, k_scale_cache, v_scale_cache, seq_threshold_3D, num_par_softmax_segments,
+    softmax_segm_output, softmax_segm_max, softmax_segm_expsum, packing_factor,
+):  # fmt: skip
+    assert packing_factor == 2
+    assert not any((use_alibi_sqrt, alibi_slopes, qq_bias, output_scale, mm_prefix_range))
+    assert softmax_segm_max.shape == softmax_segm_expsum.shape == softmax_segm_output.shape[:3]
+    assert max_seqlen_q > 0 < seq_threshold_3D * num_par_softmax_segments
+    for i, mine, length in requests_of(cu_seqlens_q, seqused_k):
+        found = []
+        for pages, scale in ((k_cache, k_scale_cache), (v_cache, v_scale_cache)):
+            bits = scale.view(torch.int32)
+            levels = torch.stack((pages & 15, pages >> 4), -1).flatten(-2).double()
+            numbers = (levels - (bits & 15)[..., None]) * (bits & -16).view(torch.float32)[
+                ..., None
+            ]
+            found.append(gathered(numbers, block_table[i], length))
+        out[mine] = look(
+            q[mine], *found, scale=softmax_scale, window=window_size[0] + 1, cap=softcap,
+            sinks=sinks,
+        )  # fmt: skip
+
+
 def requests_of(cu_seqlens_q, lengths):
     rows = cu_seqlens_q.tolist()
     for i, length in enumerate(lengths.tolist()):

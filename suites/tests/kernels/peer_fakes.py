@@ -28,6 +28,7 @@ MODULES = {
     f"{LMDEPLOY}fill_kv_cache": {"fill_kv_cache": moves.lmdeploy_fill},
     "lmdeploy.messages": {"QuantPolicy": attention.QuantPolicy},
     f"{OPS}triton_unified_attention": {"unified_attention": attention.vllm_attention},
+    f"{OPS}int4_per_token_head": {"_launch_packed_attn": attention.vllm_int4_attention},
     f"{OPS}triton_decode_attention": {"decode_attention_fwd": attention.vllm_mla},
     f"{OPS}triton_reshape_and_cache_flash": {"triton_reshape_and_cache_flash": moves.vllm_fill},
     "vllm.v1.worker.mamba_utils": {"batch_memcpy": moves.batch_memcpy},

@@ -100,7 +100,7 @@ def test_an_illegal_value_of_a_cell_is_named_with_the_legal_ones():
     subject = registry.kernel("kv_fill")
     case = {**small("kv_fill")[0], "cache": "int7", "page": -16, "dtype": True, "tokens": 2**40}
     assert sorted(wrong_values(subject, case)) == [
-        "cache = 'int7', legal: same, fp8, int8",
+        "cache = 'int7', legal: same, fp8, int8, int4",
         "dtype = True, legal: bf16, fp16, fp32",
         "page = -16, legal: a number from 0 to 2,147,483,648",
         f"tokens = {2**40}, legal: a number from 0 to 2,147,483,648",

@@ -203,10 +203,13 @@ def test_the_sweep_has_a_cell_on_either_side_of_what_many_drafts_need(hopper):
 
 
 def test_sizes_of_heads_and_drafts_are_drawn_from_the_documented_range():
-    drawn = [case for case in decode_cells.random_cells(20000, seed=1) if not case["latent"]]
+    drawn = [case for case in decode_cells.random_cells(30000, seed=1) if not case["latent"]]
     wide = {case["head_dim"] for case in drawn if case["kv_dtype"] in ("bf16", "fp16")}
     assert wide >= set(range(1, 257))
     assert max(wide) > rules.MOST_HEAD_DIM - 64
     assert {case["q_tokens"] for case in drawn} >= {1, 2, 3, 4, 8, *range(9, 33)}
     narrow = {case["head_dim"] for case in drawn if case["kv_dtype"] in ("fp8", "int8")}
     assert narrow >= set(range(2, 257, 2))
+    nibbles = {case["head_dim"] for case in drawn if case["kv_dtype"] == "int4"}
+    assert nibbles >= set(range(4, 257, 4))
+    assert not {dim for dim in nibbles if dim % 4}

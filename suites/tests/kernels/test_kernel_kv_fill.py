@@ -11,6 +11,8 @@ from kvproof.kernels.kv_fill import kv_fill
 from kvproof.kernels.kv_fill.cells import cell
 from kvproof.kernels.kv_fill.launch import choose
 from kvproof.kernels.kv_fill.sweep import KERNEL, OURS
+from kvproof.kernels.page_formats import pack, per_token_head, unpack
+from kvproof.kernels.page_formats.numbers import zero_points
 from kvproof.kernels.spec import EXACT
 
 OURSELVES = replace(KERNEL, tolerance=lambda _: EXACT)
@@ -55,6 +57,43 @@ def test_int8_is_off_by_half_a_step_at_most():
     error = (stored - rows).abs() / scales.view(64, 3)[slots][..., None]
     assert error.max() <= 0.5 + 1e-4
     assert torch.allclose(scales.view(64, 3)[slots], rows.abs().amax(-1) / 127)
+
+
+@pytest.mark.parametrize("moved", [0.0, 10.0, -10.0])
+def test_int4_is_off_by_half_a_step_at_most(moved):
+    """Also rows of one sign: their range is without zero, and zero points end at 15."""
+    rows = torch.randn((64, 3, 80), device=DEVICE) + moved
+    pages = torch.zeros((4, 3, 16, 40), dtype=torch.uint8, device=DEVICE)
+    scales = torch.zeros((4, 16, 3), device=DEVICE)
+    slots = torch.randperm(64, device=DEVICE)
+    kv_fill(rows, None, pages, None, slots=slots, layout="HND", k_scales=scales)
+    raw, words = pages.transpose(1, 2).reshape(64, 3, 40)[slots], scales.view(64, 3)[slots]
+    steps, zeros = zero_points(words)
+    levels = torch.stack((raw & 15, raw >> 4), -1).flatten(-2)
+    error = ((levels - zeros[..., None].float()) * steps[..., None] - rows).abs()
+    # The zero point is rounded, too, and the scale lost four bits.
+    assert (error / steps[..., None]).max() <= 1.0 + 1e-3
+    apart = rows.amax(-1).clamp_min(0) - rows.amin(-1).clamp_max(0)
+    assert torch.allclose(steps, apart / 15, rtol=1e-5)
+
+
+def test_int4_rows_of_both_signs_are_those_of_the_page_format():
+    form, rows = per_token_head("uint4", 64), torch.randn((16, 1, 128), device=DEVICE)
+    pages = torch.zeros((1, 16, 1, form.row_bytes), dtype=torch.uint8, device=DEVICE)
+    words, slots = pages.view(torch.float32), torch.arange(16, device=DEVICE)
+    for part, at in ((rows[..., :64], 0), (rows[..., 64:], 36)):
+        kv_fill(
+            part, None, pages[..., at : at + 32], None, slots=slots,
+            k_scales=words[..., at // 4 + 8],
+        )  # fmt: skip
+    mine, wanted = (unpack(form, each, tokens=16) for each in (
+        pages.view(1, -1), pack(form, rows.transpose(0, 1))
+    ))  # fmt: skip
+    # A value in the middle of two levels may be rounded to either, by division or by product.
+    assert (mine != wanted).float().mean() < 0.01
+    assert torch.equal(
+        words[0, :, 0, 8], pack(form, rows.transpose(0, 1)).view(16, -1).view(torch.float32)[:, 8]
+    )
 
 
 def test_a_row_of_zeros_has_scale_zero():
@@ -106,7 +145,7 @@ TABLE = {"slots": None, "block_table": integers([0, 1]), "starts": integers(2)}
         ({"slots": torch.zeros(3, device=DEVICE)}, "slots is torch.float32"),
         ({"slots": integers(0, 1, 8), "check_ids": True}, "ids 0 to 8, expected -1 to 7"),
         ({"k_scale": torch.ones(2, device=DEVICE)}, "expected float8_e4m3fn"),
-        ({"k_scales": torch.ones((2, 4, 2), device=DEVICE)}, "expected int8"),
+        ({"k_scales": torch.ones((2, 4, 2), device=DEVICE)}, "expected int8 or uint8"),
         (TABLE | {"query_starts": integers(0, 4), "check_ids": True}, "query_starts holds ids"),
         (TABLE | {"query_starts": integers(1, 3), "check_ids": True}, "must begin with 0"),
         (TABLE | {"query_starts": integers(0, 3), "starts": integers(6), "check_ids": True},

@@ -219,3 +219,20 @@ LAUNCHES = [
 def test_it_compiles_for_a_hopper_and_fits_into_its_shared_memory():
     """Triton's interpreter knows no Gluon, so without a GPU nothing else is seen of it."""
     fit_a_hopper(LAUNCHES)
+
+
+@pytest.mark.parametrize(
+    ("batch", "entries", "fp8_queries", "wanted"),
+    [
+        (1, 512, False, False), (2, 512, False, True), (8, 64, False, False),
+        (32, 64, False, True), (1, 512, True, True), (2, 64, True, False),
+    ],
+)  # fmt: skip
+def test_few_tokens_over_fp8_pages_are_widened(batch, entries, fp8_queries, wanted):
+    """The faster kernel on an H200, with 128 heads and pages of 64."""
+    tensors = {
+        "k_pages": torch.zeros((4, 64, 1, 576), dtype=torch.float8_e4m3fn),
+        "block_table": torch.zeros((batch, entries), dtype=torch.int32),
+    }
+    cut = latent.cut(128, processors=132, batch=batch)
+    assert latent.by_products(tensors, {"fp8_queries": fp8_queries}, cut) is wanted

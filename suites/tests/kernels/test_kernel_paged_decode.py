@@ -5,6 +5,7 @@ from kvproof.suites.tests.kernels.kernel_kit import DEVICE, fit_a_hopper, judge 
 import torch
 
 from kvproof.kernels.checks import ArgumentError
+from kvproof.kernels.page_formats import pack, per_token_head, unpack
 from kvproof.kernels.paged_decode import paged_decode, rules, torch_dense, workspace
 from kvproof.kernels.paged_decode.cells import cell
 from kvproof.kernels.paged_decode.inputs import lengths_of
@@ -47,13 +48,20 @@ def test_the_dense_way_is_right_at_once_and_one_request_at_a_time(case, room, mo
 
 
 @pytest.mark.parametrize(
-    "axes", [{"kv_dtype": "fp8"}, {"kv_dtype": "int8"}, {"soft_cap": 2.0}, {"sinks": True}]
+    "axes",
+    [
+        {"kv_dtype": "fp8"},
+        {"kv_dtype": "int8"},
+        {"kv_dtype": "int4"},
+        {"soft_cap": 2.0},
+        {"sinks": True},
+    ],
 )
 def test_the_dense_way_says_what_it_cannot_do(axes):
     assert "scaled_dot_product_attention" in TORCH.unsupported(small(**axes))
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp8", "int8"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp8", "int8", "int4"])
 def test_torch_gives_the_same_in_float32(dtype):
     case = small(kv_dtype=dtype, q_tokens=3, window=9, sinks=True, soft_cap=4.0, lengths="edges")
     arguments = problem(case)
@@ -111,6 +119,28 @@ def test_pages_of_any_stride_are_read_in_place():
     arguments.update(k_pages=both[:, 0], v_pages=both[:, 1])
     paged_decode(**arguments)
     assert torch.allclose(arguments["out"].double(), expected.double(), atol=2e-2)
+
+
+def test_int4_pages_of_vllm_are_read_in_place():
+    """Keys, their scale, values and theirs in one row of bytes, as the page format states."""
+    form, page, heads, dim = per_token_head("uint4", 32), 8, 2, 32
+    rows = torch.randn((5, heads, page, 2 * dim), device=DEVICE)
+    raw = pack(form, rows).view(5, heads, page, form.row_bytes).transpose(1, 2).contiguous()
+    words, half = raw.view(torch.float32), dim // 2
+    table = torch.tensor([[4, 1, 2], [0, 3, 3]], dtype=torch.int32, device=DEVICE)
+    q = torch.randn((2, 1, 4, dim), device=DEVICE).bfloat16()
+    out, lengths = torch.empty_like(q), torch.tensor([21, 9], dtype=torch.int32, device=DEVICE)
+    paged_decode(
+        q, raw[..., :half], raw[..., half + 4 : -4], table, lengths, out=out, scale=0.2,
+        k_scale=words[..., half // 4], v_scale=words[..., -1],
+    )  # fmt: skip
+    stored = unpack(form, pack(form, rows), tokens=page)
+    for request, length in enumerate((21, 9)):
+        tokens = stored[table[request].long()].transpose(1, 2).flatten(0, 1)[:length]
+        for head in range(4):
+            keys, values = tokens[:, head // 2].double().split(dim, dim=-1)
+            weights = torch.softmax(keys @ q[request, 0, head].double() * 0.2, 0)
+            assert torch.allclose(out[request, 0, head].double(), weights @ values, atol=1e-2)
 
 
 @pytest.mark.slow(reason="runs kernels in Triton's interpreter")
@@ -177,6 +207,8 @@ def test_a_wrong_argument_is_named_with_its_value(message):
     [
         ({"kv_dtype": "fp8"}, {"k_scale": None}, "k_scale is missing"),
         ({"kv_dtype": "int8"}, {"v_scale": None}, "v_scale is missing"),
+        ({"kv_dtype": "int4"}, {"k_scale": None}, "k_scale is missing"),
+        ({"kv_dtype": "int4", "head_dim": 62}, {}, "62 and 62 columns, expected multiples of 4"),
         ({"latent": 64, "kv_heads": 1}, {"out": torch.empty(3, 1, 4, 80)}, "the keys only 64"),
     ],
 )
@@ -208,22 +240,32 @@ def test_the_widest_launches_fit_into_a_hopper_whatever_the_page():
     )
 
 
-@pytest.mark.parametrize("kv_bytes", [1, 2])
+@pytest.mark.parametrize("kv_bits", [4, 8, 16])
 @pytest.mark.parametrize("q_tokens", [1, 4, 8, 32])
-def test_tiles_of_every_width_fit_into_a_multiprocessor(kv_bytes, q_tokens):
-    for dim in range(kv_bytes % 2 + 1, rules.MOST_HEAD_DIM + 1):
-        shape = rules.Shape(1, q_tokens, 4, 1, dim, dim, kv_bytes, latent=False)
-        chosen, keys = rules.config(shape), rules.columns(dim, kv_bytes=kv_bytes)
+def test_tiles_of_every_width_fit_into_a_multiprocessor(kv_bits, q_tokens):
+    for dim in range(16 // kv_bits, rules.MOST_HEAD_DIM + 1, 16 // kv_bits):
+        shape = rules.Shape(1, q_tokens, 4, 1, dim, dim, kv_bits, latent=False)
+        chosen, keys = rules.config(shape), rules.columns(dim, kv_bits=kv_bits)
         row = 2 * (keys.main + keys.rest)
         tiles = 2 * (chosen.stages - 1) * chosen.tile * row
-        assert chosen.residents * (tiles + chosen.rows * row * 2 // kv_bytes) <= 224 << 10, dim
+        assert chosen.residents * (tiles + chosen.rows * row * 16 // kv_bits) <= 224 << 10, dim
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 5, 8, 16, 40, 64, 96, 128, 200])
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_programs_fill_a_gpu_for_any_number_of_heads(kv_heads, head_dim):
-    shape = rules.Shape(8, 1, kv_heads, kv_heads, head_dim, head_dim, 2, latent=False)
+    shape = rules.Shape(8, 1, kv_heads, kv_heads, head_dim, head_dim, 16, latent=False)
     chosen = rules.config(shape)
     programs = rules.chunks(shape, chosen, processors=132) * kv_heads
     waves = programs / (132 * chosen.residents)
     assert waves / -(-programs // (132 * chosen.residents)) >= 0.75
+
+
+@pytest.mark.parametrize("kv_bits", [4, 8, 16])
+def test_every_piece_of_values_is_shared_out_to_the_warps(kv_bits):
+    """A product as narrow as its 16 rows is done by every warp: 9 times the time at 64 columns."""
+    for dim in range(16 // kv_bits, rules.MOST_HEAD_DIM + 1, 16 // kv_bits):
+        cut = rules.value_columns(dim, kv_bits=kv_bits)
+        assert cut.words <= cut.main + cut.rest, dim
+        assert cut.main >= 32, dim
+        assert cut.rest in {0, *range(32, 1024)}, dim

@@ -9,7 +9,7 @@ from kvproof.suites.tests.kernels.kernel_kit import DEVICE, close, fit_a_hopper,
 from kvproof.kernels.checks import ArgumentError  # isort: skip - after the interpreter is chosen
 from kvproof.kernels.paged_prefill import Plan, launch, paged_prefill, plans  # isort: skip - likewise
 from kvproof.kernels.paged_prefill.cells import (  # isort: skip - likewise
-    SETS, borders_of_lengths, borders_of_sizes, cell, random_cells,
+    DTYPES as KINDS, SETS, borders_of_lengths, borders_of_sizes, cell, random_cells,
 )  # fmt: skip
 from kvproof.kernels.grid import NO_GRID, Grid, slots  # isort: skip - likewise
 from kvproof.kernels.paged_prefill.inputs import Request, requests_of  # isort: skip - likewise
@@ -246,7 +246,7 @@ def test_rows_of_pages_lie_on_a_grid_or_not():
     assert not NO_GRID.can_be_copied()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("kv_heads", [1, 2, 8])
 def test_no_copy_starts_between_the_units_of_the_hardware(hopper, kv_heads, dtype):
     """A head that is no multiple of 16 bytes ends the context of the device: it is padded first."""

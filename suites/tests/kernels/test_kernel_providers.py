@@ -79,6 +79,7 @@ CELLS = {
             {}, {"page": 32}, {"lengths": "ragged"}, {"lengths": "edges", "batch": 9},
             {"window": 7}, {"window": 1}, {"sinks": True}, {"soft_cap": 4.0}, {"q_tokens": 3},
             {"q_tokens": 2, "window": 9}, {"kv_dtype": "int8"}, {"kv_dtype": "bf16"},
+            {"kv_dtype": "int4"}, {"kv_dtype": "int4", "window": 7, "q_tokens": 2},
             {"head_dim": 48, "latent": 32, "kv_heads": 1}, {"kv_dtype": "fp8", "scales": "tensor"},
             {**LATENT}, {**LATENT, "q_tokens": 3, "lengths": "edges", "batch": 5},
         )
@@ -190,7 +191,7 @@ def test_a_kernel_runs_some_cells_and_says_why_not_the_others(name, entry):
         assert not why.endswith("."), why
 
 
-SPELT = ("FP8", "INT8", "FlashAttention", "FlashInfer", "SGLang")
+SPELT = ("FP8", "INT4", "INT8", "FlashAttention", "FlashInfer", "SGLang")
 
 
 @pytest.mark.parametrize(
@@ -202,6 +203,7 @@ SPELT = ("FP8", "INT8", "FlashAttention", "FlashInfer", "SGLang")
         ("lmdeploy", "kv_fill", {"to": "slots"}, "new tokens are placed by block tables"),
         ("vllm", "paged_decode", {"latent": 512}, "keys and values have one head size"),
         ("vllm", "paged_decode", {"kv_dtype": "fp8"}, "one scale each, not one for each head"),
+        ("vllm", "kv_fill", {"cache": "int4"}, "rotated before they are written"),
         ("vllm_mla", "paged_decode", {"window": 9}, "no window and no sinks"),
         ("vllm_fa3", "paged_decode", {"kv_dtype": "fp8"}, "another accuracy"),
         ("vllm_flashmla", "paged_decode", {"page": 32}, "a page has 64 tokens; it has 32"),
