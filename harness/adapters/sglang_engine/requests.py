@@ -30,7 +30,6 @@ def tokenized(request: EngineRequest, config: EngineConfig) -> Any:
     sampling = SamplingParams(
         max_new_tokens=min(request.answers, config.max_length - len(request.prompt)),
         temperature=0.0,
-        ignore_eos=True,
         stop_token_ids=[request.stop] if request.stop >= 0 else None,
     )
     sampling.normalize(None)
