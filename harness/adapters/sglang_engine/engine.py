@@ -28,7 +28,6 @@ from kvproof.harness.whole_engine.findings import Findings
 
 def start(config: EngineConfig, findings: Findings) -> SglangEngine:
     """Start an engine. Raises Refused where SGLang refuses the configuration."""
-    environment.forget_groups()
     set_test_settings(config)
     try:
         return SglangEngine(config, findings)
@@ -72,7 +71,9 @@ class SglangEngine:
         """Hand messages to the scheduler as its receiver does; return the control answers."""
         known = len(self._sent)
         self._loop.call(lambda: self.scheduler.process_input_requests([*messages]))
-        return self._sent[known:]
+        sent, self._sent[known:] = self._sent[known:], []
+        self._sent += [each for each in sent if any(outputs(each))]
+        return sent
 
     def submit(self, request: EngineRequest) -> None:
         """Hand a request in. Raises Refused."""
@@ -92,14 +93,14 @@ class SglangEngine:
     def step(self) -> list[Output]:
         """Run the loop once, and once more where it has nothing to do: it checks itself then."""
         self._loop.step()
-        if self.idle():
+        if self.scheduler.is_fully_idle():
             self._loop.step()
         sent, self._sent[:] = list(self._sent), []
         return [output for message in sent for output in outputs(message)]
 
     def idle(self) -> bool:
-        """Tell whether no queue, batch or result is left."""
-        return bool(self.scheduler.is_fully_idle())
+        """Tell whether no queue, batch, result or message is left."""
+        return not self._sent and bool(self.scheduler.is_fully_idle())
 
     def statuses(self) -> dict[str, str]:
         """Return request -> status."""
@@ -175,9 +176,10 @@ class SglangEngine:
 def _scheduler(config: EngineConfig) -> Any:
     from sglang.srt import runtime_context
     from sglang.srt.managers.scheduler import Scheduler
-    from sglang.srt.server_args import PortArgs
 
     arguments = server_args(config)
     ranks = runtime_context.SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0)
     runtime_context.publish(arguments, role="scheduler", ranks=ranks)
-    return Scheduler(arguments, PortArgs.init_new(arguments))
+    scheduler = Scheduler(arguments, environment.ports())
+    environment.keep_groups()
+    return scheduler

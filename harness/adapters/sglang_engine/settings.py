@@ -69,7 +69,6 @@ def server_args(config: EngineConfig) -> Any:
         disable_cuda_graph=True,
         disable_custom_all_reduce=True,
         log_level="error",
-        watchdog_timeout=1e9,
         mem_fraction_static=0.5,
         random_seed=0,
         page_size=page,
