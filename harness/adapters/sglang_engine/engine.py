@@ -47,9 +47,7 @@ class SglangEngine:
         total = pages(config)
         self.device = ShadowDevice(memory(self.scheduler, config, total), findings, config.seed)
         self._pools = Pools(self.scheduler, config.block_size, total)
-        self._launches = RUNNING.launches = Launches(
-            self.device, self.scheduler, config.block_size
-        )
+        self._launches = RUNNING.launches = Launches(self.device, self.scheduler, config.block_size)
         self._loop = Loop()
         self._put_in_place()
         self._loop.start(self.scheduler.run_event_loop)
