@@ -11,7 +11,7 @@ from kvproof.harness.adapters.sglang_engine.loop import Loop
 from kvproof.harness.adapters.sglang_engine.pools import Pools, memory
 from kvproof.harness.adapters.sglang_engine.requests import name_of, outputs, rid, tokenized
 from kvproof.harness.adapters.sglang_engine.running import RUNNING
-from kvproof.harness.adapters.sglang_engine.settings import pages, server_args, set_test_settings
+from kvproof.harness.adapters.sglang_engine.settings import pages, server_args, set_variables
 from kvproof.harness.adapters.sglang_engine.streams import DeviceModule, ScheduleStream
 from kvproof.harness.contract.whole_engine import (
     CacheEvent,
@@ -28,7 +28,7 @@ from kvproof.harness.whole_engine.findings import Findings
 
 def start(config: EngineConfig, findings: Findings) -> SglangEngine:
     """Start an engine. Raises Refused where SGLang refuses the configuration."""
-    set_test_settings(config)
+    set_variables(config)
     try:
         return SglangEngine(config, findings)
     except ValueError as error:

@@ -35,7 +35,7 @@ def install() -> None:
     logging.disable(logging.WARNING)
     missing = stubs.install(more=_MORE)
     if "triton" in missing:
-        importlib.import_module("triton").__version__ = _TRITON
+        vars(importlib.import_module("triton"))["__version__"] = _TRITON
     hub: Any = importlib.import_module("huggingface_hub")
     hub.HfFileSystem = object  # it is loaded late and needs fsspec; no file is fetched
     _stay_in_one_process(importlib.import_module("sglang.srt.managers.scheduler"))

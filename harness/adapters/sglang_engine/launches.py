@@ -169,9 +169,9 @@ class _Tables:
 
 
 def _check_positions(name: str, positions: Sequence[int], length: int) -> None:
-    if [*positions] != [*range(length - len(positions), length)]:
+    if not positions or [*positions] != [*range(length - len(positions), length)]:
         raise IllegalAccess(
-            f"{name} computes positions {positions[:4]}.. and has a length of {length}"
+            f"{name_of(name)} computes positions {positions[:4]} and on, its length is {length}"
         )
 
 

@@ -12,11 +12,8 @@ from kvproof.harness.adapters.sglang_engine.launches import STAND_INS
 from kvproof.harness.contract.whole_engine import EngineConfig
 from kvproof.harness.model.chain import VOCABULARY
 
-TEST_SETTINGS = {
-    "SGLANG_TEST_RETRACT": "TEST_RETRACT",
-    "SGLANG_TEST_RETRACT_INTERVAL": "TEST_RETRACT_INTERVAL",
-}
-"""Variable of the environment -> its name in the scheduler's module, which reads it once."""
+_VARIABLE = "SGLANG_"
+"""Begins the settings that are variables of the environment: those of the test of retraction."""
 _SPARE = 6
 """Tokens of the pool that no prompt may fill; with its answer a request also leaves two pages."""
 _HEAD = 16
@@ -58,7 +55,7 @@ def server_args(config: EngineConfig) -> Any:
     from sglang.srt.server_args import ServerArgs
 
     page = config.block_size
-    more = {name: each for name, each in config.settings.items() if name not in TEST_SETTINGS}
+    more = {name: each for name, each in config.settings.items() if not name.startswith(_VARIABLE)}
     return ServerArgs(
         model_path=model_folder(config.groups[0].layers),
         load_format="dummy",
@@ -83,9 +80,12 @@ def server_args(config: EngineConfig) -> Any:
     )
 
 
-def set_test_settings(config: EngineConfig) -> None:
-    """Set the scheduler's own settings for tests, or their defaults."""
+def set_variables(config: EngineConfig) -> None:
+    """Set the variables of the environment that the scheduler's module read when it was imported."""
+    from sglang.srt.environ import envs
     from sglang.srt.managers import scheduler
 
-    scheduler.TEST_RETRACT = bool(config.settings.get("SGLANG_TEST_RETRACT", False))
-    scheduler.TEST_RETRACT_INTERVAL = config.settings.get("SGLANG_TEST_RETRACT_INTERVAL", 3)
+    for name in ("TEST_RETRACT", "TEST_RETRACT_INTERVAL", "TEST_RETRACT_NO_PREFILL_BS"):
+        variable = f"{_VARIABLE}{name}"
+        default = getattr(envs, variable).get()
+        setattr(scheduler, name, config.settings.get(variable, default))

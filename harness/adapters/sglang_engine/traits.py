@@ -40,8 +40,10 @@ _WITHOUT = {
 _SETTINGS = {
     "SGLANG_TEST_RETRACT": (True,),
     "SGLANG_TEST_RETRACT_INTERVAL": (2, 5),
+    "SGLANG_TEST_RETRACT_NO_PREFILL_BS": (1, 2),
     "enable_mixed_chunk": (True,),
     "max_prefill_tokens": (8, 40),
+    "prefill_decode_interval": (1, 3),
     "prefill_max_requests": (1, 2),
     "priority_scheduling_preemption_threshold": (0, 1),
     "radix_eviction_policy": ("lfu", "fifo", "mru", "filo", "slru", "priority"),
@@ -68,11 +70,11 @@ _EXCLUDED: tuple[Excluded, ...] = (
         "the threshold is that of priorities",
         {"policy": "fcfs", "setting priority_scheduling_preemption_threshold": "on"},
     ),
-    never(
-        "the interval is that of the test of retraction",
-        {
-            "setting SGLANG_TEST_RETRACT": "off",
-            "setting SGLANG_TEST_RETRACT_INTERVAL": "on",
-        },
+    *(
+        never(
+            "it is a setting of the test of retraction",
+            {"setting SGLANG_TEST_RETRACT": "off", f"setting SGLANG_TEST_RETRACT_{name}": "on"},
+        )
+        for name in ("INTERVAL", "NO_PREFILL_BS")
     ),
 )

@@ -10,7 +10,7 @@ from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from kvproof.harness.adapters.sglang_engine.running import RUNNING
 
 
-class ShadowForCausalLM(torch.nn.Module):
+class ShadowForCausalLM(torch.nn.Module):  # type: ignore[misc] # torch is untyped here
     """A causal language model for the model runner's eyes."""
 
     def __init__(self, config: Any, quant_config: Any = None, prefix: str = "") -> None:
