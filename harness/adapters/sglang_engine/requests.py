@@ -30,6 +30,7 @@ def tokenized(request: EngineRequest, config: EngineConfig) -> Any:
     sampling = SamplingParams(
         max_new_tokens=min(request.answers, config.max_length - len(request.prompt)),
         temperature=0.0,
+        ignore_eos=request.stop < 0,  # without a cache such requests are admitted by other code
         stop_token_ids=[request.stop] if request.stop >= 0 else None,
     )
     sampling.normalize(None)

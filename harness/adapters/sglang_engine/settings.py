@@ -81,7 +81,7 @@ def server_args(config: EngineConfig) -> Any:
 
 
 def set_variables(config: EngineConfig) -> None:
-    """Set the variables of the environment that the scheduler's module read when it was imported."""
+    """Set the variables of the environment that the scheduler's module has read."""
     from sglang.srt.environ import envs
     from sglang.srt.managers import scheduler
 
