@@ -16,7 +16,7 @@ from kvproof.harness.adapters.sglang import stubs
 
 _MODELS = "kvproof.harness.adapters.sglang_engine.models"
 _MORE = ("einops", "fastapi", "setproctitle", "uvicorn")
-"""Packages that the Scheduler's modules import, beside those of the cache manager."""
+"""Packages that the Scheduler's modules import and the cache manager's do not."""
 _TRITON = "3.5.0"
 """A version that modules of kernels compare when they are imported; no kernel runs."""
 _ENVIRONMENT = {

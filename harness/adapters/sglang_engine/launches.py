@@ -1,9 +1,9 @@
 """Batches of SGLang's model runner as launches of the shadow device.
 
-The scheduler runs ahead of the device: a forward returns stand-ins of tokens, ids behind the
+The scheduler runs ahead of the device: a forward returns stand-ins of tokens, ids beyond the
 vocabulary, which travel through the engine's own relay into the next batch. A launch that is
-executed puts its tokens in their place. The table of a launch is what `req_to_token` holds when it
-is executed, or when the engine ordered later writes behind it, whichever comes first.
+executed puts its tokens in their place. A launch reads `req_to_token` when it is executed, or when
+the engine orders later writes after it, whichever comes first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 from kvproof.harness.whole_engine.findings import IllegalAccess
 
 STAND_INS = 2048
-"""Ids behind the vocabulary; far more than tokens can be under way."""
+"""Ids beyond the vocabulary; far more than tokens can be under way."""
 
 
 class Launches:
@@ -43,7 +43,7 @@ class Launches:
         """Request -> how often it had been retracted at its last row."""
 
     def run(self, run_batch: Any, batch: Any) -> Any:
-        """Run a batch by the engine's own function; what has no event is waited for at once."""
+        """Run a batch by the engine's own function; a result without an event is waited for at once."""
         self._batch = batch
         result = run_batch(batch)
         self._results.append(result)
@@ -70,7 +70,7 @@ class Launches:
         return launch.answers[row][-1] if launch.answers[row] else FIRST_TOKEN
 
     def hold_tables(self) -> None:
-        """Read the tables of all launches now: later writes are ordered behind them."""
+        """Read the tables of all launches now: later writes are ordered after them."""
         for each in self._waiting:
             each.hold()
         self._waiting.clear()
@@ -87,6 +87,7 @@ class Launches:
             part = slice(int(offsets[index]), int(offsets[index + 1]))
             table = tables.row(index)
             _check_positions(name, where[part], len(table))
+            self._check_slots(name, slots[part])
             rows.append(self._row(index, where[part][0], tokens[part], slots[part], table))
             own.append(tokens[part])
 
@@ -99,6 +100,11 @@ class Launches:
         self._waiting.append(tables)
         launch = self.device.launch(rows, actual=actual)
         return [self._stand_in(launch, index) for index in range(len(rows))]
+
+    def _check_slots(self, name: str, slots: Slots) -> None:
+        last = self.device.memory.blocks * self._page
+        if len(slots) and not 0 <= slots.min() <= slots.max() < last:
+            raise IllegalAccess(f"{name_of(name)} has slots {slots.tolist()}, the pool has {last}")
 
     def _stand_in(self, launch: Launch, row: int) -> int:
         self._next = (self._next + 1) % STAND_INS
@@ -131,6 +137,7 @@ class Launches:
         return native not in decoding and self._seen.get(native.rid) != native.retraction_count
 
     def _as_executed(self, row: Row, tokens: Sequence[int], table: Slots) -> Row:
+        self._check_slots(row.request, table)
         reads = replace(row.groups[0], table=self._whole_pages(table))
         return replace(row, tokens=tuple(map(self._token, tokens)), groups=(reads,))
 

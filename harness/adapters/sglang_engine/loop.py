@@ -23,7 +23,7 @@ class Loop:
 
     def __init__(self) -> None:
         self._work: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        """What the loop's thread is to do where it rests; None: another iteration."""
+        """Calls for the loop's thread while it rests; None: another iteration."""
         self._done: SimpleQueue[tuple[object, BaseException | None]] = SimpleQueue()
         self._thread = Thread()
 
@@ -59,7 +59,7 @@ class Loop:
         return found
 
     def step(self) -> None:
-        """Run one iteration. Raises what the loop raised; it has ended then."""
+        """Run one iteration. Raises the loop's own exception, which has ended it."""
         self._put(None)
 
     def call(self, work: Callable[[], T]) -> T:

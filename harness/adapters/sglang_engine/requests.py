@@ -53,7 +53,7 @@ def tokenized(request: EngineRequest, config: EngineConfig) -> Any:
 
 
 def outputs(message: Any) -> Iterator[Output]:
-    """Yield what a message of the scheduler says about requests."""
+    """Yield the outputs in a message of the scheduler."""
     if type(message).__name__ == "AbortReq":
         yield Output(name_of(message.rid), (), "abort")
     for index, native in enumerate(getattr(message, "rids", None) or ()):

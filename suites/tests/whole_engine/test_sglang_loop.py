@@ -186,7 +186,9 @@ def test_a_chunk_answers_nothing_and_a_retracted_request_begins_anew() -> None:
     assert not engine.broken
 
 
-def test_positions_that_do_not_end_at_the_length_are_illegal() -> None:
+def test_positions_beyond_the_length_and_slots_beyond_the_pool_are_illegal() -> None:
     engine = Scheduled()
     with pytest.raises(IllegalAccess, match="computes positions"):
         engine.run([11, 12], 0, [1, 2], positions=[1, 2])
+    with pytest.raises(IllegalAccess, match="the pool has 16"):
+        engine.run([11, 12], 0, [1, 16])
