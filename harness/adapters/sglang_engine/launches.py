@@ -43,7 +43,7 @@ class Launches:
         """Request -> how often it had been retracted at its last row."""
 
     def run(self, run_batch: Any, batch: Any) -> Any:
-        """Run a batch by the engine's own function; a result without an event is waited for at once."""
+        """Run a batch by the engine's own function; wait for a result without an event."""
         self._batch = batch
         result = run_batch(batch)
         self._results.append(result)

@@ -1,7 +1,7 @@
 """SGLang's streams and events over the shadow device.
 
-The compute stream is the device's queue of launches. What the engine orders behind a launch by a
-stream or an event comes after the launch has read what both share.
+The compute stream is the device's queue of launches. Where the engine orders its own writes after a
+launch, by a stream or an event, the launch reads the request table first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ScheduleStream:
         self._launches = launches
 
     def wait_stream(self, _: object) -> None:
-        """Keep later writes behind the reads of all launches so far."""
+        """Let all launches so far read before later writes."""
         self._launches.hold_tables()
 
     def synchronize(self) -> None:
