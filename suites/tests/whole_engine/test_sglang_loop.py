@@ -148,9 +148,11 @@ def test_a_stand_in_becomes_the_token_that_the_device_answers() -> None:
 
 
 def test_a_token_that_was_relayed_from_elsewhere_is_found() -> None:
-    engine = Scheduled()
-    engine.run([*PROMPT], 0, [1, 2, 3, 4, 5, 6])
-    engine.run([17], 6, [7])
+    engine = Scheduled(lag=1)
+    first = engine.run([*PROMPT], 0, [1, 2, 3, 4, 5, 6]).next_token_ids.tolist()
+    engine.run(first, 6, [7])
+    engine.run(first, 7, [8])  # the stand-in of the batch before the last one
+    engine.launches.complete(engine.device.submitted)
     assert engine.broken == "a_launch_computes_the_requests_own_tokens"
 
 
