@@ -250,6 +250,8 @@ class WholeEngine(Protocol):
     """The ShadowDevice under it."""
     takes_ends: Collection[str]
     """Its functions that handle reports of copies that have ended."""
+    evicts_singly: bool
+    """Whether it evicts block by block, and only those that it hands out."""
 
     def submit(self, request: EngineRequest) -> None:
         """Add a request. Raises Refused."""

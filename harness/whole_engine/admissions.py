@@ -32,6 +32,7 @@ class Admissions:
     findings: Findings
     config: EngineConfig
     device: ShadowDevice
+    evicts_singly: bool = True
     started: dict[str, int] = field(default_factory=dict)
     """Request -> position at which its first row began."""
     loading: set[str] = field(default_factory=set)
@@ -167,7 +168,7 @@ class Admissions:
 
         A row may write into a block that could be found: a state's, or a partial one.
         """
-        if self.device.losses.requests:
+        if self.device.losses.requests or not self.evicts_singly:
             return  # blocks that did not arrive are taken out of the index
         gone = _blocks(self._before) - _blocks(found)
         self.findings.saw("a block leaves the index", gone)

@@ -105,7 +105,7 @@ class Driver:
             self.engine = start(config, self.findings)
         self.device = self.engine.device
         self.timeline = TimelineNotes(self.device)
-        self._admissions = Admissions(self.findings, config, self.device)
+        self._admissions = Admissions(self.findings, config, self.device, self.engine.evicts_singly)
         groups = [Group(each.kind.kind, each.block_size) for each in self.device.memory.pools]
         self._prefixes = PublishedPrefixes(self.findings, self.device.requests, groups)
 

@@ -56,14 +56,14 @@ class _Finder(MetaPathFinder, Loader):
         """Nothing is executed."""
 
 
-def install() -> tuple[str, ...]:
-    """Put empty modules in place of missing packages; returns their names.
+def install(more: Sequence[str] = ()) -> tuple[str, ...]:
+    """Put empty modules in place of missing packages, of `more` too; returns their names.
 
     Torch and transformers look some of them up and keep the result: they are imported first.
     Without Dynamo, decorated functions stay as they are.
     """
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-    missing = tuple(name for name in NAMES if importlib.util.find_spec(name) is None)
+    missing = tuple(name for name in (*NAMES, *more) if importlib.util.find_spec(name) is None)
     importlib.import_module("torch.utils.flop_counter")
     importlib.import_module("transformers.utils.import_utils").is_torchvision_available()
     sys.meta_path.insert(0, _Finder(missing))

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvproof.harness.adapters.sglang_engine.traits import traits as traits_of_sglang
 from kvproof.harness.adapters.vllm_engine.traits import traits as traits_of_vllm
-from kvproof.harness.contract.whole_engine_traits import LocalKind, Tier, WholeEngineTraits
+from kvproof.harness.contract.whole_engine_traits import NEEDS, LocalKind, Tier, WholeEngineTraits
 from kvproof.harness.records.campaign_events import UnitDone
 from kvproof.harness.records.events import Failure, PropertyVerdict, Skipped
 from kvproof.harness.records.run_directory import read_run
@@ -21,10 +22,11 @@ from kvproof.suites.whole_engine.properties import PROPERTIES, SITUATION_NEEDS
 from kvproof.suites.whole_engine.table import factors, missing
 
 VLLM = traits_of_vllm({})
+SGLANG = traits_of_sglang()
 TOY = "kvproof.suites.tests.whole_engine.toy_target"
 
 
-@pytest.mark.parametrize("traits", [TRAITS, VLLM], ids=["toy", "vllm"])
+@pytest.mark.parametrize("traits", [TRAITS, VLLM, SGLANG], ids=["toy", "vllm", "sglang"])
 def test_traits_go_over_the_protocol_and_come_back(traits: WholeEngineTraits) -> None:
     sent = msgspec.json.decode(msgspec.json.encode(asdict(traits)))
     assert msgspec.convert(sent, WholeEngineTraits) == traits
@@ -69,6 +71,12 @@ def test_every_need_of_a_situation_and_a_property_is_one() -> None:
     needs = {*SITUATION_NEEDS.values(), *(prop.needs for prop in PROPERTIES if prop.needs)}
     assert all(nothing.lacks(need) for need in needs)
     assert not any(VLLM.lacks(need) for need in needs)
+
+
+def test_what_sglangs_loop_is_not_driven_with_has_a_reason_and_costs_no_history() -> None:
+    assert SGLANG.lacks("sleep") == "memory is released by its memory saver, which needs CUDA"
+    assert not [need for need in NEEDS if "is driven without" in SGLANG.lacks(need)]
+    assert not {"states", "drafts", "events", "window", "connector"} & factors(SGLANG).levels.keys()
 
 
 def test_a_connector_that_is_missing_costs_its_levels_alone() -> None:

@@ -92,6 +92,7 @@ class Running:
 
 
 class ToyEngine:
+    evicts_singly = True
     takes_ends = ("take_ends",)
 
     def __init__(self, config: EngineConfig, findings: Findings, fault: str) -> None:

@@ -1,0 +1,183 @@
+"""SGLang's Scheduler as a `WholeEngine`: started by its own arguments, driven by its own loop."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from kvproof.harness.adapters.sglang_engine import environment
+from kvproof.harness.adapters.sglang_engine.launches import Launches
+from kvproof.harness.adapters.sglang_engine.loop import Loop
+from kvproof.harness.adapters.sglang_engine.pools import Pools, memory
+from kvproof.harness.adapters.sglang_engine.requests import name_of, outputs, rid, tokenized
+from kvproof.harness.adapters.sglang_engine.running import RUNNING
+from kvproof.harness.adapters.sglang_engine.settings import pages, server_args, set_variables
+from kvproof.harness.adapters.sglang_engine.streams import DeviceModule, ScheduleStream
+from kvproof.harness.contract.whole_engine import (
+    CacheEvent,
+    EngineConfig,
+    EngineRequest,
+    HitCounts,
+    Holdings,
+    Output,
+    Refused,
+)
+from kvproof.harness.whole_engine.device import ShadowDevice
+from kvproof.harness.whole_engine.findings import Findings
+
+
+def start(config: EngineConfig, findings: Findings) -> SglangEngine:
+    """Start an engine. Raises Refused where SGLang refuses the configuration."""
+    set_variables(config)
+    try:
+        return SglangEngine(config, findings)
+    except ValueError as error:
+        raise Refused(" ".join(str(error).split())) from error
+
+
+class SglangEngine:
+    """One Scheduler in this process, with its worker, model runner and pools."""
+
+    takes_ends: Collection[str] = ()
+    evicts_singly = False
+
+    def __init__(self, config: EngineConfig, findings: Findings) -> None:
+        self._config, self._sent = config, list[Any]()
+        self.scheduler = _scheduler(config)
+        total = pages(config)
+        self.device = ShadowDevice(memory(self.scheduler, config, total), findings, config.seed)
+        self._pools = Pools(self.scheduler, config.block_size, total)
+        self._launches = RUNNING.launches = Launches(self.device, self.scheduler, config.block_size)
+        self._loop = Loop()
+        self._put_in_place()
+        self._loop.start(self.scheduler.run_event_loop)
+
+    def _put_in_place(self) -> None:
+        """Put our ends of its channels and of its streams into the scheduler."""
+        scheduler, run_batch = self.scheduler, self.scheduler.run_batch
+        for name in ("send_to_tokenizer", "send_to_detokenizer"):
+            getattr(scheduler.ipc_channels, name).send_output = self._take
+        scheduler.schedule_stream = ScheduleStream(self._launches)
+        scheduler.device_module = DeviceModule(scheduler.device_module, self._launches)
+        scheduler.run_batch = lambda batch, *_: self._launches.run(run_batch, batch)
+        scheduler.ingest_requests = lambda *_, **__: self._loop.rest()
+
+    def _take(self, message: Any, *_: Any, **__: Any) -> None:
+        self._sent.append(message)
+
+    def _dispatch(self, *messages: Any) -> list[Any]:
+        """Hand messages to the scheduler as its receiver does; return the control answers."""
+        known = len(self._sent)
+        self._loop.call(lambda: self.scheduler.process_input_requests([*messages]))
+        sent, self._sent[known:] = self._sent[known:], []
+        self._sent += [each for each in sent if any(outputs(each))]
+        return sent
+
+    def submit(self, request: EngineRequest) -> None:
+        """Hand a request in. Raises Refused."""
+        from sglang.srt.managers.io_struct import AbortReq
+
+        self._dispatch(tokenized(request, self._config))
+        refused = [each for each in self._sent if isinstance(each, AbortReq)]
+        if any(each.rid == rid(request.id) for each in refused):
+            raise Refused(str(refused[-1].finished_reason))
+
+    def abort(self, request: str) -> None:
+        """Abort by id."""
+        from sglang.srt.managers.io_struct import AbortReq
+
+        self._dispatch(AbortReq(rid=rid(request)))
+
+    def step(self) -> list[Output]:
+        """Run the loop once, and once more where it has nothing to do: it checks itself then."""
+        self._loop.step()
+        if self.scheduler.is_fully_idle():
+            self._loop.step()
+        sent, self._sent[:] = list(self._sent), []
+        return [output for message in sent for output in outputs(message)]
+
+    def idle(self) -> bool:
+        """Tell whether no queue, batch, result or message is left."""
+        return not self._sent and bool(self.scheduler.is_fully_idle())
+
+    def statuses(self) -> dict[str, str]:
+        """Return request -> status."""
+        waiting = {
+            name_of(each.rid): "preempted" if each.retraction_count else "waiting"
+            for each in self.scheduler.waiting_queue
+        }
+        running = [each for each in self._running() if not each.finished()]
+        return {name_of(each.rid): "running" for each in running} | waiting
+
+    def _running(self) -> list[Any]:
+        scheduler = self.scheduler
+        batches = (scheduler.running_batch, scheduler.last_batch)
+        found = [req for batch in batches if batch is not None for req in batch.reqs]
+        return [*found, *filter(None, [scheduler.chunked_req])]
+
+    def holders(self) -> list[tuple[str, int, bool, int]]:
+        """Return none: no request waits for a load."""
+        return []
+
+    def reset(self, *, running: bool) -> bool:
+        """Flush the cache; `running`: within a pause that retracts what runs."""
+        from sglang.srt.managers.io_struct import (
+            ContinueGenerationReqInput,
+            FlushCacheReqInput,
+            PauseGenerationReqInput,
+        )
+
+        messages = [FlushCacheReqInput()]
+        if running:
+            go_on = ContinueGenerationReqInput(torch_empty_cache=False)
+            messages = [PauseGenerationReqInput(mode="retract"), *messages, go_on]
+        answers = self._dispatch(*messages)
+        return any(getattr(each, "success", False) for each in answers)
+
+    def sleep(self, *, level: int, keep: bool) -> None:
+        """Refuse: not driven."""
+        raise NotImplementedError(level, keep)
+
+    def wake(self, *, part: str) -> None:
+        """It never sleeps."""
+
+    def events(self) -> list[CacheEvent]:
+        """Return none: its publisher is not driven."""
+        return []
+
+    def unpublished(self) -> list[CacheEvent]:
+        """Return none."""
+        return []
+
+    def found(self) -> dict[tuple[str, int], Collection[int]]:
+        """Return the pages in the tree, each by its own number."""
+        return {(str(page), 0): [page] for page in self._pools.cached()}
+
+    def given(self) -> set[int]:
+        """Return the pages that the allocator has handed out."""
+        return self._pools.given()
+
+    def hit_counts(self) -> HitCounts | None:
+        """Return nothing: answers alone have counts."""
+        return None
+
+    def holdings(self) -> Holdings:
+        """Count pages, rows of the request table and requests."""
+        scheduler = self.scheduler
+        return self._pools.holdings(len(self._running()), len(scheduler.waiting_queue))
+
+    def close(self) -> None:
+        """Leave the loop and forget the engine."""
+        self._loop.end()
+
+
+def _scheduler(config: EngineConfig) -> Any:
+    from sglang.srt import runtime_context
+    from sglang.srt.managers.scheduler import Scheduler
+
+    arguments = server_args(config)
+    ranks = runtime_context.SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0)
+    runtime_context.publish(arguments, role="scheduler", ranks=ranks)
+    scheduler = Scheduler(arguments, environment.ports())
+    environment.keep_groups()
+    return scheduler

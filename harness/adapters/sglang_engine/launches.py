@@ -1,0 +1,190 @@
+"""Batches of SGLang's model runner as launches of the shadow device.
+
+The scheduler runs ahead of the device: a forward returns stand-ins of tokens, ids beyond the
+vocabulary, which travel through the engine's own relay into the next batch. A launch that is
+executed puts its tokens in their place. A launch reads `req_to_token` when it is executed, or when
+the engine orders later writes after it, whichever comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from kvproof.harness.adapters.sglang_engine.requests import name_of
+from kvproof.harness.contract.whole_engine import OWN, Reads, Row, Slots
+from kvproof.harness.model.chain import FIRST_TOKEN, VOCABULARY
+from kvproof.harness.whole_engine.device import Launch, ShadowDevice
+from kvproof.harness.whole_engine.findings import IllegalAccess
+
+STAND_INS = 2048
+"""Ids beyond the vocabulary; far more than tokens can be under way."""
+
+
+class Launches:
+    """The forwards of one engine."""
+
+    def __init__(self, device: ShadowDevice, scheduler: Any, page: int) -> None:
+        self.device, self._scheduler, self._page = device, scheduler, page
+        self._table = scheduler.req_to_token_pool.req_to_token
+        self._batch: Any = None
+        self._stand_ins: dict[int, tuple[Launch, int]] = {}
+        """Stand-in -> the launch and the row whose token it is."""
+        self._next = 0
+        self._waiting: list[_Tables] = []
+        """Tables of launches that are not held yet."""
+        self._results: list[Any] = []
+        """Results with stand-ins."""
+        self._seen: dict[str, int] = {}
+        """Request -> how often it had been retracted at its last row."""
+
+    def run(self, run_batch: Any, batch: Any) -> Any:
+        """Run a batch by the engine's own function; wait for a result without an event."""
+        self._batch = batch
+        result = run_batch(batch)
+        self._results.append(result)
+        if result.copy_done is None:
+            self.complete(self.device.submitted)
+        return result
+
+    def complete(self, number: int) -> None:
+        """Execute all launches up to a number, and put tokens in the place of stand-ins."""
+        self.device.complete(number)
+        left = []
+        for result in self._results:
+            tokens = result.next_token_ids.tolist()
+            result.next_token_ids[:] = torch.tensor([self._token(each) for each in tokens])
+            if max(map(self._token, tokens), default=0) >= VOCABULARY:
+                left.append(result)
+        self._results = left
+
+    def _token(self, token: int) -> int:
+        """Return the token of a stand-in, or itself while its launch has not run."""
+        launch, row = self._stand_ins.get(token, (None, 0))
+        if launch is None or launch.answers is None:
+            return token
+        return launch.answers[row][-1] if launch.answers[row] else FIRST_TOKEN
+
+    def hold_tables(self) -> None:
+        """Read the tables of all launches now: later writes are ordered after them."""
+        for each in self._waiting:
+            each.hold()
+        self._waiting.clear()
+
+    def launch(self, input_ids: Any, positions: Any, forward: Any) -> list[int]:
+        """Launch a batch; return a stand-in for the token of each row."""
+        tables = _Tables(self._table, forward)
+        lengths = _lengths(forward)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        tokens, where = input_ids.tolist(), positions.tolist()
+        slots = forward.out_cache_loc.numpy().astype(np.int64)
+        rows, own = [], []
+        for index, name in enumerate(forward.rids):
+            part = slice(int(offsets[index]), int(offsets[index + 1]))
+            table = tables.row(index)
+            _check_positions(name, where[part], len(table))
+            self._check_slots(name, slots[part])
+            rows.append(self._row(index, where[part][0], tokens[part], slots[part], table))
+            own.append(tokens[part])
+
+        def actual() -> list[Row]:
+            return [
+                self._as_executed(row, own[index], tables.row(index))
+                for index, row in enumerate(rows)
+            ]
+
+        self._waiting.append(tables)
+        launch = self.device.launch(rows, actual=actual)
+        return [self._stand_in(launch, index) for index in range(len(rows))]
+
+    def _check_slots(self, name: str, slots: Slots) -> None:
+        last = self.device.memory.blocks * self._page
+        if len(slots) and not 0 <= slots.min() <= slots.max() < last:
+            raise IllegalAccess(f"{name_of(name)} has slots {slots.tolist()}, the pool has {last}")
+
+    def _stand_in(self, launch: Launch, row: int) -> int:
+        self._next = (self._next + 1) % STAND_INS
+        found = VOCABULARY + self._next
+        self._stand_ins[found] = (launch, row)
+        return found
+
+    def _row(
+        self, index: int, start: int, tokens: Sequence[int], slots: Slots, table: Slots
+    ) -> Row:
+        native, batch = self._batch.reqs[index], self._batch
+        end = start + len(tokens)
+        fresh = batch.forward_mode.is_extend() and self._begins(native, batch)
+        self._seen[native.rid] = native.retraction_count
+        whole = self._whole_pages(table)
+        owned = (whole[:: self._page] // self._page).tolist()
+        return Row(
+            request=name_of(native.rid),
+            start=start,
+            tokens=tuple(OWN if each >= VOCABULARY else each for each in tokens),
+            drafts=0,
+            samples=end >= len(native.origin_input_ids) + len(native.output_ids),
+            fresh=fresh,
+            device_start=False,
+            groups=(Reads(whole, slots, owned),),
+        )
+
+    def _begins(self, native: Any, batch: Any) -> bool:
+        decoding = batch.decoding_reqs or ()
+        return native not in decoding and self._seen.get(native.rid) != native.retraction_count
+
+    def _as_executed(self, row: Row, tokens: Sequence[int], table: Slots) -> Row:
+        self._check_slots(row.request, table)
+        reads = replace(row.groups[0], table=self._whole_pages(table))
+        return replace(row, tokens=tuple(map(self._token, tokens)), groups=(reads,))
+
+    def _whole_pages(self, slots: Slots) -> Slots:
+        """Fill the last page of a row up, as kernels address it by its first slot."""
+        page = self._page
+        last = len(slots) // page * page
+        if last == len(slots):
+            return slots
+        first = slots[last] // page * page
+        rest = np.arange(first, first + page)
+        rest[: len(slots) - last] = slots[last:]
+        return np.concatenate([slots[:last], rest])
+
+
+class _Tables:
+    """Rows of `req_to_token` of one launch, read when they are asked for, until they are held."""
+
+    def __init__(self, table: Any, forward: Any) -> None:
+        self._table = table
+        self._rows, self._lengths = forward.req_pool_indices, forward.seq_lens
+        self._held: list[Slots] | None = None
+
+    def hold(self) -> None:
+        """Read all rows."""
+        self._held = [self._read(index) for index in range(len(self._rows))]
+
+    def row(self, index: int) -> Slots:
+        """Return the slots of a row by position."""
+        return self._read(index) if self._held is None else self._held[index]
+
+    def _read(self, index: int) -> Slots:
+        slots = self._table[int(self._rows[index]), : int(self._lengths[index])]
+        row: Slots = slots.numpy().astype(np.int64)
+        return row
+
+
+def _check_positions(name: str, positions: Sequence[int], length: int) -> None:
+    if not positions or [*positions] != [*range(length - len(positions), length)]:
+        raise IllegalAccess(
+            f"{name_of(name)} computes positions {positions[:4]} and on, its length is {length}"
+        )
+
+
+def _lengths(forward: Any) -> list[int]:
+    """Return how many tokens each row computes."""
+    if forward.forward_mode.is_decode():
+        return [1] * forward.batch_size
+    found: list[int] = forward.extend_seq_lens.tolist()
+    return found

@@ -1,0 +1,91 @@
+"""The arguments that SGLang is started with, from a configuration of a whole engine."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kvproof.harness.adapters.sglang_engine.launches import STAND_INS
+from kvproof.harness.contract.whole_engine import EngineConfig
+from kvproof.harness.model.chain import VOCABULARY
+
+_VARIABLE = "SGLANG_"
+"""Begins the settings that are variables of the environment: those of the test of retraction."""
+_SPARE = 6
+"""Tokens of the pool that no prompt may fill; with its answer a request also leaves two pages."""
+_HEAD = 16
+"""Numbers of a head: 32 bytes, a slot's two words and as many again."""
+
+
+@cache
+def model_folder(layers: int) -> str:
+    """Write the configuration of a model that has no weights; return its folder."""
+    folder = Path(tempfile.mkdtemp(prefix="kvproof-shadow-model-"))
+    config = {
+        "architectures": ["ShadowForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": _HEAD,
+        "intermediate_size": _HEAD,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 1,
+        "num_key_value_heads": 1,
+        "head_dim": _HEAD,
+        "vocab_size": VOCABULARY + STAND_INS,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+        "torch_dtype": "bfloat16",
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "tie_word_embeddings": False,
+    }
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return str(folder)
+
+
+def pages(config: EngineConfig) -> int:
+    """Return how many pages the pool has, without the one for padding."""
+    return config.blocks - 1 + max(2, -(-_SPARE // config.block_size))
+
+
+def server_args(config: EngineConfig) -> Any:
+    """Return the engine's arguments. Raises ValueError where it refuses the values."""
+    from sglang.srt.server_args import ServerArgs
+
+    page = config.block_size
+    more = {name: each for name, each in config.settings.items() if not name.startswith(_VARIABLE)}
+    return ServerArgs(
+        model_path=model_folder(config.groups[0].layers),
+        load_format="dummy",
+        device="cpu",
+        skip_tokenizer_init=True,
+        attention_backend="torch_native",
+        sampling_backend="pytorch",
+        disable_cuda_graph=True,
+        disable_custom_all_reduce=True,
+        log_level="error",
+        mem_fraction_static=0.5,
+        random_seed=0,
+        page_size=page,
+        max_total_tokens=pages(config) * page,
+        max_running_requests=config.max_requests,
+        chunked_prefill_size=max(page, config.token_budget // page * page),
+        disable_radix_cache=not config.caching,
+        disable_overlap_schedule=not config.asynchronous,
+        enable_priority_scheduling=config.policy == "priority",
+        schedule_low_priority_values_first=config.policy == "priority",
+        **more,
+    )
+
+
+def set_variables(config: EngineConfig) -> None:
+    """Set the variables of the environment that the scheduler's module has read."""
+    from sglang.srt.environ import envs
+    from sglang.srt.managers import scheduler
+
+    for name in ("TEST_RETRACT", "TEST_RETRACT_INTERVAL", "TEST_RETRACT_NO_PREFILL_BS"):
+        variable = f"{_VARIABLE}{name}"
+        default = getattr(envs, variable).get()
+        setattr(scheduler, name, config.settings.get(variable, default))

@@ -1,0 +1,80 @@
+"""Traits of SGLang's own loop for the suite `engine`. Standard library only."""
+
+from __future__ import annotations
+
+from kvproof.harness.contract.factors import Excluded, never
+from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
+
+_FEATURES = (
+    "chunks",
+    "preemption",
+    "queue",
+    "ahead",
+    "reset",
+    "reset of running requests",
+    "salts",
+)
+_NOT_DRIVEN = "it is SGLang's, and this adapter does not drive it yet"
+_REFUSES = {
+    "events": _NOT_DRIVEN,
+    "adapters": "adapters are loaded by SGLang's own LoRA manager, which is not driven",
+    "media": _NOT_DRIVEN,
+    "embeds": _NOT_DRIVEN,
+    "encoder": _NOT_DRIVEN,
+    "states": _NOT_DRIVEN,
+    "drafts": _NOT_DRIVEN,
+    "windows": _NOT_DRIVEN,
+    "sleep": "memory is released by its memory saver, which needs CUDA",
+    "another tier": "HiCache is driven by target sglang, not yet in the loop",
+    "two engines": _NOT_DRIVEN,
+    "unequal workers": _NOT_DRIVEN,
+    "unread": "no request is kept from reading the cache",
+    "zeroing": "SGLang does not fill new pages",
+    "ends that are reported twice": _NOT_DRIVEN,
+}
+_WITHOUT = {
+    "a_block_leaves_the_index_for_another_one": (
+        "SGLang evicts whole nodes of its tree, and ahead of need when it retracts"
+    ),
+}
+_SETTINGS = {
+    "SGLANG_TEST_RETRACT": (True,),
+    "SGLANG_TEST_RETRACT_INTERVAL": (2, 5),
+    "SGLANG_TEST_RETRACT_NO_PREFILL_BS": (1, 2),
+    "enable_mixed_chunk": (True,),
+    "max_prefill_tokens": (8, 40),
+    "prefill_decode_interval": (1, 3),
+    "prefill_max_requests": (1, 2),
+    "priority_scheduling_preemption_threshold": (0, 1),
+    "radix_eviction_policy": ("lfu", "fifo", "mru", "filo", "slru", "priority"),
+    "schedule_conservativeness": (0.01, 0.3),
+    "schedule_policy": ("lpm", "dfs-weight", "lof", "random"),
+}
+
+
+def traits() -> WholeEngineTraits:
+    """Return the traits of the driven release."""
+    return WholeEngineTraits(
+        features=_FEATURES,
+        refuses=_REFUSES,
+        without=_WITHOUT,
+        block_sizes=(1, 1, 4, 4, 8, 16),
+        policies=("fcfs", "fcfs", "priority"),
+        settings=_SETTINGS,
+        excluded=_EXCLUDED,
+    )
+
+
+_EXCLUDED: tuple[Excluded, ...] = (
+    never(
+        "the threshold is that of priorities",
+        {"policy": "fcfs", "setting priority_scheduling_preemption_threshold": "on"},
+    ),
+    *(
+        never(
+            "it is a setting of the test of retraction",
+            {"setting SGLANG_TEST_RETRACT": "off", f"setting SGLANG_TEST_RETRACT_{name}": "on"},
+        )
+        for name in ("INTERVAL", "NO_PREFILL_BS")
+    ),
+)
