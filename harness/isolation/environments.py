@@ -51,7 +51,7 @@ _KEPT = {
 }
 """Engine -> patterns of the files that it needs from its wheel besides Python files."""
 
-_PACKAGES = {"vllm-engine": "vllm"}
+_PACKAGES = {"vllm-engine": "vllm", "vllm-live": "vllm"}
 """Engine -> package of its environment, where the two differ."""
 
 _DISTRIBUTIONS = {"dynamo": "ai-dynamo-runtime"}
@@ -161,7 +161,7 @@ def _stem(lock: Path) -> tuple[str, str]:
     return engine, version
 
 
-WHOLE_ENGINES = (EngineVersion("vllm-engine", "0.33.0"),)
+WHOLE_ENGINES = (EngineVersion("vllm-engine", "0.33.0"), EngineVersion("vllm-live", "0.33.0"))
 """Engines' own loops, in the environments of their cache managers."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+CHOSEN = ""
+"""Name of the fault that the next history has; empty: none."""
 PERIOD = 7
 """Steps from one change to the next."""
 

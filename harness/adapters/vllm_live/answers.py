@@ -1,0 +1,97 @@
+"""Logits of a served request against those of a cold engine.
+
+The tokens are drawn, so both compute the same request. Where a second cold engine in other company
+repeats every bit, a served one has to; else it has to come as near as the two cold ones, FACTOR
+times over, or nearer than LEAST. Where the two cold ones differ by more than MOST, nothing is
+judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+FACTOR = 8.0
+LEAST = 2.0**-8
+MOST = 0.05
+"""Norms of a difference over the norm of the logits. A slot of a hundred counts a hundredth."""
+
+Rows: TypeAlias = dict[str, dict[int, npt.NDArray[np.float32]]]
+"""Request -> position -> logits after it."""
+Verdict = Literal["pass", "inconclusive", "fail"]
+
+
+class Judged(NamedTuple):
+    """Verdict of the answers."""
+
+    verdict: Verdict
+    sentence: str
+    request: str = ""
+    """The first request whose answers differ."""
+
+
+class Logits:
+    """The logits of the steps since the last look, on the device."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[list[str], Any, Any]] = []
+
+    def keep(self, batch: Any, positions: Any, logits: Any) -> None:
+        """Keep the rows of a step; nobody else writes these tensors."""
+        counts = np.diff(batch.cu_num_logits_np)
+        names = [name for name, count in zip(batch.req_ids, counts) for _ in range(count)]  # noqa: B905 - rows of padding have no name
+        self._kept.append((names, positions, logits))
+
+    def take(self) -> Rows:
+        """Return them, and forget them; waits for the device."""
+        found: Rows = {}
+        for names, positions, logits in self._kept:
+            values = logits[: len(names)].float().cpu().numpy()
+            for name, at, own in zip(names, positions.tolist(), values):  # noqa: B905 - as above
+                found.setdefault(name, {})[at] = own
+        self._kept.clear()
+        return found
+
+
+def judge(served: Rows, cold: Rows, again: Rows, first: Mapping[str, int]) -> Judged:
+    """Judge served logits by two cold engines.
+
+    `first`: request -> the last position of its prompt; logits before it are of chunks.
+    """
+    noise = [each for name in again for each in _differences(again[name], cold[name], 0).values()]
+    if not noise or max(noise) > MOST:
+        said = f"two cold engines differ by {max(noise):.2g}" if noise else "nothing was repeated"
+        return Judged("inconclusive", said)
+    limit = max(FACTOR * max(noise), LEAST) if max(noise) else 0.0
+    count, worst = 0, 0.0
+    for name, rows in served.items():
+        found = _differences(rows, cold.get(name, {}), first[name])
+        count += len(found)
+        at = max(found, key=lambda each: found[each], default=-1)
+        if at < 0:
+            continue
+        worst = max(worst, found[at])
+        if found[at] > limit:
+            sentence = (
+                f"logits of {name} after position {at} differ from a cold engine's by "
+                f"{found[at]:.2g}, {limit:.2g} are allowed"
+            )
+            return Judged("fail", sentence, name)
+    return Judged("pass", f"{count} rows within {limit:.2g} of a cold engine, worst {worst:.2g}")
+
+
+def _differences(
+    rows: Mapping[int, npt.NDArray[np.float32]],
+    others: Mapping[int, npt.NDArray[np.float32]],
+    first: int,
+) -> dict[int, float]:
+    return {
+        at: float(np.linalg.norm(own - others[at]) / np.linalg.norm(others[at]))
+        if not np.array_equal(own, others[at])
+        else 0.0
+        for at, own in rows.items()
+        if at >= first and at in others
+    }

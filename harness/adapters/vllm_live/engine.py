@@ -1,0 +1,232 @@
+"""vLLM's EngineCore over its own GPU worker: a new core for each history, one card for all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from kvproof.harness.adapters.vllm_engine.engine import VllmEngine
+from kvproof.harness.adapters.vllm_engine.engine_settings import engine_settings
+from kvproof.harness.adapters.vllm_engine.requests import core_request
+from kvproof.harness.adapters.vllm_engine.running import RUNNING
+from kvproof.harness.adapters.vllm_live import answers, faults, models, tiers
+from kvproof.harness.adapters.vllm_live.traits import EAGER
+from kvproof.harness.adapters.vllm_live.watch import COLD
+from kvproof.harness.adapters.vllm_live.worker import STANDING, LiveWorker
+from kvproof.harness.contract.whole_engine import EngineConfig, GroupKind, Output, Refused
+from kvproof.harness.whole_engine.attention import READS
+from kvproof.harness.whole_engine.driver import ANSWERS
+from kvproof.harness.whole_engine.findings import Findings
+
+REPEATED = 3
+"""Requests that the cold engine answers a second time, each alone."""
+_KV_BYTES = 1 << 28
+_GRAPHS = {"mode": 0, "cudagraph_mode": "FULL", "cudagraph_capture_sizes": [1, 2, 4, 8, 16, 32]}
+"""Steps of so many tokens are captured, without a compiler."""
+LAST: list[LiveEngine] = []
+"""The engine of the last history."""
+_COLD: dict[object, _Cold] = {}
+
+
+def kind_of(config: EngineConfig) -> tuple[tuple[GroupKind, ...], bool]:
+    """Return what needs a worker of its own: kinds of layers, and whether steps run eagerly."""
+    groups = sorted({replace(each, layers=1) for each in config.groups}, key=str)
+    return tuple(groups), bool(config.settings.get(EAGER))
+
+
+def standing(config: EngineConfig) -> None:
+    """Start the worker of a configuration, unless it is there. Raises Refused."""
+    key = LiveWorker.key = kind_of(config)
+    if config.blocks > models.BLOCKS:
+        raise Refused(f"{config.blocks} blocks are more than {models.BLOCKS}")
+    if key not in STANDING:
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"
+        largest = EngineConfig(
+            blocks=models.BLOCKS + models.COLD_BLOCKS, groups=key[0], runner="v2",
+            token_budget=models.TOKENS, max_requests=models.REQUESTS, max_length=models.LONGEST,
+            caching=False, events=False, settings={EAGER: True} if key[1] else {},
+        )  # fmt: skip
+        _COLD[key] = _Cold(largest)
+
+
+def _settings(config: EngineConfig, **more: Any) -> Any:
+    """Return vLLM's own configuration, of an engine on a card."""
+    groups, eager = kind_of(config)
+    return engine_settings(
+        replace(config, connector="", tier={}),
+        model=models.model_folder(groups),
+        worker_cls="kvproof.harness.adapters.vllm_live.worker.LiveWorker",
+        dtype="float16",
+        seed=0,
+        gpu_memory_utilization=0.1,
+        kv_cache_memory_bytes=_KV_BYTES,
+        enforce_eager=eager,
+        compilation_config={} if eager else _GRAPHS,
+        **more,
+    )
+
+
+def start(config: EngineConfig, findings: Findings) -> LiveEngine:
+    """Start an engine over the standing worker. Raises Refused where vLLM refuses."""
+    RUNNING.config, RUNNING.findings, RUNNING.tier, RUNNING.given_up = config, findings, None, {}
+    more: dict[str, Any] = {}
+    if config.connector:
+        size = STANDING[kind_of(config)].bytes_of_a_block()
+        more["kv_transfer_config"] = tiers.settings(config.connector, config.tier, size)
+    try:
+        return LiveEngine(config, _settings(config, **more))
+    except ValueError as error:
+        raise Refused(" ".join(str(error).split())) from error
+
+
+class LiveEngine(VllmEngine):
+    """One EngineCore in this process, over the card."""
+
+    def __init__(self, config: EngineConfig, settings: Any) -> None:
+        first = STANDING[kind_of(config)]
+        first.clear()
+        self.watch = first.watch
+        self.watch.begin(RUNNING.findings, self._owned, config.seed)
+        self.watch.fault = faults.FAULTS[faults.CHOSEN]() if faults.CHOSEN else None
+        super().__init__(config, settings)
+        self.worker.note_copies()
+        self._cold, self._config = _COLD[kind_of(config)], config
+        self._wrong = 0
+        self._judged = answers.Judged("pass", "nothing was answered")
+        LAST[:] = [self]
+
+    def _use(self) -> None:
+        """There is one."""
+
+    def step(self) -> list[Output]:
+        """Run the engine's own step, and look at the counts of the canary that have arrived."""
+        worked = self.device.worked
+        outputs = super().step()
+        if self.device.worked == worked:
+            _wait()  # copies alone are under way
+        self._check_content(wait=False)
+        return outputs
+
+    def idle(self) -> bool:
+        """Tell whether nothing is left; then wait for the card, and judge the answers."""
+        if not super().idle():
+            return False
+        self._check_content(wait=True)
+        self._check_answers()
+        return True
+
+    def verdicts(self) -> Mapping[str, Any]:
+        """Return what each oracle says of the history."""
+        wrong = self.device.findings.wrong
+        content = self.watch.seen(wait=True)
+        return {
+            "tables": "" if wrong is None or wrong.sentence.startswith(_OTHERS) else wrong.sentence,
+            "content": sum(each.wrong for each in content),
+            "slots": sum(each.slots for each in content),
+            "answers": [self._judged.verdict, self._judged.sentence],
+            "struck": self.watch.fault.struck if self.watch.fault else 0,
+        }
+
+    def judge(self) -> None:
+        """Judge the answers of a history that an earlier oracle has ended."""
+        _wait()
+        self._check_answers()
+
+    def _check_content(self, *, wait: bool) -> None:
+        seen = self.watch.seen(wait=wait)
+        bad = [each for each in seen if each.wrong]
+        wrong = sum(each.wrong for each in bad)
+        if wrong == self._wrong:
+            return
+        self._wrong = wrong
+        first = min(bad, key=lambda each: each.step)
+        name = self.watch.read_by(first)
+        self.device.findings.check(
+            READS,
+            False,  # noqa: FBT003 - the condition of a check
+            lambda: (
+                f"{_CONTENT} {name} reads position {first.position}, which holds other content; "
+                f"{wrong} slots of {sum(each.slots for each in seen)}"
+            ),
+            facts={"request": name},
+        )
+
+    def _check_answers(self) -> None:
+        served = self.watch.logits.take()
+        served = {name: rows for name, rows in served.items() if not self._struck(name)}
+        if not served:
+            return
+        requests = self.device.requests
+        first = {name: len(requests[name].request.prompt) - 1 for name in served}
+        cold, again = self._cold.answers(self.watch, sorted(served), self.device)
+        self._judged = judged = answers.judge(served, cold, again, first)
+        self.device.findings.saw(f"answers against a cold engine: {judged.verdict}")
+        if judged.verdict != "inconclusive":
+            self.device.findings.check(
+                ANSWERS,
+                judged.verdict == "pass",
+                lambda: f"{_ANSWERS} {judged.sentence}",
+                facts={"request": judged.request} if judged.request else {},
+            )
+
+    def _struck(self, name: str) -> bool:
+        own = self.device.requests[name]
+        return own.struck or own.load_failed
+
+
+_CONTENT, _ANSWERS = "by the canary:", "by logits:"
+_OTHERS = (_CONTENT, _ANSWERS)
+
+
+class _Cold:
+    """A core without a cache over the same worker, in blocks that no history has."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        from vllm.v1.engine.core import EngineCore
+        from vllm.v1.executor.abstract import Executor
+
+        RUNNING.config = config
+        settings = _settings(config)
+        self.core = EngineCore(settings, Executor.get_class(settings), False)  # noqa: FBT003 - the engine's signature
+        pool = self.core.scheduler.kv_cache_manager.block_pool
+        taken = [each.block_id for each in pool.get_new_blocks(models.BLOCKS - 1)]
+        assert max(taken) < models.BLOCKS, "the first blocks are those of histories"
+        self._count = 0
+
+    def answers(
+        self, watch: Any, names: list[str], device: Any
+    ) -> tuple[answers.Rows, answers.Rows]:
+        """Answer requests in small company, and some of them again, each alone."""
+        connector = watch.runner.kv_connector
+        connector.set_disabled(True)
+        try:
+            with watch.paused():
+                few = models.REQUESTS // 2
+                groups = [names[at : at + few] for at in range(0, len(names), few)]
+                cold = self._run(watch, groups, device)
+                again = self._run(watch, [[name] for name in names[:REPEATED]], device)
+        finally:
+            connector.set_disabled(False)
+        return cold, again
+
+    def _run(self, watch: Any, groups: list[list[str]], device: Any) -> answers.Rows:
+        for group in groups:
+            for name in group:
+                request = device.requests[name].request
+                again = replace(request, id=f"{COLD}{name}", priority=0)
+                added = core_request(again, arrival=0.0)
+                self.core.add_request(*self.core.preprocess_add_request(added))
+            while self.core.scheduler.has_requests() or self.core.batch_queue:
+                _, executed = self.core.step_fn()
+                self.core.post_step(executed)
+        watch.forget(COLD)
+        found = watch.logits.take()
+        return {name.removeprefix(COLD): rows for name, rows in found.items()}
+
+
+def _wait() -> None:
+    import torch
+
+    torch.cuda.synchronize()

@@ -1,0 +1,47 @@
+"""Traits of vLLM on a card: those of `vllm-engine`, without what is not driven here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvproof.harness.adapters.vllm_engine.traits import traits
+from kvproof.harness.contract.whole_engine_traits import (
+    LocalKind,
+    Runner,
+    Tier,
+    WholeEngineTraits,
+)
+
+EAGER = "enforce_eager"
+_FEATURES = (
+    "chunks", "preemption", "queue", "ahead", "events", "reset", "reset of running requests",
+    "unread", "salts",
+)  # fmt: skip
+_SETTINGS = (
+    "long_prefill_token_threshold", "scheduler_reserve_full_isl", "watermark",
+    "max_num_active_seqs", "prefill_schedule_interval", "max_num_scheduled_tokens",
+    "prefix_caching_hash_algo",
+)  # fmt: skip
+_COPIES = "copies run on the card's own streams, and their ends are not noted"
+TIERS = ("offload", "simple", "simple_lazy")
+
+
+def declared() -> WholeEngineTraits:
+    """Return the traits."""
+    whole = traits({})
+    return replace(
+        whole,
+        features=_FEATURES,
+        refuses={},
+        without={"blocks_in_flight_are_not_reused": _COPIES},
+        block_sizes=(16,),
+        kernel_block_sizes=(0,),
+        settings={**{name: whole.settings[name] for name in _SETTINGS}, EAGER: (True,)},
+        settings_in_blocks={},
+        sleep_levels=(0,),
+        local=(LocalKind("window", ((3, 0),)),),
+        runners=(Runner(name="v2"),),
+        drafts=(),
+        tiers=tuple(Tier(name=name) for name in TIERS),
+        links=(),
+    )
