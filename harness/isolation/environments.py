@@ -161,8 +161,11 @@ def _stem(lock: Path) -> tuple[str, str]:
     return engine, version
 
 
-WHOLE_ENGINES = (EngineVersion("vllm-engine", "0.33.0"), EngineVersion("vllm-live", "0.33.0"))
+WHOLE_ENGINES = (EngineVersion("vllm-engine", "0.33.0"),)
 """Engines' own loops, in the environments of their cache managers."""
+
+ON_A_CARD = (EngineVersion("vllm-live", "0.33.0"),)
+"""Engines with their compiled kernels: no environment of ours has those."""
 
 
 class _Marker(msgspec.Struct, frozen=True):
@@ -186,8 +189,8 @@ def known() -> list[EngineVersion]:
 
 
 def engines() -> set[str]:
-    """Return the engines that can be installed."""
-    return {each.engine for each in known()}
+    """Return the engines that an adapter drives."""
+    return {each.engine for each in (*known(), *ON_A_CARD)}
 
 
 def others() -> list[EngineVersion]:

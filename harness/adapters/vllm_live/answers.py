@@ -61,11 +61,11 @@ def judge(served: Rows, cold: Rows, again: Rows, first: Mapping[str, int]) -> Ju
 
     `first`: request -> the last position of its prompt; logits before it are of chunks.
     """
-    noise = [each for name in again for each in _differences(again[name], cold[name], 0).values()]
-    if not noise or max(noise) > MOST:
-        said = f"two cold engines differ by {max(noise):.2g}" if noise else "nothing was repeated"
+    noise, whose = _noise(cold, again, first)
+    if not whose or noise > MOST:
+        said = f"two cold engines differ by {noise:.2g}{whose}" if whose else "nothing was repeated"
         return Judged("inconclusive", said)
-    limit = max(FACTOR * max(noise), LEAST) if max(noise) else 0.0
+    limit = max(FACTOR * noise, LEAST) if noise else 0.0
     count, worst = 0, 0.0
     for name, rows in served.items():
         found = _differences(rows, cold.get(name, {}), first[name])
@@ -81,6 +81,16 @@ def judge(served: Rows, cold: Rows, again: Rows, first: Mapping[str, int]) -> Ju
             )
             return Judged("fail", sentence, name)
     return Judged("pass", f"{count} rows within {limit:.2g} of a cold engine, worst {worst:.2g}")
+
+
+def _noise(cold: Rows, again: Rows, first: Mapping[str, int]) -> tuple[float, str]:
+    """Return how far two cold engines differ, and where; nowhere: they have nothing in common."""
+    found = [
+        (away, f" after position {at} of {name}")
+        for name, rows in again.items()
+        for at, away in _differences(rows, cold.get(name, {}), first[name]).items()
+    ]
+    return max(found, default=(0.0, ""))
 
 
 def _differences(

@@ -12,7 +12,7 @@ from kvproof.harness.adapters.vllm_engine.engine_settings import engine_settings
 from kvproof.harness.adapters.vllm_engine.requests import core_request
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.adapters.vllm_live import answers, faults, models, tiers
-from kvproof.harness.adapters.vllm_live.traits import EAGER
+from kvproof.harness.adapters.vllm_live.traits import EAGER, GRAPHS, TIERS, USUAL
 from kvproof.harness.adapters.vllm_live.watch import COLD
 from kvproof.harness.adapters.vllm_live.worker import STANDING, LiveWorker
 from kvproof.harness.contract.whole_engine import EngineConfig, GroupKind, Output, Refused
@@ -23,47 +23,60 @@ from kvproof.harness.whole_engine.findings import Findings
 REPEATED = 3
 """Requests that the cold engine answers a second time, each alone."""
 _KV_BYTES = 1 << 28
-_GRAPHS = {"mode": 0, "cudagraph_mode": "FULL", "cudagraph_capture_sizes": [1, 2, 4, 8, 16, 32]}
-"""Steps of so many tokens are captured, without a compiler."""
+_CAPTURED = [1, 2, 4, 8, 16, 32]
+"""Tokens of the steps that are captured, without a compiler."""
 LAST: list[LiveEngine] = []
 """The engine of the last history."""
 _COLD: dict[object, _Cold] = {}
 
 
-def kind_of(config: EngineConfig) -> tuple[tuple[GroupKind, ...], bool]:
-    """Return what needs a worker of its own: kinds of layers, and whether steps run eagerly."""
+def kind_of(config: EngineConfig) -> tuple[tuple[GroupKind, ...], str]:
+    """Return what needs a worker of its own: kinds of layers, and which steps are captured."""
     groups = sorted({replace(each, layers=1) for each in config.groups}, key=str)
-    return tuple(groups), bool(config.settings.get(EAGER))
+    return tuple(groups), str(config.settings.get(GRAPHS, USUAL))
 
 
 def standing(config: EngineConfig) -> None:
     """Start the worker of a configuration, unless it is there. Raises Refused."""
     key = LiveWorker.key = kind_of(config)
-    if config.blocks > models.BLOCKS:
-        raise Refused(f"{config.blocks} blocks are more than {models.BLOCKS}")
+    _check(config)
     if key not in STANDING:
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"
         largest = EngineConfig(
             blocks=models.BLOCKS + models.COLD_BLOCKS, groups=key[0], runner="v2",
             token_budget=models.TOKENS, max_requests=models.REQUESTS, max_length=models.LONGEST,
-            caching=False, events=False, settings={EAGER: True} if key[1] else {},
+            caching=False, events=False, settings={GRAPHS: key[1]},
         )  # fmt: skip
         _COLD[key] = _Cold(largest)
 
 
+def _check(config: EngineConfig) -> None:
+    """Raise Refused for a configuration that no worker here can have."""
+    alone = (config.tensor_parallel, config.heads, config.kernel_block_size) == (1, 1, 0)
+    if config.block_size != models.BLOCK or not alone or config.drafts or config.embeds:
+        raise Refused(f"the card runs blocks of {models.BLOCK}, one worker, and no drafts")
+    if config.connector not in ("", *TIERS) or config.runner != "v2":
+        raise Refused(f"the card runs runner v2, and of connectors {', '.join(TIERS)}")
+    sizes = (config.blocks, config.max_length, config.max_requests, config.token_budget)
+    most = (models.BLOCKS, models.LONGEST, models.REQUESTS, models.TOKENS)
+    if any(each > limit for each, limit in zip(sizes, most, strict=True)):
+        raise Refused(f"the card runs at most {most} blocks, tokens, requests, tokens of a step")
+
+
 def _settings(config: EngineConfig, **more: Any) -> Any:
     """Return vLLM's own configuration, of an engine on a card."""
-    groups, eager = kind_of(config)
+    groups, mode = kind_of(config)
+    captured = {"mode": 0, "cudagraph_mode": mode, "cudagraph_capture_sizes": _CAPTURED}
     return engine_settings(
         replace(config, connector="", tier={}),
         model=models.model_folder(groups),
         worker_cls="kvproof.harness.adapters.vllm_live.worker.LiveWorker",
-        dtype="float16",
+        dtype=models.model_of(groups)["torch_dtype"],
         seed=0,
         gpu_memory_utilization=0.1,
         kv_cache_memory_bytes=_KV_BYTES,
-        enforce_eager=eager,
-        compilation_config={} if eager else _GRAPHS,
+        enforce_eager=mode == EAGER,
+        compilation_config={} if mode == EAGER else captured,
         **more,
     )
 
@@ -94,7 +107,7 @@ class LiveEngine(VllmEngine):
         self.worker.note_copies()
         self._cold, self._config = _COLD[kind_of(config)], config
         self._wrong = 0
-        self._judged = answers.Judged("pass", "nothing was answered")
+        self._judged: list[answers.Judged] = []
         LAST[:] = [self]
 
     def _use(self) -> None:
@@ -125,7 +138,7 @@ class LiveEngine(VllmEngine):
             "tables": "" if wrong is None or wrong.sentence.startswith(_OTHERS) else wrong.sentence,
             "content": sum(each.wrong for each in content),
             "slots": sum(each.slots for each in content),
-            "answers": [self._judged.verdict, self._judged.sentence],
+            "answers": [list(each) for each in self._judged],
             "struck": self.watch.fault.struck if self.watch.fault else 0,
         }
 
@@ -161,7 +174,8 @@ class LiveEngine(VllmEngine):
         requests = self.device.requests
         first = {name: len(requests[name].request.prompt) - 1 for name in served}
         cold, again = self._cold.answers(self.watch, sorted(served), self.device)
-        self._judged = judged = answers.judge(served, cold, again, first)
+        judged = answers.judge(served, cold, again, first)
+        self._judged.append(judged)
         self.device.findings.saw(f"answers against a cold engine: {judged.verdict}")
         if judged.verdict != "inconclusive":
             self.device.findings.check(

@@ -18,10 +18,12 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_PLUGINS": "",
+    "VLLM_KV_CACHE_LAYOUT": "HND",
     "HF_HUB_OFFLINE": "1",
     "PYTHONHASHSEED": "0",
 }
-"""One process, no plugin, no download, and keys that are equal in every process."""
+"""One process, no plugin, no download, keys that are equal in every process, and the layout that
+tiers ask for."""
 
 
 def engine(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from kvproof.harness.model.chain import VOCABULARY
 
 LAYERS = 2
 """Layers of each kind."""
+BLOCK = 16
+"""Tokens."""
 LONGEST, REQUESTS, TOKENS = 256, 16, 1280
 """Most tokens of a request, requests, and tokens of a step."""
 BLOCKS, COLD_BLOCKS = 200, 160
@@ -35,6 +37,7 @@ _SIZES = {
 }
 _DENSE = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "silu"}
 _WINDOWS = {
+    "torch_dtype": "bfloat16",  # the engine refuses float16 for this family
     "architectures": ["Gemma3ForCausalLM"],
     "model_type": "gemma3_text",
     "hidden_activation": "gelu_pytorch_tanh",

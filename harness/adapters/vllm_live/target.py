@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 
 from kvproof.harness.adapters.drift import refuse
 from kvproof.harness.adapters.refusals import WithoutBlocks
@@ -20,6 +21,7 @@ from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Target, TargetConfig
 
 RELEASE = "0.33.0"
+_LIBRARY = "_C_stable_libtorch*.so"
 _NO_BLOCKS = "the engine's own loop decides what is admitted, extended and freed"
 _JOBS = "kvproof.harness.adapters.vllm_live.jobs"
 
@@ -47,14 +49,19 @@ def differences() -> tuple[Difference, ...]:
     if found != RELEASE:
         text = f"version {found} is installed, the adapter was written for {RELEASE}"
         return (Difference("release", found, RELEASE, text),)
-    if find_spec("vllm._C_stable_libtorch") is None:
-        text = "vLLM's compiled kernels are missing: name your own environment with --python"
-        return (Difference("package", "vllm._C_stable_libtorch", "the library", text),)
+    package = find_spec("vllm")
+    assert package is not None, "its version was found"
+    assert package.submodule_search_locations, "it is a package"
+    if not any(
+        found for each in package.submodule_search_locations for found in Path(each).glob(_LIBRARY)
+    ):
+        text = "vLLM's compiled kernels are missing"
+        return (Difference("package", "vllm", "the library", text),)
     import torch
 
     if not torch.cuda.is_available():
         text = "there is no CUDA device: vllm-live runs vLLM's own kernels"
-        return (Difference("package", "a GPU", "a CUDA device", text),)
+        return (Difference("machine", "a GPU", "a CUDA device", text),)
     return ()
 
 

@@ -66,5 +66,7 @@ def _noted(watch: Watch, loaded: Sequence[int]) -> None:
     assert watch.device is not None
     blocks = [int(each) for each in loaded]
     watch.loaded.update(blocks)
+    if watch.fault:
+        watch.fault.loads(loaded)
     watch.device.transfers.count += 1
     watch.device.findings.saw(LOADED if blocks else STORED)

@@ -12,7 +12,10 @@ from kvproof.harness.contract.whole_engine_traits import (
     WholeEngineTraits,
 )
 
-EAGER = "enforce_eager"
+GRAPHS = "cudagraph_mode"
+USUAL = "FULL_DECODE_ONLY"
+EAGER = "NONE"
+"""Modes in which steps are captured: those that only decode, and none."""
 _FEATURES = (
     "chunks", "preemption", "queue", "ahead", "events", "reset", "reset of running requests",
     "unread", "salts",
@@ -36,7 +39,7 @@ def declared() -> WholeEngineTraits:
         without={"blocks_in_flight_are_not_reused": _COPIES},
         block_sizes=(16,),
         kernel_block_sizes=(0,),
-        settings={**{name: whole.settings[name] for name in _SETTINGS}, EAGER: (True,)},
+        settings={**{name: whole.settings[name] for name in _SETTINGS}, GRAPHS: (EAGER,)},
         settings_in_blocks={},
         sleep_levels=(0,),
         local=(LocalKind("window", ((3, 0),)),),

@@ -21,6 +21,8 @@ from kvproof.harness.adapters.vllm_live.watch import Watch
 from kvproof.harness.contract.whole_engine import GroupKind, Refused
 from kvproof.harness.whole_engine.device import ShadowDevice
 
+_KEPT: list[Any] = []
+"""Connectors of earlier histories: their host memory stays pinned, and must not be handed out."""
 STANDING: dict[object, LiveWorker] = {}
 """Model and graphs -> the first worker of that kind."""
 
@@ -36,6 +38,8 @@ class LiveWorker(Worker):  # type: ignore[misc] # the engine's class, untyped he
         """Take a card, or the worker that has one."""
         RUNNING.worker = self
         self._first = STANDING.get(LiveWorker.key)
+        _KEPT.append(kv_transfer_state._KV_CONNECTOR_AGENT)
+        kv_transfer_state._KV_CONNECTOR_AGENT = None
         if self._first is None:
             super().init_device()
             return
@@ -70,7 +74,6 @@ class LiveWorker(Worker):  # type: ignore[misc] # the engine's class, untyped he
 
     def _connect(self) -> None:
         runner = self.model_runner
-        kv_transfer_state._KV_CONNECTOR_AGENT = None
         runner.kv_connector = NO_OP_KV_CONNECTOR
         if self.of_history.kv_transfer_config is None:
             return

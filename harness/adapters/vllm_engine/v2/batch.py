@@ -224,4 +224,3 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
         batch = SimpleNamespace(req_ids=self.names, has_structured_output_reqs=False)
         self.handler.set_draft_tokens(batch, torch.zeros(len(self.names), self._to_draft))
         return self.handler.get_draft_tokens()
-
