@@ -108,8 +108,8 @@ class EngineVersion(NamedTuple):
 
     @property
     def locked(self) -> bool:
-        """Whether there is a lock file of this very version."""
-        return _lock(self).exists()
+        """Whether there is a lock file of this very version, and an environment can be made."""
+        return self not in ON_A_CARD and _lock(self).exists()
 
     @property
     def lock(self) -> Path:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from kvproof.harness.adapters.vllm_engine.engine import VllmEngine
 from kvproof.harness.adapters.vllm_engine.engine_settings import engine_settings
@@ -27,27 +26,37 @@ _CAPTURED = [1, 2, 4, 8, 16, 32]
 """Tokens of the steps that are captured, without a compiler."""
 LAST: list[LiveEngine] = []
 """The engine of the last history."""
-_COLD: dict[object, _Cold] = {}
+_COLD: dict[Kind, _Cold] = {}
+Kind: TypeAlias = tuple[tuple[GroupKind, ...], str]
 
 
-def kind_of(config: EngineConfig) -> tuple[tuple[GroupKind, ...], str]:
+def kind_of(config: EngineConfig) -> Kind:
     """Return what needs a worker of its own: kinds of layers, and which steps are captured."""
     groups = sorted({replace(each, layers=1) for each in config.groups}, key=str)
     return tuple(groups), str(config.settings.get(GRAPHS, USUAL))
 
 
+def _cold_kind(config: EngineConfig) -> Kind:
+    """Return the kind of the worker that answers again: it runs eagerly."""
+    return kind_of(config)[0], EAGER
+
+
 def standing(config: EngineConfig) -> None:
-    """Start the worker of a configuration, unless it is there. Raises Refused."""
-    key = LiveWorker.key = kind_of(config)
+    """Start the workers of a configuration, unless they are there. Raises Refused."""
     _check(config)
-    if key not in STANDING:
-        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"
-        largest = EngineConfig(
-            blocks=models.BLOCKS + models.COLD_BLOCKS, groups=key[0], runner="v2",
-            token_budget=models.TOKENS, max_requests=models.REQUESTS, max_length=models.LONGEST,
-            caching=False, events=False, settings={GRAPHS: key[1]},
-        )  # fmt: skip
-        _COLD[key] = _Cold(largest)
+    for each in (_cold_kind(config), kind_of(config)):
+        if each not in STANDING:
+            LiveWorker.key = each
+            _COLD[each] = _Cold(_largest(each))
+    LiveWorker.key = kind_of(config)
+
+
+def _largest(kind: Kind) -> EngineConfig:
+    return EngineConfig(
+        blocks=models.BLOCKS + models.COLD_BLOCKS, groups=kind[0], runner="v2",
+        token_budget=models.TOKENS, max_requests=models.REQUESTS, max_length=models.LONGEST,
+        caching=False, events=False, settings={GRAPHS: kind[1]},
+    )  # fmt: skip
 
 
 def _check(config: EngineConfig) -> None:
@@ -105,8 +114,7 @@ class LiveEngine(VllmEngine):
         self.watch.fault = faults.FAULTS[faults.CHOSEN]() if faults.CHOSEN else None
         super().__init__(config, settings)
         self.worker.note_copies()
-        self._cold, self._config = _COLD[kind_of(config)], config
-        self._wrong = 0
+        self._cold, self._wrong, self._tables = _COLD[_cold_kind(config)], 0, ""
         self._judged: list[answers.Judged] = []
         LAST[:] = [self]
 
@@ -132,18 +140,23 @@ class LiveEngine(VllmEngine):
 
     def verdicts(self) -> Mapping[str, Any]:
         """Return what each oracle says of the history."""
-        wrong = self.device.findings.wrong
+        self._finish()
         content = self.watch.seen(wait=True)
         return {
-            "tables": "" if wrong is None or wrong.sentence.startswith(_OTHERS) else wrong.sentence,
+            "tables": self._tables,
             "content": sum(each.wrong for each in content),
             "slots": sum(each.slots for each in content),
             "answers": [list(each) for each in self._judged],
             "struck": self.watch.fault.struck if self.watch.fault else 0,
         }
 
-    def judge(self) -> None:
-        """Judge the answers of a history that an earlier oracle has ended."""
+    def _finish(self) -> None:
+        """Let every oracle judge what ran, also where an earlier one has ended the history."""
+        findings = self.device.findings
+        if findings.wrong is not None and findings.wrong.sentence.startswith(_OTHERS):
+            findings.wrong = None
+        self.device.complete(self.device.submitted)
+        self._tables = findings.wrong.sentence if findings.wrong else ""
         _wait()
         self._check_answers()
 
@@ -156,6 +169,9 @@ class LiveEngine(VllmEngine):
         self._wrong = wrong
         first = min(bad, key=lambda each: each.step)
         name = self.watch.read_by(first)
+        self.device.complete(self.device.submitted)  # tables say more about the same read
+        if self.device.requests[name].struck:
+            return
         self.device.findings.check(
             READS,
             False,  # noqa: FBT003 - the condition of a check
@@ -173,7 +189,7 @@ class LiveEngine(VllmEngine):
             return
         requests = self.device.requests
         first = {name: len(requests[name].request.prompt) - 1 for name in served}
-        cold, again = self._cold.answers(self.watch, sorted(served), self.device)
+        cold, again = self._cold.answers(sorted(served), self.device)
         judged = answers.judge(served, cold, again, first)
         self._judged.append(judged)
         self.device.findings.saw(f"answers against a cold engine: {judged.verdict}")
@@ -195,7 +211,7 @@ _OTHERS = (_CONTENT, _ANSWERS)
 
 
 class _Cold:
-    """A core without a cache over the same worker, in blocks that no history has."""
+    """A core without a cache over an eager worker, in blocks that no history has."""
 
     def __init__(self, config: EngineConfig) -> None:
         from vllm.v1.engine.core import EngineCore
@@ -207,25 +223,18 @@ class _Cold:
         pool = self.core.scheduler.kv_cache_manager.block_pool
         taken = [each.block_id for each in pool.get_new_blocks(models.BLOCKS - 1)]
         assert max(taken) < models.BLOCKS, "the first blocks are those of histories"
-        self._count = 0
+        self._watch = STANDING[kind_of(config)].watch
 
-    def answers(
-        self, watch: Any, names: list[str], device: Any
-    ) -> tuple[answers.Rows, answers.Rows]:
+    def answers(self, names: list[str], device: Any) -> tuple[answers.Rows, answers.Rows]:
         """Answer requests in small company, and some of them again, each alone."""
-        connector = watch.runner.kv_connector
-        connector.set_disabled(True)
-        try:
-            with watch.paused():
-                few = models.REQUESTS // 2
-                groups = [names[at : at + few] for at in range(0, len(names), few)]
-                cold = self._run(watch, groups, device)
-                again = self._run(watch, [[name] for name in names[:REPEATED]], device)
-        finally:
-            connector.set_disabled(False)
+        with self._watch.cold(device):
+            few = models.REQUESTS // 2
+            groups = [names[at : at + few] for at in range(0, len(names), few)]
+            cold = self._run(groups, device)
+            again = self._run([[name] for name in names[:REPEATED]], device)
         return cold, again
 
-    def _run(self, watch: Any, groups: list[list[str]], device: Any) -> answers.Rows:
+    def _run(self, groups: list[list[str]], device: Any) -> answers.Rows:
         for group in groups:
             for name in group:
                 request = device.requests[name].request
@@ -235,8 +244,8 @@ class _Cold:
             while self.core.scheduler.has_requests() or self.core.batch_queue:
                 _, executed = self.core.step_fn()
                 self.core.post_step(executed)
-        watch.forget(COLD)
-        found = watch.logits.take()
+        self._watch.forget(COLD)
+        found = self._watch.logits.take()
         return {name.removeprefix(COLD): rows for name, rows in found.items()}
 
 

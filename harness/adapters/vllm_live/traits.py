@@ -27,11 +27,15 @@ _SETTINGS = (
 )  # fmt: skip
 _COPIES = "copies run on the card's own streams, and their ends are not noted"
 TIERS = ("offload", "simple", "simple_lazy")
+_NOT_DRIVEN = "it is not driven on a card"
 
 
 def declared() -> WholeEngineTraits:
     """Return the traits."""
     whole = traits({})
+    others = tuple(
+        replace(each, refused=_NOT_DRIVEN) for each in whole.tiers if each.name not in TIERS
+    )
     return replace(
         whole,
         features=_FEATURES,
@@ -43,8 +47,8 @@ def declared() -> WholeEngineTraits:
         settings_in_blocks={},
         sleep_levels=(0,),
         local=(LocalKind("window", ((3, 0),)),),
-        runners=(Runner(name="v2"),),
+        runners=(Runner(name="v2"), Runner(name="v1", refused=_NOT_DRIVEN)),
         drafts=(),
-        tiers=tuple(Tier(name=name) for name in TIERS),
-        links=(),
+        tiers=(*(Tier(name=name) for name in TIERS), *others),
+        links=tuple(replace(each, refused=_NOT_DRIVEN) for each in whole.links),
     )

@@ -77,14 +77,17 @@ class Watch:
         return self.device
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Watch nothing meanwhile but logits: those of a cold engine."""
-        kept = self.logits, self._on
-        self.logits, self._on = Logits(), False
+    def cold(self, device: ShadowDevice) -> Iterator[None]:
+        """Watch nothing meanwhile but logits, of requests that a device knows."""
+        kept = self.logits, self._on, self.device
+        self.logits, self._on, self.device = Logits(), False, device
+        connector = self.runner.kv_connector
+        connector.set_disabled(True)
         try:
             yield
         finally:
-            self.logits, self._on = kept
+            connector.set_disabled(False)
+            self.logits, self._on, self.device = kept
 
     def step(self, output: Any) -> None:
         """Note what a step of the scheduler does to memory before its launch."""

@@ -35,6 +35,7 @@ class Runner:
             add_request=lambda req_id, all_token_ids: None,
             prefill_len=SimpleNamespace(np=np.array([len(each) for each in PROMPTS.values()])),
         )
+        self.kv_connector = SimpleNamespace(set_disabled=lambda _: None)
         self.lora_state = SimpleNamespace(lora_requests={})
         self.model = SimpleNamespace(compute_logits=lambda hidden: hidden)
         self.table = torch.zeros((4, 8), dtype=torch.int32)
@@ -203,7 +204,7 @@ def test_a_cold_engine_is_not_watched() -> None:
     history = History()
     history.step(["a"], ["a"])
     before = history.device.submitted
-    with history.watch.paused():
+    with history.watch.cold(history.device):
         history.runner.prepare_attn(history.runner.batch(["a"]))
     assert history.device.submitted == before
     assert history.watch.logits.take()
