@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 FACTOR = 8.0
-LEAST = 2.0**-8
+LEAST = 4.0
+"""In steps of the model's numbers (`torch.finfo.eps`)."""
 MOST = 0.05
 """Norms of a difference over the norm of the logits. A slot of a hundred counts a hundredth."""
 
@@ -57,16 +58,19 @@ class Logits:
         return found
 
 
-def judge(served: Rows, cold: Rows, again: Rows, first: Mapping[str, int]) -> Judged:
+def judge(
+    served: Rows, cold: Rows, again: Rows, first: Mapping[str, int], *, resolution: float
+) -> Judged:
     """Judge served logits by two cold engines.
 
     `first`: request -> the last position of its prompt; logits before it are of chunks.
+    `resolution`: the relative distance of two numbers of the model.
     """
     noise, whose = _noise(cold, again, first)
     if not whose or noise > MOST:
         said = f"two cold engines differ by {noise:.2g}{whose}" if whose else "nothing was repeated"
         return Judged("inconclusive", said)
-    limit = max(FACTOR * noise, LEAST)
+    limit = max(FACTOR * noise, LEAST * resolution)
     count, equal, worst = 0, 0, 0.0
     for name, rows in served.items():
         found = _differences(rows, cold.get(name, {}), first[name])

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
+
+import torch
 
 from kvproof.harness.adapters.vllm_engine.engine import VllmEngine
 from kvproof.harness.adapters.vllm_engine.engine_settings import engine_settings
 from kvproof.harness.adapters.vllm_engine.requests import core_request
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.adapters.vllm_live import answers, faults, models, tiers
-from kvproof.harness.adapters.vllm_live.traits import EAGER, GRAPHS, TIERS, USUAL
+from kvproof.harness.adapters.vllm_live.traits import EAGER, GRAPHS
 from kvproof.harness.adapters.vllm_live.watch import COLD
 from kvproof.harness.adapters.vllm_live.worker import STANDING, LiveWorker
-from kvproof.harness.contract.whole_engine import EngineConfig, GroupKind, Output, Refused
+from kvproof.harness.contract.whole_engine import EngineConfig, Output, Refused
 from kvproof.harness.whole_engine.attention import READS
 from kvproof.harness.whole_engine.driver import ANSWERS
 from kvproof.harness.whole_engine.findings import Findings
@@ -26,32 +28,20 @@ _CAPTURED = [1, 2, 4, 8, 16, 32]
 """Tokens of the steps that are captured, without a compiler."""
 LAST: list[LiveEngine] = []
 """The engine of the last history."""
-_COLD: dict[Kind, _Cold] = {}
-Kind: TypeAlias = tuple[tuple[GroupKind, ...], str]
-
-
-def kind_of(config: EngineConfig) -> Kind:
-    """Return what needs a worker of its own: kinds of layers, and which steps are captured."""
-    groups = sorted({replace(each, layers=1) for each in config.groups}, key=str)
-    return tuple(groups), str(config.settings.get(GRAPHS, USUAL))
-
-
-def _cold_kind(config: EngineConfig) -> Kind:
-    """Return the kind of the worker that answers again: it runs eagerly."""
-    return kind_of(config)[0], EAGER
+_COLD: dict[models.Kind, _Cold] = {}
 
 
 def standing(config: EngineConfig) -> None:
     """Start the workers of a configuration, unless they are there. Raises Refused."""
-    _check(config)
-    for each in (_cold_kind(config), kind_of(config)):
+    models.check(config)
+    for each in (models.cold_kind(config), models.kind_of(config)):
         if each not in STANDING:
             LiveWorker.key = each
             _COLD[each] = _Cold(_largest(each))
-    LiveWorker.key = kind_of(config)
+    LiveWorker.key = models.kind_of(config)
 
 
-def _largest(kind: Kind) -> EngineConfig:
+def _largest(kind: models.Kind) -> EngineConfig:
     return EngineConfig(
         blocks=models.BLOCKS + models.COLD_BLOCKS, groups=kind[0], runner="v2",
         token_budget=models.TOKENS, max_requests=models.REQUESTS, max_length=models.LONGEST,
@@ -59,22 +49,9 @@ def _largest(kind: Kind) -> EngineConfig:
     )  # fmt: skip
 
 
-def _check(config: EngineConfig) -> None:
-    """Raise Refused for a configuration that no worker here can have."""
-    alone = (config.tensor_parallel, config.heads, config.kernel_block_size) == (1, 1, 0)
-    if config.block_size != models.BLOCK or not alone or config.drafts or config.embeds:
-        raise Refused(f"the card runs blocks of {models.BLOCK}, one worker, and no drafts")
-    if config.connector not in ("", *TIERS) or config.runner != "v2":
-        raise Refused(f"the card runs runner v2, and of connectors {', '.join(TIERS)}")
-    sizes = (config.blocks, config.max_length, config.max_requests, config.token_budget)
-    most = (models.BLOCKS, models.LONGEST, models.REQUESTS, models.TOKENS)
-    if any(each > limit for each, limit in zip(sizes, most, strict=True)):
-        raise Refused(f"the card runs at most {most} blocks, tokens, requests, tokens of a step")
-
-
 def _settings(config: EngineConfig, **more: Any) -> Any:
     """Return vLLM's own configuration, of an engine on a card."""
-    groups, mode = kind_of(config)
+    groups, mode = models.kind_of(config)
     captured = {"mode": 0, "cudagraph_mode": mode, "cudagraph_capture_sizes": _CAPTURED}
     return engine_settings(
         replace(config, connector="", tier={}),
@@ -95,7 +72,7 @@ def start(config: EngineConfig, findings: Findings) -> LiveEngine:
     RUNNING.config, RUNNING.findings, RUNNING.tier, RUNNING.given_up = config, findings, None, {}
     more: dict[str, Any] = {}
     if config.connector:
-        size = STANDING[kind_of(config)].bytes_of_a_block()
+        size = STANDING[models.kind_of(config)].bytes_of_a_block()
         more["kv_transfer_config"] = tiers.settings(config.connector, config.tier, size)
     try:
         return LiveEngine(config, _settings(config, **more))
@@ -107,14 +84,15 @@ class LiveEngine(VllmEngine):
     """One EngineCore in this process, over the card."""
 
     def __init__(self, config: EngineConfig, settings: Any) -> None:
-        first = STANDING[kind_of(config)]
+        first = STANDING[models.kind_of(config)]
         first.clear()
         self.watch = first.watch
         self.watch.begin(RUNNING.findings, self._owned, config.seed)
         self.watch.fault = faults.FAULTS[faults.CHOSEN]() if faults.CHOSEN else None
         super().__init__(config, settings)
         self.worker.note_copies()
-        self._cold, self._wrong, self._tables = _COLD[_cold_kind(config)], 0, ""
+        self._cold, self._wrong, self._tables = _COLD[models.cold_kind(config)], 0, ""
+        self._numbers = models.model_of(models.kind_of(config)[0])["torch_dtype"]
         self._judged: list[answers.Judged] = []
         LAST[:] = [self]
 
@@ -190,7 +168,8 @@ class LiveEngine(VllmEngine):
         requests = self.device.requests
         first = {name: len(requests[name].request.prompt) - 1 for name in served}
         cold, again = self._cold.answers(sorted(served), self.device)
-        judged = answers.judge(served, cold, again, first)
+        numbers = getattr(torch, self._numbers)
+        judged = answers.judge(served, cold, again, first, resolution=torch.finfo(numbers).eps)
         self._judged.append(judged)
         self.device.findings.saw(f"answers against a cold engine: {judged.verdict}")
         if judged.verdict != "inconclusive":
@@ -223,7 +202,7 @@ class _Cold:
         pool = self.core.scheduler.kv_cache_manager.block_pool
         taken = [each.block_id for each in pool.get_new_blocks(models.BLOCKS - 1)]
         assert max(taken) < models.BLOCKS, "the first blocks are those of histories"
-        self._watch = STANDING[kind_of(config)].watch
+        self._watch = STANDING[models.kind_of(config)].watch
 
     def answers(self, names: list[str], device: Any) -> tuple[answers.Rows, answers.Rows]:
         """Answer requests in small company, and some of them again, each alone."""
@@ -250,6 +229,4 @@ class _Cold:
 
 
 def _wait() -> None:
-    import torch
-
     torch.cuda.synchronize()

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from kvproof.harness.contract.whole_engine import GroupKind, Refused
+from kvproof.harness.adapters.vllm_live.traits import EAGER, GRAPHS, TIERS, USUAL
+from kvproof.harness.contract.whole_engine import EngineConfig, GroupKind, Refused
 from kvproof.harness.model.chain import VOCABULARY
 
+Kind: TypeAlias = tuple[tuple[GroupKind, ...], str]
+"""Kinds of groups, and which steps are captured."""
 LAYERS = 2
 """Layers of each kind."""
 BLOCK = 16
@@ -43,6 +47,30 @@ _WINDOWS = {
     "hidden_activation": "gelu_pytorch_tanh",
     "query_pre_attn_scalar": 64,
 }
+
+
+def kind_of(config: EngineConfig) -> Kind:
+    """Return what needs a worker of its own: kinds of layers, and which steps are captured."""
+    groups = sorted({replace(each, layers=1) for each in config.groups}, key=str)
+    return tuple(groups), str(config.settings.get(GRAPHS, USUAL))
+
+
+def cold_kind(config: EngineConfig) -> Kind:
+    """Return the kind of the worker that answers again: it runs eagerly."""
+    return kind_of(config)[0], EAGER
+
+
+def check(config: EngineConfig) -> None:
+    """Raise Refused for a configuration that no worker here can have."""
+    alone = (config.tensor_parallel, config.heads, config.kernel_block_size) == (1, 1, 0)
+    if config.block_size != BLOCK or not alone or config.drafts or config.embeds:
+        raise Refused(f"the card runs blocks of {BLOCK}, one worker, and no drafts")
+    if config.connector not in ("", *TIERS) or config.runner != "v2":
+        raise Refused(f"the card runs runner v2, and of connectors {', '.join(TIERS)}")
+    sizes = (config.blocks, config.max_length, config.max_requests, config.token_budget)
+    most = (BLOCKS, LONGEST, REQUESTS, TOKENS)
+    if any(each > limit for each, limit in zip(sizes, most, strict=True)):
+        raise Refused(f"the card runs at most {most} blocks, tokens, requests, tokens of a step")
 
 
 def model_of(groups: Sequence[GroupKind]) -> dict[str, Any]:

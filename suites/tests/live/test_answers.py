@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvproof.harness.adapters.vllm_live.answers import FACTOR, LEAST, MOST, judge
+from kvproof.harness.adapters.vllm_live.answers import FACTOR, MOST, judge
+from kvproof.harness.adapters.vllm_live.answers import LEAST as STEPS
 
+RESOLUTION = 2.0**-10
+LEAST = STEPS * RESOLUTION
 COLD = np.random.default_rng(0).normal(size=64).astype(np.float32)
 
 
@@ -35,7 +38,7 @@ def rows(away: float, *, name: str = "a", at: int = 9) -> Any:
 def test_distance_is_held_against_that_of_two_cold_engines(
     served: float, again: float, verdict: str
 ) -> None:
-    judged = judge(rows(served), rows(0.0), rows(again), {"a": 9})
+    judged = judge(rows(served), rows(0.0), rows(again), {"a": 9}, resolution=RESOLUTION)
     assert judged.verdict == verdict
     if verdict == "pass":
         assert judged.sentence.startswith(f"{int(not served)} of 1 rows")
@@ -43,11 +46,13 @@ def test_distance_is_held_against_that_of_two_cold_engines(
 
 
 def test_nothing_is_judged_without_a_second_answer() -> None:
-    assert judge(rows(0.0), rows(0.0), {}, {"a": 9}).verdict == "inconclusive"
+    assert (
+        judge(rows(0.0), rows(0.0), {}, {"a": 9}, resolution=RESOLUTION).verdict == "inconclusive"
+    )
 
 
 def test_logits_of_a_chunk_of_a_prompt_are_not_judged() -> None:
     early = {"a": {3: rows(1.0)["a"][9], 9: COLD}}
     cold = {"a": {3: COLD, 9: COLD}}
-    assert judge(early, cold, rows(0.0), {"a": 9}).verdict == "pass"
-    assert judge(early, cold, rows(0.0), {"a": 3}).verdict == "fail"
+    assert judge(early, cold, rows(0.0), {"a": 9}, resolution=RESOLUTION).verdict == "pass"
+    assert judge(early, cold, rows(0.0), {"a": 3}, resolution=RESOLUTION).verdict == "fail"
