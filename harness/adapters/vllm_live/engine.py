@@ -17,7 +17,7 @@ from kvproof.harness.adapters.vllm_live.traits import EAGER, GRAPHS
 from kvproof.harness.adapters.vllm_live.watch import COLD
 from kvproof.harness.adapters.vllm_live.worker import STANDING, LiveWorker
 from kvproof.harness.contract.whole_engine import EngineConfig, Output, Refused
-from kvproof.harness.whole_engine.attention import READS
+from kvproof.harness.whole_engine.causes import READS
 from kvproof.harness.whole_engine.driver import ANSWERS
 from kvproof.harness.whole_engine.findings import Findings
 
@@ -167,7 +167,7 @@ class LiveEngine(VllmEngine):
             return
         requests = self.device.requests
         first = {name: len(requests[name].request.prompt) - 1 for name in served}
-        cold, again = self._cold.answers(sorted(served), self.device)
+        cold, again = self._cold.compute(sorted(served), self.device)
         numbers = getattr(torch, self._numbers)
         judged = answers.judge(served, cold, again, first, resolution=torch.finfo(numbers).eps)
         self._judged.append(judged)
@@ -182,7 +182,7 @@ class LiveEngine(VllmEngine):
 
     def _struck(self, name: str) -> bool:
         own = self.device.requests[name]
-        return own.struck or own.load_failed
+        return bool(own.struck or own.load_failed)
 
 
 _CONTENT, _ANSWERS = "by the canary:", "by logits:"
@@ -204,7 +204,7 @@ class _Cold:
         assert max(taken) < models.BLOCKS, "the first blocks are those of histories"
         self._watch = STANDING[models.kind_of(config)].watch
 
-    def answers(self, names: list[str], device: Any) -> tuple[answers.Rows, answers.Rows]:
+    def compute(self, names: list[str], device: Any) -> tuple[answers.Rows, answers.Rows]:
         """Answer requests in small company, and some of them again, each alone."""
         with self._watch.cold(device):
             few = models.REQUESTS // 2

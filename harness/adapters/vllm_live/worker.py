@@ -44,7 +44,7 @@ class LiveWorker(Worker):  # type: ignore[misc] # the engine's class, untyped he
             super().init_device()
             return
         own = {name: vars(self)[name] for name in ("vllm_config", "_first")}
-        vars(self).update(vars(self._first))
+        self.__dict__.update(vars(self._first))
         self.of_history = own["vllm_config"]
         self._first = own["_first"]
 
