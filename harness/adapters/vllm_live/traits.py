@@ -1,4 +1,4 @@
-"""Traits of vLLM on a card: those of `vllm-engine`, without what is not driven here."""
+"""Traits of vLLM on a card: those of `vllm-engine`, but for the parts that are not driven here."""
 
 from __future__ import annotations
 

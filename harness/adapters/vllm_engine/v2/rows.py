@@ -36,7 +36,7 @@ class Made(NamedTuple):
         return cls(batch.query_start_loc_np, batch.input_ids, batch.positions, tables, slots)
 
     def kept(self) -> Made:
-        """Copy what the next step overwrites, in stream order."""
+        """Copy the tensors that the next step overwrites, in stream order."""
         inputs, positions = self.inputs.clone(), self.positions.clone()
         tables, slots = [each.clone() for each in self.tables], self.slots.clone()
         return Made(self.starts.copy(), inputs, positions, tables, slots)
