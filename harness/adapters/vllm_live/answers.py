@@ -42,7 +42,7 @@ class Logits:
         self._kept: list[tuple[list[str], Any, Any]] = []
 
     def keep(self, batch: Any, positions: Any, logits: Any) -> None:
-        """Keep the rows of a step; nobody else writes these tensors."""
+        """Keep the rows of a step; the tensors are not written again."""
         counts = np.diff(batch.cu_num_logits_np)
         names = [name for name, count in zip(batch.req_ids, counts) for _ in range(count)]  # noqa: B905 - rows of padding have no name
         self._kept.append((names, positions, logits))

@@ -1,6 +1,6 @@
 """The canary as a layer that vLLM itself allocates, registers, copies, offloads and transfers.
 
-It caches eight bytes a slot beside layers of full attention; where groups share pages of one size,
+It caches eight bytes a slot next to layers of full attention; where groups share pages of one size,
 its page has that size and its words are the first bytes.
 """
 
@@ -25,7 +25,7 @@ _WORD = 2
 
 
 class CanaryBuilder(AttentionMetadataBuilder):  # type: ignore[misc] # the engine's, untyped here
-    """Nothing: the words are written and read beside attention, by the same tables."""
+    """Nothing: the words are written and read by kernels of ours, by the tables of attention."""
 
     _cudagraph_support: ClassVar[Any] = AttentionCGSupport.ALWAYS
 
@@ -95,7 +95,7 @@ def register(context: dict[str, Any], specs: dict[str, Any]) -> None:
 
 
 def page_of(spec: Any, *, alone: bool) -> Any:
-    """Return the specification of the words beside layers of a kind; `alone`: the only kind."""
+    """Return the specification of the words next to layers of a kind; `alone`: the only kind."""
     if not alone:
         return spec
     return replace(spec, num_kv_heads=1, head_size=_WORD, head_size_v=_WORD)

@@ -117,7 +117,7 @@ class LiveEngine(VllmEngine):
         return True
 
     def verdicts(self) -> Mapping[str, Any]:
-        """Return what each oracle says of the history."""
+        """Return the results of each oracle for the history."""
         self._finish()
         content = self.watch.seen(wait=True)
         return {

@@ -42,7 +42,7 @@ def plant(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def oracles(_: dict[str, Any]) -> dict[str, Any]:
-    """Return what each oracle found in the last history: `Verdicts` as JSON."""
+    """Return the results of each oracle for the last history, as JSON."""
     from kvproof.harness.adapters.vllm_live.engine import LAST
 
     return dict(LAST[-1].verdicts()) if LAST else {}

@@ -49,7 +49,7 @@ class LiveWorker(Worker):  # type: ignore[misc] # the engine's class, untyped he
         self._first = own["_first"]
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
-        """Load the tiny model, and register the canary beside its layers."""
+        """Load the tiny model, and register the canary with its layers."""
         if self._first is not None:
             return
         super().load_model(load_dummy_weights=load_dummy_weights)
