@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["call", "attribute", "import", "package", "release"]
+Kind = Literal["call", "attribute", "import", "machine", "package", "release"]
 
 
 @dataclass(frozen=True)
@@ -13,8 +13,8 @@ class Difference:
     """One difference, as data: an adapter finds them, `kvproof targets check` prints them."""
 
     kind: Kind
-    """Kind of its subject: a callable, an attribute of an object, a name of a module, another
-    package that the engine imports, or the release itself."""
+    """Kind of its subject: a callable, an attribute of an object, a name of a module, a part of the
+    machine, another package that the engine imports, or the release itself."""
     name: str
     """Dotted path of the callable or attribute, the module, or the package."""
     expected: str
@@ -61,6 +61,7 @@ _ADVICE: dict[Kind, str] = {
     "call": "add the release and its parameters to the adapter's tables, and pass what is new",
     "attribute": "find where the release keeps it, and add that to the adapter",
     "import": "find where the release keeps it, and add that module to the adapter",
+    "machine": "run it where there is one",
     "package": "install it: `pip install` in that environment, or add it to the lock file",
     "release": "install a release that the adapter was written for",
 }

@@ -51,7 +51,7 @@ _KEPT = {
 }
 """Engine -> patterns of the files that it needs from its wheel besides Python files."""
 
-_PACKAGES = {"sglang-engine": "sglang", "vllm-engine": "vllm"}
+_PACKAGES = {"sglang-engine": "sglang", "vllm-engine": "vllm", "vllm-live": "vllm"}
 """Engine -> package of its environment, where the two differ."""
 
 _DISTRIBUTIONS = {"dynamo": "ai-dynamo-runtime"}
@@ -108,8 +108,8 @@ class EngineVersion(NamedTuple):
 
     @property
     def locked(self) -> bool:
-        """Whether there is a lock file of this very version."""
-        return _lock(self).exists()
+        """Whether there is a lock file of this very version, and an environment can be made."""
+        return self not in ON_A_CARD and _lock(self).exists()
 
     @property
     def lock(self) -> Path:
@@ -164,6 +164,9 @@ def _stem(lock: Path) -> tuple[str, str]:
 WHOLE_ENGINES = (EngineVersion("sglang-engine", "0.5.23"), EngineVersion("vllm-engine", "0.33.0"))
 """Engines' own loops, in the environments of their cache managers."""
 
+ON_A_CARD = (EngineVersion("vllm-live", "0.33.0"),)
+"""Engines with their compiled kernels: no environment of ours has those."""
+
 
 class _Marker(msgspec.Struct, frozen=True):
     lock: str
@@ -186,8 +189,8 @@ def known() -> list[EngineVersion]:
 
 
 def engines() -> set[str]:
-    """Return the engines that can be installed."""
-    return {each.engine for each in known()}
+    """Return the engines that an adapter drives."""
+    return {each.engine for each in (*known(), *ON_A_CARD)}
 
 
 def others() -> list[EngineVersion]:

@@ -44,7 +44,11 @@ class TargetRow(NamedTuple):
 def list_targets() -> list[TargetRow]:
     """Everything that `open_handle` accepts by name, environments for each known version."""
     installed = [*environments.known(), *environments.others()]
-    return [*map(_offered, _offers()), *map(_row, installed)]
+    cards = (TargetRow(str(each), "worker", _NO_KERNELS, "") for each in environments.ON_A_CARD)
+    return [*map(_offered, _offers()), *map(_row, installed), *cards]
+
+
+_NO_KERNELS = "not usable: it needs a GPU and, by --python, an environment with its own kernels"
 
 
 def _offered(each: Offer) -> TargetRow:
@@ -228,7 +232,14 @@ def engine_handle(spec: str, *, python: str, log_directory: Path) -> WorkerHandl
 
 def _engine(spec: str, python: str) -> EngineVersion | Chosen:
     there = named(python)
-    return chosen(spec, there) if there and is_engine(spec) else _installed(spec)
+    if there and is_engine(spec):
+        return chosen(spec, there)
+    if spec.partition("==")[0] in {each.engine for each in environments.ON_A_CARD}:
+        raise UsageError(
+            f"target {spec!r} runs the engine's own kernels, which no environment of ours has",
+            f"on a machine with a GPU: --python PATH of your own environment, or set {VARIABLE}",
+        )
+    return _installed(spec)
 
 
 def _fitting(wanted: EngineVersion | Chosen, log_directory: Path | None) -> WorkerHandle:

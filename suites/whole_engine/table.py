@@ -65,10 +65,11 @@ def _levels(traits: WholeEngineTraits) -> dict[str, list[str]]:
         for name, need in _SWITCHES.items()
     }
     kinds = {each.kind for each in traits.local}
+    sizes = max((len(each.sizes) for each in traits.local if each.kind == "window"), default=0)
     return {
         CONNECTOR: _connectors(traits),
         "runner": [each.name for each in usable(traits.runners)],
-        "window": [NONE, NONE, "one", "two"] if "window" in kinds else [NONE],
+        "window": [NONE, NONE, "one", "two"][: 2 + sizes] if sizes else [NONE],
         "chunk": [OFF, OFF, OFF, ON] if "chunk" in kinds else [OFF],
         "states": switches.pop("states"),
         "drafts": [NONE, *(each.name for each in traits.drafts)],

@@ -50,7 +50,7 @@ def start(config: EngineConfig, findings: Findings) -> VllmEngine:
     if config.layout:
         os.environ["VLLM_KV_CACHE_LAYOUT"] = config.layout
     try:
-        return VllmEngine(config)
+        return VllmEngine(config, engine_settings(config))
     except Exception as error:
         if is_own(config.connector) and RUNNING.tier is not None:
             RUNNING.tier.close()
@@ -62,11 +62,11 @@ def start(config: EngineConfig, findings: Findings) -> VllmEngine:
 class VllmEngine:
     """One EngineCore in this process."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, settings: Any) -> None:
+        """`settings`: those of vLLM, made of `config`."""
         from vllm.v1.engine.core import EngineCore
         from vllm.v1.executor.abstract import Executor
 
-        settings = engine_settings(config)
         self.core = EngineCore(settings, Executor.get_class(settings), True)  # noqa: FBT003 - the engine's signature
         if getattr(settings, "use_v2_model_runner", False) != (config.runner == "v2"):
             message = f"this release has no model runner {config.runner}"

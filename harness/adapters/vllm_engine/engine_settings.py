@@ -55,8 +55,11 @@ def model_folder(architecture: str, layers: int, longest: int = 4096, **more: in
     return str(folder)
 
 
-def engine_settings(config: EngineConfig) -> Any:
-    """Return the engine's configuration. Raises ValueError where it refuses the values."""
+def engine_settings(config: EngineConfig, **other: Any) -> Any:
+    """Return the engine's configuration. Raises ValueError where it refuses the values.
+
+    `other`: arguments of the engine in place of those of the shadow model.
+    """
     from vllm.config import KVEventsConfig
     from vllm.engine.arg_utils import EngineArgs
     from vllm.usage.usage_lib import UsageContext
@@ -75,27 +78,28 @@ def engine_settings(config: EngineConfig) -> Any:
         if not is_own(config.connector):
             more["kv_transfer_config"].kv_connector_extra_config |= config.tier
     architecture = "ShadowHybridForCausalLM" if states else "ShadowForCausalLM"
-    arguments = EngineArgs(
-        model=model_folder(architecture, 2, **_heads(config)),
-        skip_tokenizer_init=True,
-        enforce_eager=True,
-        load_format="dummy",
-        distributed_executor_backend="uni",
-        tensor_parallel_size=config.tensor_parallel,
-        max_model_len=config.max_length,
-        block_size=config.block_size,
-        num_gpu_blocks_override=config.blocks,
-        max_num_seqs=config.max_requests,
-        max_num_batched_tokens=config.token_budget,
-        enable_prefix_caching=config.caching,
-        async_scheduling=config.asynchronous,
-        scheduling_policy=config.policy,
-        kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="null")
+    shadow: dict[str, Any] = {
+        "model": model_folder(architecture, 2, **_heads(config)),
+        "skip_tokenizer_init": True,
+        "enforce_eager": True,
+        "load_format": "dummy",
+        "distributed_executor_backend": "uni",
+        "tensor_parallel_size": config.tensor_parallel,
+        "max_model_len": config.max_length,
+        "block_size": config.block_size,
+        "num_gpu_blocks_override": config.blocks,
+        "max_num_seqs": config.max_requests,
+        "max_num_batched_tokens": config.token_budget,
+        "enable_prefix_caching": config.caching,
+        "async_scheduling": config.asynchronous,
+        "scheduling_policy": config.policy,
+        "kv_events_config": KVEventsConfig(enable_kv_cache_events=True, publisher="null")
         if config.events
         else None,
-        disable_hybrid_kv_cache_manager=_takes_one_group(config) or releases.without_hybrid(config),
-        **more,
-    )
+        "disable_hybrid_kv_cache_manager": _takes_one_group(config)
+        or releases.without_hybrid(config),
+    }
+    arguments = EngineArgs(**{**shadow, **more, **other})
     return arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)
 
 

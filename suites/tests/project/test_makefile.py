@@ -128,7 +128,6 @@ NO_RUN, NO_TORCH = "'nowhere' is not a run directory", "left out: torch is not i
 IMPORTED = "imported"
 """In place of arguments: it has none, and takes long or writes into the checkout."""
 STARTED = {
-    "harness.live.vllm_live": ("", 3, "vLLM is not installed"),
     "reports.render.matrix_page": ("nowhere", 2, NO_RUN),
     "suites.faults": ("nofault nowhere.py", 2, "there is no fault 'nofault'"),
     "suites.faults.eval_server": ("none serve --help", 0, "--model"),

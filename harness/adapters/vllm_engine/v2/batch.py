@@ -12,7 +12,6 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 from vllm.v1.kv_cache_interface import SlidingWindowSpec
 from vllm.v1.worker.block_table import get_block_table_width
@@ -24,12 +23,12 @@ from vllm.v1.worker.gpu.spec_decode.utils import DraftTokensHandler
 from vllm.v1.worker.gpu.states import RequestState
 
 from kvproof.harness.adapters.vllm_engine.v2 import kernels
-from kvproof.harness.contract.whole_engine import OWN, Reads, Row, Span
+from kvproof.harness.adapters.vllm_engine.v2.rows import BatchRows, Made, Owned
+from kvproof.harness.contract.whole_engine import Span
 from kvproof.harness.model.chain import FIRST_TOKEN
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 
 _CPU = torch.device("cpu")
-_Owned = Sequence[Sequence[int]]
 
 
 class _Absent:
@@ -59,7 +58,7 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
         adapter_of: Callable[[Any], tuple[str, int]],
         media_of: Callable[[Sequence[Any]], tuple[Span, ...]],
     ) -> None:
-        self._adapter_of, self._media_of = adapter_of, media_of
+        self.rows = BatchRows(self, adapter_of=adapter_of, media_of=media_of)
         # the runner's own __init__ wants a device and a model: its host half reads these
         kernels.install()
         scheduler = vllm_config.scheduler_config
@@ -90,7 +89,6 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
         )
         self.block_tables = self._block_tables(specs)
         self.handler = DraftTokensHandler.__new__(DraftTokensHandler)  # its __init__ wants streams
-        self._media: dict[str, Any] = {}
         self.names: list[str] = []
         self._to_draft = 0
 
@@ -141,13 +139,13 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
 
     def _add(self, output: Any) -> None:
         """Add requests; the rows of drafts are cleared after launches that still read them."""
-        drafts, names = self.req_states.draft_tokens, []
+        self.rows.arrived(output)
+        drafts = self.req_states.draft_tokens
         self.req_states.draft_tokens = torch.zeros_like(drafts)
         self.add_requests(output)
         self.req_states.draft_tokens = drafts
-        for each in output.scheduled_new_reqs:
-            self._media[each.req_id] = each.mm_features
-            names.append(self.req_states.req_id_to_index[each.req_id])
+        index = self.req_states.req_id_to_index
+        names = [index[each.req_id] for each in output.scheduled_new_reqs]
         kernels.QUEUE.append(
             partial(drafts.index_fill_, 0, torch.tensor(names, dtype=torch.int64), 0)
         )
@@ -156,7 +154,7 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
         self,
         device: ShadowDevice,
         output: Any,
-        owned: Callable[[str], _Owned],
+        owned: Callable[[str], Owned],
         kernel_tables: Callable[[int, Any], Any],
         before: Sequence[Callable[[], None]],
     ) -> Launch:
@@ -173,9 +171,9 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
         lengths = self.req_states.prefill_len.gpu.clone()  # as of this step, in stream order
         batch = replace(batch, query_start_loc=batch.query_start_loc.clone())
         self.names, self._to_draft = list(batch.req_ids), output.num_spec_tokens_to_schedule
-        fresh = {each.req_id for each in output.scheduled_new_reqs}
-        believed = [self._believed(batch, at, owned, fresh) for at in range(batch.num_reqs)]
-        actual = partial(self._actual, device, batch, believed, tables, slots, kernel_tables)
+        believed = self.rows.believed(batch, owned)
+        made = Made.of(batch, tables, slots)
+        actual = partial(self.rows.actual, device, believed, made, kernel_tables)
         queued = (*before, *kernels.QUEUE)
         kernels.QUEUE.clear()
         return device.launch(
@@ -186,59 +184,6 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
         """Return the kernels of a step that computes nothing."""
         queued, kernels.QUEUE[:] = list(kernels.QUEUE), []
         return queued
-
-    def _believed(
-        self, batch: Any, at: int, owned: Callable[[str], _Owned], fresh: set[str]
-    ) -> Row:
-        """Return a row as the host knows it."""
-        name, index = batch.req_ids[at], int(batch.idx_mapping_np[at])
-        per_row = batch.num_draft_tokens_per_req
-        start, count = int(batch.num_computed_tokens_np[at]), int(batch.num_scheduled_tokens[at])
-        blocks = owned(name)
-        lora = self.lora_state.lora_requests.get(name)
-        return Row(
-            request=name,
-            start=start,
-            tokens=(OWN,) * count,
-            drafts=0 if per_row is None else int(per_row[at]),
-            samples=start + count >= int(self.req_states.prefill_len.np[index]),
-            fresh=name in fresh,
-            device_start=not batch.is_prefilling_np[at],
-            adapter=self._adapter_of(lora),
-            media=self._media_of(self._media.get(name) or ()),
-            groups=tuple(Reads(_NONE, _NONE, list(each)) for each in blocks),
-        )
-
-    def _actual(
-        self,
-        device: ShadowDevice,
-        batch: Any,
-        believed: Sequence[Row],
-        tables: Sequence[Any],
-        slots: Any,
-        kernel_tables: Callable[[int, Any], Any],
-    ) -> list[Row]:
-        """Return the rows as the kernels have made them on the device."""
-        kept = [
-            kernel_tables(group, each).numpy().astype(np.int64) for group, each in enumerate(tables)
-        ]
-        found = []
-        for at, row in enumerate(believed):
-            first, last = (int(each) for each in batch.query_start_loc_np[at : at + 2])
-            tokens = batch.input_ids[first:last].tolist()
-            request = device.requests[row.request]
-            if row.fresh or len(request.drafts) < row.drafts:
-                # no drafts exist after a preemption or a chunk of a prompt: tokens fill the places
-                request.drafts = tokens[len(tokens) - row.drafts :] if row.drafts else []
-            groups = tuple(
-                Reads(kept[group][at], slots[group, first:last].numpy().copy(), reads.owned)
-                for group, reads in enumerate(row.groups)
-            )
-            start = int(batch.positions[first])
-            found.append(
-                replace(row, start=start, tokens=tuple(tokens), device_start=False, groups=groups)
-            )
-        return found
 
     def _after(
         self,
@@ -279,6 +224,3 @@ class BatchV2(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyp
         batch = SimpleNamespace(req_ids=self.names, has_structured_output_reqs=False)
         self.handler.set_draft_tokens(batch, torch.zeros(len(self.names), self._to_draft))
         return self.handler.get_draft_tokens()
-
-
-_NONE = np.empty(0, np.int64)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+CHOSEN = ""
+"""Name of the fault that the next history has; empty: none."""
 PERIOD = 7
 """Steps from one change to the next."""
 
@@ -23,6 +25,9 @@ class Planted:
 
     def behind(self, batch: Any, tables: Sequence[Any], slots: Any) -> None:
         """Change the buffers that kernels read, after the host has let them go."""
+
+    def loads(self, blocks: Any) -> None:
+        """Change the blocks that another tier writes."""
 
 
 class TableOffByABlock(Planted):
@@ -92,10 +97,21 @@ class PaddingWrites(Planted):
             self.struck += 1
 
 
+class LoadsSwapped(Planted):
+    """The first two blocks of a load change places."""
+
+    def loads(self, blocks: Any) -> None:
+        """Exchange them."""
+        if len(blocks) > 1:
+            blocks[0], blocks[1] = int(blocks[1]), int(blocks[0])
+            self.struck += 1
+
+
 FAULTS: dict[str, type[Planted]] = {
     "a table off by a block": TableOffByABlock,
     "a slot mapping shifted": SlotMappingShifted,
     "a stale graph buffer": StaleBuffer,
     "a freed block reused": FreedBlockReused,
     "a padded row that writes": PaddingWrites,
+    "a load into other blocks": LoadsSwapped,
 }
