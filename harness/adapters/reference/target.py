@@ -75,7 +75,12 @@ def _profile() -> Profile:
             holders=True, state=True, statistics=True, events=True, retained=True
         ),
         policy=PolicyProfile(keys=True, eviction_order="lru_in_all_groups", partial_blocks=True),
-        layers=LayerProfile(groups=("full", "window", "chunk", "state"), mixed_block_sizes=True),
+        layers=LayerProfile(
+            groups=("full", "window", "chunk", "state"),
+            mixed_block_sizes=True,
+            compression=(2, 4),
+            sidecars=True,
+        ),
         recurrent=StateProfile(
             pools=("shared", "separate"), prompt_saves="borders", junctions=True
         ),
