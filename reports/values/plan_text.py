@@ -23,6 +23,7 @@ def sees(group: PlannedGroup) -> str:
     """`window 1,024`."""
     words = {"full": "everything", "state": "recurrent state"}
     text = words.get(group.kind, f"{group.kind} {group.size:,}")
+    text += f", entries of {group.ratio}" if group.ratio > 1 else ""
     return f"{text}, draft" if group.draft else text
 
 
