@@ -1,6 +1,6 @@
 """Ranks that share the tokens of each request, in turns: context parallel (Q4).
 
-Token t lies on rank (t div interleave) mod count, there behind the earlier ones of its rank. Block
+Token t lies on rank (t div interleave) mod count, there after the earlier ones of its rank. Block
 tables are the same on all ranks: a block of B tokens has B div count slots on each of them.
 """
 

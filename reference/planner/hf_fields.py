@@ -12,7 +12,7 @@ _ALIASES = {"float8_e4m3fn": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "half"
 SCALED = {"fp8_per_token_head": 8, "int8_per_token_head": 8, "int4_per_token_head": 4}
 """Dtype with a float32 scale for each token and head -> bits of a value."""
 KV_DTYPES = ("auto", "bfloat16", "float16", "float32", "fp8", "fp8_ds_mla", *SCALED)
-"""`fp8_ds_mla`: fp8 values of a DeepSeek latent, with scales and 64 bfloat16 values beside them."""
+"""`fp8_ds_mla`: fp8 values of a DeepSeek latent, their scales, and 64 bfloat16 values."""
 
 LARGEST = (1 << 31) - 1
 """Largest value of any field; the longest context today is below a hundredth of it."""
