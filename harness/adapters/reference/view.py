@@ -1,4 +1,4 @@
-"""Inspection of the reference engine: what it retains, and a digest of its whole state."""
+"""Inspection of the reference engine: its memory besides blocks, a digest of its state."""
 
 from __future__ import annotations
 
