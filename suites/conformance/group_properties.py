@@ -45,7 +45,7 @@ hits_end_with_whole_entries | Q1 | by brute force | needs compression
 sidecars_stay_with_their_blocks | Q2 B2 | needs sidecars
     a block and that of its sidecar are cached together and evicted together, in every tier
     why: an indexer's keys are gone while the layer's are cached: a hit selects tokens by noise,
-    or memory is spent on blocks that nobody can use
+    or memory goes to blocks that nobody uses
     - a hit in a group with a sidecar
     - cached blocks are evicted to make room
 hits_are_valid_in_every_group | X1 X2 | by brute force | needs windows
