@@ -68,6 +68,10 @@ class LayerProfile:
     """Groups of one configuration may have unequal block sizes (K6)."""
     mixed_kinds: tuple[Kind, ...] = ()
     """Kinds of groups that may have them, if no group is of a draft model; empty: all groups."""
+    compression: Sizes = ()
+    """Tokens of an entry that groups of attention may have besides 1 (Q1)."""
+    sidecars: bool = False
+    """Groups may belong to the blocks of another one (Q2)."""
 
 
 @dataclass(frozen=True)
@@ -296,6 +300,8 @@ class Profile:
     window_blocks = _Read[str]("layers.window_blocks")
     mixed_block_sizes = _Read[bool]("layers.mixed_block_sizes")
     mixed_kinds = _Read[tuple[Kind, ...]]("layers.mixed_kinds")
+    compression = _Read[tuple[int, ...]]("layers.compression")
+    sidecars = _Read[bool]("layers.sidecars")
     state_pools = _Read[tuple[Pools, ...]]("recurrent.pools")
     state_block_sizes = _Read[tuple[int, ...]]("recurrent.block_sizes")
     most_state_blocks = _Read[int]("recurrent.most_blocks")

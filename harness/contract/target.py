@@ -45,6 +45,10 @@ class Group:
     """The layers belong to a draft model: a hit needs one block more than it returns (X3)."""
     state_blocks: int = 1
     """Blocks that one state fills in the shared pool (S9)."""
+    ratio: int = 1
+    """Tokens of one entry, which is written with the last of them (Q1)."""
+    beside: int | None = None
+    """Group whose blocks this one's belong to, alike but for ratio and pages (Q2)."""
 
     @property
     def kernel_size(self) -> int:

@@ -73,6 +73,8 @@ class CacheModel:
         anchor = self._anchor(prints, last) if group not in layout.full else 0
         entry = Entry(self.key(prints, index, group), parent, anchor=anchor, group=group)
         entry.ends_unit = (last + 1) % layout.unit == 0
+        if (owner := layout.sidecars.get(group)) is not None:
+            entry.beside = self.key(prints, index, owner)
         self._store(block, entry)
 
     def _store(self, block: int, entry: Entry) -> None:
@@ -293,6 +295,17 @@ class CacheModel:
             needed = entry.parent if entry.group in full else entry.anchor
             if needed and needed not in known:
                 return block
+        return None
+
+    def apart(self) -> int | None:
+        """Return a cached block without its sidecar, or one of a sidecar without its block (Q2)."""
+        for tier in (self.pool, self._hosted):
+            whole = [(block, each) for block, each in tier.by_id.items() if not each.tail]
+            for sidecar, owner in self._layout.sidecars.items():
+                owned = {each.content: block for block, each in whole if each.group == owner}
+                beside = {each.beside: block for block, each in whole if each.group == sidecar}
+                if alone := owned.keys() ^ beside.keys():
+                    return min({**owned, **beside}[content] for content in alone)
         return None
 
     def settle(self, held: Collection[int], now: int) -> list[Entry]:

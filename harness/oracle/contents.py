@@ -22,6 +22,8 @@ class Entry:
     """For a window, chunk or state in a model with full attention: the full block at the same end.
     """
     group: int = 0
+    beside: int = 0
+    """Content of the block that one of a sidecar belongs to (Q2)."""
     ends_unit: bool = True
     tail: bool = False
     """A partial last block (T6): it goes before full ones."""

@@ -18,6 +18,7 @@ LIMITS = {
     "chunk": "a hit is limited by a chunk",
     "draft": "a draft group costs a unit",
     "experts": "a hit is limited by missing expert rows",
+    "entry": "a match ends inside an entry",
 }
 """Reason that limits a hit (`InvalidReason.why`) -> the situation."""
 
@@ -40,7 +41,12 @@ class GroupCoverage:
         self._unequal_windows = len(windows) > 1
         self._full_draft = any(layout.groups[group].draft for group in layout.full)
         kinds = {rule.kind: True for rule in layout.rules}
-        applies = {**kinds, "draft": layout.drafts, "experts": state.config.require_experts}
+        applies = {
+            **kinds,
+            "draft": layout.drafts,
+            "experts": state.config.require_experts,
+            "entry": layout.entry > 1,
+        }
         self._limits = [why for why in LIMITS if applies.get(why, False)]
 
     def meets(self, request: Request, forecast: Forecast) -> None:
@@ -106,6 +112,9 @@ class GroupCoverage:
         self._saw("a draft is rejected", count)
         self._saw("a rejected draft across a block border", count and crossed)
         self._saw("a rejected draft leaves states behind", count and self._layout.states)
+        entry = self._layout.entry
+        completed = entry > 1 and (end - count) // entry < end // entry
+        self._saw("a rejected draft completes an entry", count and completed)
 
     def saving(self, step: Step) -> None:
         """Count that a step leaves the state inside a block unsaved."""
@@ -165,6 +174,10 @@ class GroupCoverage:
             self._saw("a hit beside unequal windows of drafts", unequal)
             self._saw("a hit in blocks of unequal sizes", answer.hit and self._mixed)
             self._saw("a draft model has a group like one of the model's", self._twins)
+            entry = self._layout.entry
+            self._saw("a hit in a compressed group", answer.hit and entry > 1)
+            self._saw("a step ends inside an entry", answer.stop % entry)
+            self._saw("a hit in a group with a sidecar", answer.hit and self._layout.sidecars)
 
     def _states(self, live: RequestState, answer: Scheduled) -> None:
         saved = {tokens for tokens, _, _ in self._state.recurrent.saved(answer, live.drafts)}

@@ -75,12 +75,26 @@ class Layout:
     @cached_property
     def single(self) -> bool:
         """Whether there is one group of full attention and nothing else."""
-        return len(self.groups) == 1 and bool(self.full) and not self.groups[0].draft
+        one = len(self.groups) == 1 and bool(self.full) and not self.groups[0].draft
+        return one and self.entry == 1
 
     @cached_property
     def pagings(self) -> tuple[Paging, ...]:
         """How each group's table addresses its blocks."""
-        return tuple(Paging(group.block_size, group.kernel_size) for group in self.groups)
+        return tuple(
+            Paging(group.block_size, group.kernel_size, group.ratio) for group in self.groups
+        )
+
+    @cached_property
+    def entry(self) -> int:
+        """Tokens after which an entry of every group is whole (Q1)."""
+        return lcm(*(group.ratio for group in self.groups))
+
+    @cached_property
+    def sidecars(self) -> dict[int, int]:
+        """Group -> the one whose blocks its own belong to (Q2)."""
+        beside = enumerate(group.beside for group in self.groups)
+        return {g: owner for g, owner in beside if owner is not None}
 
     @cached_property
     def salts(self) -> tuple[np.uint64, ...]:

@@ -24,7 +24,7 @@ class InvalidReason(NamedTuple):
     """Why a length is no valid hit."""
 
     why: str
-    """`grain`, `span`, `full`, `window`, `chunk`, `state`, `draft` or `experts`."""
+    """`grain`, `entry`, `span`, `full`, `window`, `chunk`, `state`, `draft` or `experts`."""
     group: int = 0
     block: int = 0
     """First block that is missing."""
@@ -145,6 +145,8 @@ class HitOracle:
         layout, prints = self._layout, resident.prints
         if length % layout.unit and not (self._partial and self._partial.covers(prints, length)):
             return InvalidReason("grain")
+        if ignoring != "entry" and any(length % group.ratio for group in layout.groups):
+            return InvalidReason("entry")
         if self._clamp and ignoring != "span" and inside(spans, length):
             return InvalidReason("span")
         exactly, length = length, length // layout.unit * layout.unit

@@ -56,15 +56,26 @@ class BadTableError(Exception):
 
 
 class Paging(NamedTuple):
-    """Tokens per block and per entry of the table that the worker reads."""
+    """Tokens per block, per page of the table that the worker reads, and per entry of a page."""
 
     block_size: int
     page_size: int
+    entry: int = 1
+    """An entry has one slot, written with the last of its tokens (Q1)."""
 
     @property
     def ratio(self) -> int:
         """Pages per block."""
         return self.block_size // self.page_size
+
+    def first_end(self, start: int) -> int:
+        """Return the first position from `start` on that has a slot: the last one of an entry."""
+        return start // self.entry * self.entry + self.entry - 1
+
+    def in_entries(self, start: int, stop: int) -> tuple[int, int, Paging]:
+        """Return positions [start, stop) and the sizes, counted in entries."""
+        each = self.entry
+        return start // each, stop // each, Paging(self.block_size // each, self.page_size // each)
 
 
 class ShadowMemory:
@@ -90,10 +101,12 @@ class ShadowMemory:
     def slots(
         self, table: Sequence[int], start: int, stop: int, paging: Paging | None = None
     ) -> Slots:
-        """Return the slots of positions [start, stop). Raises BadTableError."""
-        block_size, size = paging = paging or self._paging
+        """Return the slots of positions [start, stop) that have one. Raises BadTableError."""
+        block_size, size, entry = paging = paging or self._paging
+        if entry > 1:
+            start, stop, (block_size, size, _) = paging.in_entries(start, stop)
         if stop > len(table) * size:
-            raise BadTableError(f"{len(table)} pages of {size} tokens cannot hold {stop} tokens")
+            raise BadTableError(f"{len(table)} pages of {size} slots cannot hold {stop}")
         if stop <= start:
             return _NO_SLOTS
         begin = start // size
@@ -105,7 +118,7 @@ class ShadowMemory:
         if block_size == self.block_size:
             first = pages * size
         else:
-            ratio = paging.ratio
+            ratio = block_size // size
             first = pages // ratio * self.block_size + pages % ratio * size
         slots: Slots = (first[:, None] + np.arange(size)).ravel()
         return slots[start - begin * size : stop - begin * size]
@@ -118,7 +131,9 @@ class ShadowMemory:
         expected: Fingerprints,
     ) -> Mismatch | None:
         """Return the first unexpected slot of positions [start, stop). Raises BadTableError."""
-        return self.mismatch(self.slots(table, *span, paging), expected, span[0])
+        first, entry = paging.first_end(span[0]), paging.entry
+        own = expected[first - span[0] :: entry]
+        return self.mismatch(self.slots(table, *span, paging), own, first, entry)
 
     def compute(
         self,
@@ -129,13 +144,18 @@ class ShadowMemory:
         writer: tuple[Request, int, int, int],
     ) -> None:
         """Write `content` to [start, stop); `writer`: fields of `Writer`. Raises BadTableError."""
-        self.write(self.slots(table, *span, paging), span[0], content, Writer(*writer))
+        first, entry = paging.first_end(span[0]), paging.entry
+        own = content[first - span[0] :: entry]
+        self.write(self.slots(table, *span, paging), first, own, Writer(*writer), entry)
 
-    def write(self, slots: Slots, start: int, content: Fingerprints, writer: Writer) -> None:
-        """Record that `writer` computed positions from `start` on into `slots`."""
+    def write(
+        self, slots: Slots, start: int, content: Fingerprints, writer: Writer, entry: int = 1
+    ) -> None:
+        """Record that `writer` computed every `entry`-th position from `start` on into `slots`."""
         self.content[slots] = content
         self._origin[slots] = self._enter(writer)
-        self._position[slots] = np.arange(start, start + len(slots), dtype=np.int32)
+        stop = start + len(slots) * entry
+        self._position[slots] = np.arange(start, stop, entry, dtype=np.int32)
 
     def _enter(self, writer: Writer) -> int:
         if len(self._writers) >= self._most:
@@ -176,14 +196,19 @@ class ShadowMemory:
         for column in (self.content, self._origin, self._position):
             column[destination] = column[source]
 
-    def mismatch(self, slots: Slots, expected: Fingerprints, start: int = 0) -> Mismatch | None:
-        """Return the first slot that does not hold the content expected at its position."""
+    def mismatch(
+        self, slots: Slots, expected: Fingerprints, start: int = 0, entry: int = 1
+    ) -> Mismatch | None:
+        """Return the first slot that does not hold the content expected at its position.
+
+        The slots are those of every `entry`-th position from `start` on.
+        """
         self.compared += len(slots)
         differs = self.content[slots] != expected
         if not differs.any():
             return None
         index = int(differs.argmax())
-        return self.describe(int(slots[index]), start + index)
+        return self.describe(int(slots[index]), start + index * entry)
 
     def describe(self, slot: int, position: int) -> Mismatch:
         """Return the writer of a slot that was read as `position`."""

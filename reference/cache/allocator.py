@@ -34,18 +34,22 @@ class CapacityCheck:
         self._eviction = eviction
         self._pool = eviction.pool
         self._unit = eviction.unit
-        self._capacity = config.num_blocks - 1
         self._full_width = config.layout.full.width
         self._row_width = eviction.row_width
         self._state_blocks = eviction.state_blocks
+        self.resized(config.num_blocks)
+        self._separate_states = eviction.states is not None and not eviction.state_blocks
+        self._rules = config.layout.local
+        self._chunks = sorted({rule.size for rule in self._rules if rule.kind == "chunk"})
+
+    def resized(self, num_blocks: int) -> None:
+        """Take a pool of `num_blocks` blocks, the null block included, as the one that there is."""
+        self._capacity = num_blocks - 1
         spare, width = self._capacity - self._state_blocks, self._row_width
         self._always_fits = (
             spare // width * self._unit if width else sys.maxsize if spare >= 0 else -1
         )
         """Tokens of a request that the empty pool could hold even if no window let go."""
-        self._separate_states = eviction.states is not None and not eviction.state_blocks
-        self._rules = config.layout.local
-        self._chunks = sorted({rule.size for rule in self._rules if rule.kind == "chunk"})
 
     def plan_admission(
         self, request: RequestState, hit: Match, compute: int | None

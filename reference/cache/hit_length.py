@@ -74,6 +74,7 @@ class HitLength:
     def __init__(self, config: CacheConfig, eviction: EvictionPolicy) -> None:
         layout = config.layout
         self._unit = eviction.unit
+        self._entry = layout.entry
         self._width = layout.full.width
         self._trie = eviction.trie
         self._full_draft = layout.full_draft
@@ -172,7 +173,13 @@ class HitLength:
 
         spans = request.spans
         clamps: list[Clamp] = [cached, outside_spans(spans)] if spans else [cached]
+        if self._entry > 1:
+            clamps.append(self._whole_entries)
         return self._cut_at(request, match, fixpoint(most, clamps))
+
+    def _whole_entries(self, length: int) -> int:
+        """Never inside an entry: what its first tokens were made of is gone (Q1)."""
+        return length // self._entry * self._entry
 
     def _cut_at(self, request: RequestState, match: Match, length: int) -> Match:
         assert self._partial is not None

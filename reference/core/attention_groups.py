@@ -42,6 +42,10 @@ class GroupConfig:
     """Its layers belong to a draft model (X3)."""
     state_blocks: int = 1
     """Blocks that one state fills in the shared pool (S9)."""
+    ratio: int = 1
+    """Tokens of one entry, which is written with the last of them (Q1)."""
+    beside: int | None = None
+    """Group whose blocks this one's belong to (Q2): both are of one class."""
 
     @property
     def kernel_size(self) -> int:
@@ -132,6 +136,11 @@ class Layout:
     def unit(self) -> int:
         """Tokens of the index's grain."""
         return lcm(*(group.block_size for group in self.groups))
+
+    @cached_property
+    def entry(self) -> int:
+        """Tokens after which an entry of every group is whole (Q1)."""
+        return lcm(*(group.ratio for group in self.groups))
 
     @cached_property
     def full(self) -> BlockClass:

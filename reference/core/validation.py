@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isqrt
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 from kvproof.reference.core.attention_groups import KINDS, GroupConfig
 
@@ -20,6 +21,26 @@ def check_groups(groups: object) -> None:
     assert isinstance(groups, tuple)
     for index, group in enumerate(groups):
         _check_group(f"groups[{index}].", group)
+        _check_beside(f"groups[{index}].beside", index, groups)
+
+
+def _check_beside(name: str, index: int, groups: tuple[GroupConfig, ...]) -> None:
+    """Refuse a sidecar whose blocks are not those of another group (Q2)."""
+    own, beside = groups[index], groups[index].beside
+    if beside is None:
+        return
+    able = [
+        place
+        for place, each in enumerate(groups)
+        if each.beside is None and replace(each, **_OWN) == replace(own, **_OWN)
+    ]
+    rule = "another group with tokens, alike but for ratio and kernel blocks, and no sidecar itself"
+    whole(name, beside, least=0, example=0)
+    require(beside in able and own.kind != "state", name, beside, rule, 0)
+
+
+_OWN: dict[str, Any] = {"ratio": 1, "beside": None, "kernel_block_size": 0}
+"""Fields in which a sidecar may differ."""
 
 
 def _check_group(name: str, group: GroupConfig) -> None:
@@ -33,6 +54,11 @@ def _check_group(name: str, group: GroupConfig) -> None:
         require(group.size == 0, f"{name}size", group.size, rule, 0)
     switch(f"{name}draft", group.draft, example=False)
     whole(f"{name}state_blocks", group.state_blocks, least=1, example=1)
+    whole(f"{name}ratio", group.ratio, least=1, example=4)
+    rule = f"a divisor of the tokens of a kernel block, {group.kernel_size}"
+    require(group.kernel_size % group.ratio == 0, f"{name}ratio", group.ratio, rule, 1)
+    rule = "1 for recurrent states"
+    require(group.ratio == 1 or group.kind != "state", f"{name}ratio", group.ratio, rule, 1)
 
 
 def check_kernel_block_size(block_size: int, kernel_block_size: int, name: str = "") -> None:

@@ -88,11 +88,13 @@ def _filled(plan: Plan, worker: Worker, group: int, blocks: int) -> int:
 
 
 def useful_bytes(plan: Plan, worker: Worker, group: int, length: int) -> int:
-    """Return the bytes that a request really needs of a group on one worker."""
+    """Return the bytes that a request really needs of a group on one worker: whole entries."""
     planned = plan.groups[group]
     if planned.kind == "state":
         return 0 if plan.separate_states else worker.used[group] * plan.settings.states
     tokens = length
     if planned.kind != "full":
         tokens = min(length, planned.size - 1 + plan.settings.max_batch_tokens)
-    return worker.used[group] // planned.block_size * tokens
+    held = planned.context.held(tokens)
+    own = (view for view in worker.views if view.group == group and not view.owner)
+    return sum(held // view.ratio * view.nbytes for view in own)

@@ -96,5 +96,5 @@ def _geometry(plan: Plan, cache: PlannedCache) -> Geometry:
         )
     return Geometry(
         names=("",), dtype=cache.dtype, heads=view.heads, width=view.width, kind=group.kind,
-        size=group.size, block=group.block_size,
+        size=group.size, block=group.block_size, entry=view.ratio * group.context.count,
     )  # fmt: skip

@@ -84,7 +84,7 @@ def _workers(
               for state in states]  # fmt: skip
     rows = [shares]
     for rule, split in zip(attention(found), candidate.splits, strict=True):
-        kernel_rows = rule.kernel_rows(split.groups, settings.kernel_size, len(stages))
+        kernel_rows = rule.kernel_rows(split.groups, settings.kernel_slots, len(stages))
         ratio = split.factor * settings.block_size // settings.kernel_size
         rows.append([ratio * kernel_row for kernel_row in kernel_rows])
     separate = settings.state_pool == "separate"
@@ -134,7 +134,7 @@ def _groups(
         for members in rule.dealt(split.groups):
             layers = [rule.layers[member] for member in members]
             size = split.factor * settings.block_size
-            groups.append(_group(rule, layers, size, settings.kernel_size, readers))
+            groups.append(_group(rule, layers, size, settings, readers))
     return tuple(groups)
 
 
@@ -146,7 +146,7 @@ def _group(
     rule: LayerClass,
     layers: Sequence[LayerSpec],
     block_size: int,
-    kernel_size: int,
+    settings: PlanSettings,
     readers: dict[str, list[str]],
 ) -> PlannedGroup:
     return PlannedGroup(
@@ -154,7 +154,9 @@ def _group(
         block_size=block_size,
         layers=tuple(layer.name for layer in layers),
         size=rule.size,
-        kernel_block_size=kernel_size,
+        kernel_block_size=settings.kernel_size,
         draft=rule.draft,
+        ratio=lcm(*(layer.ratio for layer in layers)),
+        context=settings.context,
         readers=tuple(name for layer in layers for name in readers.get(layer.name, ())),
     )

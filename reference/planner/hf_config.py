@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from kvproof.reference.planner import hf_attention as attention
+from kvproof.reference.planner import hf_compressed
 from kvproof.reference.planner import hf_recurrent as recurrent
 from kvproof.reference.planner.hf_fields import Fields
 from kvproof.reference.planner.layer_spec import Experts, LayerSpec, ModelSpec, PlanError
@@ -35,6 +36,7 @@ FAMILIES: dict[str, Family] = {
     "minicpm3": attention.latent,
     "deepseek_v32": attention.indexed,
     "glm_moe_dsa": attention.indexed,
+    "deepseek_v4": hf_compressed.compressed,
     "qwen3_next": recurrent.gated_delta,
     "qwen3_5_text": recurrent.gated_delta,
     "qwen3_5_moe_text": recurrent.gated_delta,

@@ -9,8 +9,10 @@ from kvproof.reference.planner.layer_spec import DTYPES, Part, PlanError
 
 _ALIASES = {"float8_e4m3fn": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "half": "float16"}
 
-KV_DTYPES = ("auto", "bfloat16", "float16", "float32", "fp8", "fp8_ds_mla")
-"""`fp8_ds_mla`: 512 fp8 values, 4 scales and 64 bfloat16 values of a DeepSeek latent."""
+SCALED = {"fp8_per_token_head": 8, "int8_per_token_head": 8, "int4_per_token_head": 4}
+"""Dtype with a float32 scale for each token and head -> bits of a value."""
+KV_DTYPES = ("auto", "bfloat16", "float16", "float32", "fp8", "fp8_ds_mla", *SCALED)
+"""`fp8_ds_mla`: fp8 values of a DeepSeek latent, their scales, and 64 bfloat16 values."""
 
 LARGEST = (1 << 31) - 1
 """Largest value of any field; the longest context today is below a hundredth of it."""
@@ -18,6 +20,8 @@ MOST_LAYERS = 1_000
 """The deepest published model has a tenth of it; a plan for this many took 20 CPU seconds."""
 
 _DS_MLA_BYTES = 656
+_V4_BYTES = 584
+"""448 fp8 values, 64 bfloat16 ones, 7 scales and a byte of zero."""
 _SCALE_BYTES = 4
 
 
@@ -130,12 +134,27 @@ class Fields:
 
     def keys_and_values(self, heads: int, width: int, values: int = 0) -> tuple[Part, ...]:
         """Return the parts of ordinary attention; `values`: elements of a value head."""
+        widths = {"k": width, "v": values or width}
+        if bits := SCALED.get(self.kv_dtype):
+            packed = {name: self._packed(each, bits) for name, each in widths.items()}
+            own = tuple(Part(name, heads, each, "uint8") for name, each in packed.items())
+            return (*own, *(Part(f"{name}_scale", heads, 1, "float32") for name in widths))
         dtype = self._attention_dtype()
-        return (Part("k", heads, width, dtype), Part("v", heads, values or width, dtype))
+        return tuple(Part(name, heads, each, dtype) for name, each in widths.items())
+
+    def _packed(self, width: int, bits: int) -> int:
+        """Return the bytes of one head's values."""
+        if width * bits % 8:
+            raise PlanError(
+                f"{self.kv_dtype} packs two values a byte, and a head has {width}",
+                "choose --kv-dtype int8_per_token_head or fp8_per_token_head",
+            )
+        return width * bits // 8
 
     def latent(self) -> Part:
         """Return the part of latent attention, the same on every rank."""
         rank, rope = self.count("kv_lora_rank"), self.count("qk_rope_head_dim")
+        self._refuse_scaled()
         if self.kv_dtype == "fp8_ds_mla":
             if (rank, rope) != (512, 64):
                 raise PlanError(
@@ -144,6 +163,26 @@ class Fields:
                 )
             return Part("latent", 1, _DS_MLA_BYTES, "uint8", replicated=True)
         return Part("latent", 1, rank + rope, self.kv_dtype, replicated=True)
+
+    def compressed(self) -> Part:
+        """Return one entry of DeepSeek V4, the same on every rank."""
+        width = self.count("head_dim", 512)
+        self._refuse_scaled()
+        if self.kv_dtype != "fp8_ds_mla":
+            return Part("latent", 1, width, self.kv_dtype, replicated=True)
+        if width != 512:
+            raise PlanError(
+                f"fp8_ds_mla holds entries of 512 values, not {width}",
+                "choose --kv-dtype fp8 or bfloat16",
+            )
+        return Part("latent", 1, _V4_BYTES, "uint8", replicated=True)
+
+    def _refuse_scaled(self) -> None:
+        if self.kv_dtype in SCALED:
+            raise PlanError(
+                f"{self.kv_dtype} is for key and value heads, {self.family!r} has a latent",
+                "choose --kv-dtype fp8_ds_mla, fp8 or bfloat16",
+            )
 
     def indexer(self) -> Part:
         """Return the side cache of the indexer: fp8 keys with one scale."""

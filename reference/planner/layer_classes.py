@@ -43,11 +43,11 @@ class LayerClass:
         """Deal the layers in turn, so that every stage has its share of every group."""
         return [list(range(first, len(self.layers), groups)) for first in range(groups)]
 
-    def kernel_rows(self, groups: int, kernel_size: int, stages: int) -> list[int]:
-        """Return for each stage the bytes of the largest group's kernel row."""
+    def kernel_rows(self, groups: int, slots: int, stages: int) -> list[int]:
+        """Return for each stage the bytes of the largest group's kernel row of so many tokens."""
         known = self._known.get(groups)
         if known is None:
-            self._bytes[:] = self._bytes or (_row_bytes(each, kernel_size) for each in self.layers)
+            self._bytes[:] = self._bytes or (_row_bytes(each, slots) for each in self.layers)
             dealt = [self._rows_of(group, stages) for group in self.dealt(groups)]
             known = self._known[groups] = [max(of_stage) for of_stage in zip(*dealt, strict=True)]
         return known
@@ -67,8 +67,8 @@ class LayerClass:
         return found
 
 
-def _row_bytes(layer: LayerSpec, kernel_size: int) -> int:
-    return sum(aligned(kernel_size * part.nbytes) for part in layer.parts)
+def _row_bytes(layer: LayerSpec, slots: int) -> int:
+    return sum(aligned(slots // layer.ratio * part.nbytes) for part in layer.parts)
 
 
 Rule: TypeAlias = tuple[Kind, int, bool]

@@ -33,7 +33,7 @@ class PlanError(ConfigError):
 
 @dataclass(frozen=True)
 class Part:
-    """One cached tensor of a layer: [heads, width] for each token, or for the whole state."""
+    """One cached tensor of a layer: [heads, width] for each entry, or for the whole state."""
 
     name: str
     heads: int
@@ -44,7 +44,7 @@ class Part:
 
     @property
     def nbytes(self) -> int:
-        """Bytes per token; of a state, bytes in all."""
+        """Bytes per entry; of a state, bytes in all."""
         return self.heads * self.width * DTYPES[self.dtype]
 
     def on_rank(self, ranks: int) -> Part:
@@ -73,10 +73,12 @@ class LayerSpec:
     draft: bool = False
     owner: str = ""
     """Owner of a `shared` layer's pages, which it reads."""
+    ratio: int = 1
+    """Tokens of one entry, for which parts have their bytes (Q1)."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes per token; of a state, bytes in all."""
+        """Bytes per entry; of a state, bytes in all."""
         return sum(part.nbytes for part in self.parts)
 
 
@@ -140,5 +142,7 @@ def _check(layer: LayerSpec, known: dict[str, LayerSpec]) -> None:
         wrong = "must cache at least one byte in each part"
     elif layer.kind in ("window", "chunk") and layer.size < 1:
         wrong = f"must have a {layer.kind} of at least 1 token, not {layer.size}"
+    elif layer.ratio < 1 or (layer.ratio > 1 and layer.kind == "state"):
+        wrong = f"must have entries of at least 1 token, of a state exactly 1, not {layer.ratio}"
     if wrong:
         raise PlanError(f"layer {layer.name!r} {wrong}", "correct the layer specs")

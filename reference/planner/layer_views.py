@@ -24,23 +24,20 @@ def views(
         own = _views_of(group, index, [known[name] for name in group.layers if name in here])
         found += own
         found += _views_of_readers(model, group, own)
-        used.append(sum(view.nbytes for view in own) * _tokens(group))
+        size = group.block_size
+        used.append(sum(view.nbytes * group.entries(size, view.ratio) for view in own))
     return replace(worker, used=tuple(used), views=tuple(found))
 
 
-def _tokens(group: PlannedGroup) -> int:
-    return 1 if group.kind == "state" else group.block_size
-
-
 def _views_of(group: PlannedGroup, index: int, layers: Sequence[LayerSpec]) -> list[View]:
-    """Lay parts one after the other: per token in a kernel row, whole in a state."""
-    tokens = 1 if group.kind == "state" else group.config.kernel_size
+    """Lay parts one after the other: per entry in a kernel row, whole in a state."""
     found, offset = [], 0
     for layer in layers:
+        entries = group.entries(group.config.kernel_size, layer.ratio)
         for part in layer.parts:
             shape = (part.nbytes, part.heads, part.width, part.dtype)
-            found.append(View(layer.name, part.name, index, offset, *shape))
-            offset += aligned(tokens * part.nbytes)
+            found.append(View(layer.name, part.name, index, offset, *shape, ratio=layer.ratio))
+            offset += aligned(entries * part.nbytes)
     return found
 
 
@@ -66,7 +63,8 @@ def byte_range(
     config = group.config
     stride = worker.block_bytes // config.kernel_ratio
     kernel_block = block * config.kernel_ratio + token // config.kernel_size
-    start = kernel_block * stride + view.offset + token % config.kernel_size * view.nbytes
+    entry = group.context.slot(token % config.kernel_size) // view.ratio
+    start = kernel_block * stride + view.offset + entry * view.nbytes
     return start, start + view.nbytes
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from kvproof.reference.core.attention_groups import GroupConfig, Kind
 from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.core.context_ranks import ALONE, ContextRanks
 
 SCHEMA_VERSION = 1
 
@@ -53,11 +54,25 @@ class PlanSettings:
     """Rows of a separate state pool for running requests."""
     prefix_cache_state_budget: int = 0
     """Rows of a separate state pool for checkpoints."""
+    context_parallel: int = 1
+    """Ranks that share the tokens of each request (Q4)."""
+    interleave: int = 1
+    """Consecutive tokens of a request that lie on one of them."""
 
     @property
     def kernel_size(self) -> int:
         """Tokens per kernel block."""
         return self.kernel_block_size or self.block_size
+
+    @property
+    def context(self) -> ContextRanks:
+        """The ranks that share the tokens of a request."""
+        return ContextRanks(self.context_parallel, self.interleave)
+
+    @property
+    def kernel_slots(self) -> int:
+        """Tokens of a kernel block on one of these ranks."""
+        return self.kernel_size // self.context_parallel
 
     @property
     def unit_bound(self) -> int:
@@ -105,6 +120,14 @@ class PlannedGroup:
     state_blocks: int = 1
     readers: tuple[str, ...] = ()
     """Layers that own nothing and read the pages of a layer of this group."""
+    ratio: int = 1
+    """Tokens after which an entry of each of its layers is whole (Q1)."""
+    context: ContextRanks = ALONE
+    """Ranks that share its tokens (Q4)."""
+
+    def entries(self, tokens: int, ratio: int) -> int:
+        """Return the entries of a rank for tokens of all ranks, whole rounds; 1 of a state."""
+        return 1 if self.kind == "state" else tokens // self.context.count // ratio
 
     @property
     def config(self) -> GroupConfig:
@@ -116,6 +139,7 @@ class PlannedGroup:
             kernel_block_size=self.kernel_block_size,
             draft=self.draft,
             state_blocks=self.state_blocks,
+            ratio=self.ratio,
         )
 
 
@@ -128,12 +152,14 @@ class View:
     group: int
     offset: int
     nbytes: int
-    """Per token; of a state, in all."""
+    """Per entry; of a state, in all."""
     heads: int
     width: int
     dtype: str
     owner: str = ""
     """The layer that owns these bytes, where this one only reads them (P1)."""
+    ratio: int = 1
+    """Tokens of one entry (Q1)."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from fractions import Fraction
 from kvproof.reference.core.cache_config import MOST_IDS
 from kvproof.reference.core.validation import check_kernel_block_size
 from kvproof.reference.planner.capacity import capacity
+from kvproof.reference.planner.entries import check_entries
 from kvproof.reference.planner.evaluate import Trial, trials
 from kvproof.reference.planner.layer_classes import classes
 from kvproof.reference.planner.layer_spec import ModelSpec, PlanError
@@ -21,6 +22,7 @@ from kvproof.reference.planner.layer_views import views
 from kvproof.reference.planner.notes import fallback_note, plan_notes
 from kvproof.reference.planner.plan import GIB, MOST_BYTES, Choice, Plan, PlanSettings, Worker
 
+_COUNTS = ("max_len", "block_size", "max_batch_tokens", "max_requests")
 _CENT = GIB // 100 - 1
 """Rounds up to hundredths of a GiB, so that a reported amount is enough."""
 _GAIN = 1.0005
@@ -37,6 +39,7 @@ def make_plan(model: ModelSpec, settings: PlanSettings, *, tensor_parallel: int 
     if not any(layer.parts for layer in model.layers):
         raise PlanError(f"{model.family!r} caches nothing: no layer has keys or a state")
     _check_rows(model, settings)
+    check_entries(model, settings)
     tried = trials(model, settings)
     fitting = [trial for trial in tried if trial.fits]
     if not fitting:
@@ -71,7 +74,7 @@ def _any_fits(model: ModelSpec, settings: PlanSettings) -> bool:
 
 def _check(settings: PlanSettings) -> None:
     """Refuse invalid settings, each with the rule and a legal example."""
-    for name in ("max_len", "block_size", "max_batch_tokens", "max_requests"):
+    for name in (*_COUNTS, "context_parallel", "interleave"):
         _require(name, getattr(settings, name), least=1)
     for name in ("kernel_block_size", "num_blocks", "drafts", "prefix_cache_state_budget"):
         _require(name, getattr(settings, name), least=0)

@@ -82,8 +82,8 @@ def every_byte_used_is_accounted_for(plan: Plan) -> Iterator[str]:
             yield f"worker {number} has {len(worker.used)} groups, not {len(plan.groups)}"
             continue
         for index, group in enumerate(plan.groups):
-            tokens = 1 if group.kind == "state" else group.block_size
-            filled = tokens * sum(view.nbytes for view in _places(worker, index))
+            size, own = group.block_size, _places(worker, index)
+            filled = sum(view.nbytes * group.entries(size, view.ratio) for view in own)
             if filled != worker.used[index]:
                 yield f"worker {number}, group {index}: {worker.used[index]} bytes, not {filled}"
 
@@ -122,7 +122,7 @@ def _places(worker: Worker, group: int) -> list[View]:
 
 def _length(plan: Plan, view: View) -> int:
     group = plan.groups[view.group]
-    return view.nbytes * (1 if group.kind == "state" else group.config.kernel_size)
+    return view.nbytes * group.entries(group.config.kernel_size, view.ratio)
 
 
 def _room(plan: Plan, worker: Worker, group: int) -> int:

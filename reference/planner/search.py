@@ -118,7 +118,7 @@ def _options(rule: LayerClass, settings: PlanSettings) -> list[Option]:
     """Return the numbers of groups that need a smaller row than all smaller numbers."""
     found: list[Option] = []
     for groups in range(1, len(rule.layers) + 1):
-        row = sum(rule.kernel_rows(groups, settings.kernel_size, len(settings.memory)))
+        row = sum(rule.kernel_rows(groups, settings.kernel_slots, len(settings.memory)))
         if not found or row < found[-1].kernel_row:
             found.append(Option(groups, row))
     return found

@@ -54,6 +54,8 @@ class Geometry:
     """Tokens of a block; of a state, of the interval at whose multiples it may be stored."""
     rows: int = 1
     """Ids that one state takes."""
+    entry: int = 1
+    """Tokens for which there is one row, a divisor of `block` (Q1, Q4)."""
     format: str = ""
     """Identity of the declared format of the bytes (`kernels.page_formats`): name, version, digest.
     Empty: plain elements of `dtype`."""
@@ -163,6 +165,8 @@ class ChunkLayout:
         for group in plain["groups"]:
             if not group["geometry"]["format"]:
                 del group["geometry"]["format"]  # as before there were formats
+            if group["geometry"]["entry"] == 1:
+                del group["geometry"]["entry"]  # as before there were compressed groups
         return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
 
     def describe(self) -> str:
@@ -193,6 +197,11 @@ def _check(index: int, geometry: Geometry, tokens: int) -> None:
             f"group {index} ({geometry.names[0]}) has a {geometry.kind} of {geometry.size} tokens; "
             "give its size, at least 1, or a chunk would hold nothing of it"
         )
+    if geometry.entry < 1 or geometry.block % geometry.entry:
+        raise LayoutError(
+            f"blocks of {geometry.block} tokens are no whole number of entries of {geometry.entry} "
+            f"tokens, which group {index} ({geometry.names[0]}) has"
+        )
     if tokens % geometry.block:
         raise LayoutError(
             f"chunks of {tokens} tokens are no whole number of blocks of {geometry.block} tokens, "
@@ -202,7 +211,7 @@ def _check(index: int, geometry: Geometry, tokens: int) -> None:
 
 def _placed(geometry: Geometry, tokens: int, offset: int) -> ChunkGroup:
     blocks = stored_blocks(geometry, tokens)
-    stored = blocks if geometry.kind == "state" else blocks * geometry.block
+    stored = blocks if geometry.kind == "state" else blocks * geometry.block // geometry.entry
     shape = (geometry.kv, len(geometry.names), stored, geometry.heads, geometry.width)
     steps = [ITEM_BYTES[geometry.dtype]]
     for size in reversed(shape[1:]):

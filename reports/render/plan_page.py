@@ -36,10 +36,14 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
     longest = summary.capacity.longest
     rows = " and ".join(nbytes(worker.block_bytes) for worker in plan.workers)
     stages = plural(len(plan.workers), "pipeline stage")
+    ranks = plural(plan.tensor_parallel, "tensor-parallel rank")
+    if (shared := plan.settings.context).count > 1:
+        turns = f"{plural(shared.interleave, 'token')} in turn"
+        ranks += f", {plural(shared.count, 'context-parallel rank')} with {turns}"
     return [
         ("model", clean(plan.model)),
         ("memory", " and ".join(nbytes(size) for size in plan.settings.memory)),
-        ("workers", f"{stages}, {plural(plan.tensor_parallel, 'tensor-parallel rank')}"),
+        ("workers", f"{stages}, {ranks}"),
         ("blocks", f"{plan.num_blocks:,}, the null block included, of {rows}"),
         ("hits align to", plural(plan.unit, "token")),
         ("longest", "any length" if longest is None else plural(longest, "token")),

@@ -23,6 +23,8 @@ def sees(group: PlannedGroup) -> str:
     """`window 1,024`."""
     words = {"full": "everything", "state": "recurrent state"}
     text = words.get(group.kind, f"{group.kind} {group.size:,}")
+    if group.ratio > 1:
+        text = f"{text.replace('everything', 'all')}, entries of {group.ratio}"
     return f"{text}, draft" if group.draft else text
 
 

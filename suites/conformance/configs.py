@@ -10,6 +10,7 @@ from kvproof.harness.contract.factors import Row
 from kvproof.harness.contract.profile import Profile
 from kvproof.harness.contract.target import Group, TargetConfig
 from kvproof.harness.oracle.group_layout import Layout
+from kvproof.suites.conformance.compressed import ChangeGroups
 from kvproof.suites.conformance.table import (
     BOTH_WINDOWS,
     INSIDE,
@@ -37,9 +38,13 @@ _GROUPS = {LEAST: (1, 3), "few": (3, 5), "many": (5, 9)}
 """Level -> units that a pool of several groups holds."""
 
 
-def config_of(row: Row, profile: Profile, draw: Draw) -> TargetConfig:
+def config_of(
+    row: Row, profile: Profile, draw: Draw, change: ChangeGroups | None = None
+) -> TargetConfig:
     """Choose values for the levels of a whole row."""
     groups = _groups(row, profile, draw)
+    if change is not None:
+        groups = change(groups, profile, draw)
     states = any(group.kind == "state" for group in groups)
     layout = Layout(groups, separate=states and row["states in"] == "separate")
     rows = _rows(profile, draw) if layout.separate else 0

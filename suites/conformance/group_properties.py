@@ -35,6 +35,19 @@ the_oldest_goes_first_in_all_groups | B3 S5 | needs order_in_all_groups
     intended: PolicyProfile(eviction_order='undeclared')
     why: one kind of layer starves the others of cache, so hybrid models hardly ever hit
     - cached blocks are evicted to make room
+hits_end_with_whole_entries | Q1 | by brute force | needs compression
+    a hit ends with whole entries of each group that has one entry for several tokens
+    why: a compressed layer goes on from half an entry, whose first tokens nobody has any more
+    - a hit in a compressed group
+    - a match ends inside an entry
+    - a step ends inside an entry
+    - a rejected draft completes an entry
+sidecars_stay_with_their_blocks | Q2 B2 | needs sidecars
+    a block and that of its sidecar are cached together and evicted together, in every tier
+    why: an indexer's keys are gone while the layer's are cached: a hit selects tokens by noise,
+    or memory goes to blocks that nobody uses
+    - a hit in a group with a sidecar
+    - cached blocks are evicted to make room
 hits_are_valid_in_every_group | X1 X2 | by brute force | needs windows
     a hit has in every group all blocks that its kind of attention still sees
     why: a hybrid model attends to evicted pages in some layers, and answers drift after a hit

@@ -11,6 +11,7 @@ from typing import NamedTuple, get_args
 
 from kvproof.harness.contract.profile import HostPolicy, Profile
 from kvproof.suites.conformance import scenarios
+from kvproof.suites.conformance.compressed import ChangeGroups, compressed
 from kvproof.suites.conformance.scenarios import Scenario
 from kvproof.suites.conformance.table import (
     BOTH_WINDOWS,
@@ -41,6 +42,8 @@ class WorkloadProfile(NamedTuple):
     """Operation sequences that bring about its rare situations."""
     needs: Callable[[Profile], bool] = lambda _: True
     """Whether a target's profile has the layout or the feature."""
+    change: ChangeGroups | None = None
+    """Change of the groups of each configuration; its rows are none of the covering array."""
 
 
 _NOT_ONE = ("2", "3", "4", "5", "7", "8", LARGE)
@@ -111,6 +114,25 @@ FULL = (
         "tiny pools",
         {"pool": LEAST, "host": NONE},
         _EVERYWHERE,
+    ),
+    WorkloadProfile(
+        "compressed groups",
+        {
+            "block size": ("2", "4", LARGE),
+            "partial": (ON, OFF),
+            "draft tokens": ("few", "many"),
+            "host": NONE,
+            **_REUSED,
+        },
+        (
+            scenarios.repeat,
+            scenarios.slide_windows,
+            scenarios.continue_inside,
+            scenarios.reject_drafts,
+            scenarios.resume,
+        ),
+        lambda profile: bool(profile.compression) or profile.sidecars,
+        compressed,
     ),
     WorkloadProfile(
         "media",
@@ -263,4 +285,5 @@ def rows_of(profile: Profile, level: Level) -> DealtRows:
     """Return the rows of a target's workload profiles."""
     table = factors(profile)
     within = table.within(CORE.given) if level == "core" else table
-    return DealtRows(within, {each.name: each.given for each in profiles(profile, level)})
+    dealt = [each for each in profiles(profile, level) if each.change is None]
+    return DealtRows(within, {each.name: each.given for each in dealt})

@@ -83,8 +83,9 @@ def _configs(each: WorkloadProfile, handle: Handle, rows: DealtRows) -> Workload
 
 
 def _draw_config(each: WorkloadProfile, handle: Handle, rows: DealtRows, draw: Draw) -> DealtConfig:
-    row = rows.draw(each.name, draw)
-    config = compact(config_of({**rows.table.fixed, **row}, handle.profile, draw))
+    row = rows.beyond(each.given, draw) if each.change else rows.draw(each.name, draw)
+    whole = {**rows.table.fixed, **row}
+    config = compact(config_of(whole, handle.profile, draw, each.change))
     return DealtConfig(config, row)
 
 

@@ -49,4 +49,11 @@ class DealtRows:
         index: int = draw(integers(0, 2 * len(hand)))
         if 0 < index <= len(hand):
             return hand[index - 1]
-        return self.table.draw(lambda able: str(draw(sampled_from(tuple(able)))), self._given[name])
+        return self._with(self._given[name], draw)
+
+    def beyond(self, given: Given, draw: Draw) -> Row:
+        """Draw a row with given levels that is none of the covering array."""
+        return self._with(own_levels(given, self.table), draw)
+
+    def _with(self, given: Given, draw: Draw) -> Row:
+        return self.table.draw(lambda able: str(draw(sampled_from(tuple(able)))), given)

@@ -26,6 +26,7 @@ from kvproof.suites.reference.metrics import strategies as metrics
 from kvproof.suites.reference.object_keys import strategies as keys
 from kvproof.suites.reference.parity import strategies as parity
 from kvproof.suites.reference.planner import strategies as plan
+from kvproof.suites.reference.pool_sizes import strategies as pool
 from kvproof.suites.reference.recurrent_states import strategies as states
 from kvproof.suites.reference.routed_experts import strategies as experts
 from kvproof.suites.reference.router import strategies as router
@@ -38,6 +39,7 @@ from kvproof.suites.whole_engine import strategies as engine
 SUITES: tuple[ComponentSuite, ...] = (
     settings.SUITE,
     plan.SUITE,
+    pool.SUITE,
     access.SUITE,
     keys.SUITE,
     hits.SUITE,

@@ -74,7 +74,7 @@ CLASSES = {
             "cache",
             "full",
             core=f"{_BLOCKS} H7 M2 M3 M4 S1 S4 S5 X1 X4 X5",
-            extended=("A2 B3 C8 G10 M5 R1 R2 R3 S3 S6 S7 S8 S9 T2 T3 T4 T6 T7 V1 V4 X2 X3"),
+            extended=("A2 B3 C8 G10 M5 Q1 Q2 R1 R2 R3 S3 S6 S7 S8 S9 T2 T3 T4 T6 T7 V1 V4 X2 X3"),
         ),
         _class(
             "engine",

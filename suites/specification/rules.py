@@ -130,6 +130,10 @@ RULES = {
     "D3": "who sends holds what is read until the copy has ended",
     "D5": "a router's index equals the union of the workers' caches",
     "D6": "after a change of weights nothing earlier is served from any tier",
+    "Q1": "a compressed group has one entry for several tokens, and is hit after whole ones",
+    "Q2": "a sidecar's blocks stay with those that they belong to",
+    "Q3": "a layer that reads another's pages has nothing of its own to store or move",
     "Q4": "each token lies on the context rank that its block goes to, and is moved once",
     "Q6": "a sleeping engine computes nothing, and keeps or drops content as its level states",
+    "Q8": "scales are stored and moved with the values that they belong to",
 }

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from kvproof.harness.adapters.reference.cycle import make_cycle, native_groups
 from kvproof.harness.adapters.reference.token_forms import in_form, spoil
-from kvproof.harness.adapters.reference.view import holders, retained, state_digest
+from kvproof.harness.adapters.reference.view import retained, state_digest
 from kvproof.harness.contract.profile import (
     DraftProfile,
     ExpertProfile,
@@ -43,6 +43,7 @@ from kvproof.harness.contract.target import (
 )
 from kvproof.reference.cache.cache_events import CacheEvent as NativeEvent
 from kvproof.reference.cache.cache_manager import CacheManager
+from kvproof.reference.cache.holders import holders
 from kvproof.reference.cache.request_state import Admission, AdmitRequest, Refusal
 from kvproof.reference.cache.request_state import StateUse as NativeUse
 from kvproof.reference.core import identity
@@ -75,7 +76,12 @@ def _profile() -> Profile:
             holders=True, state=True, statistics=True, events=True, retained=True
         ),
         policy=PolicyProfile(keys=True, eviction_order="lru_in_all_groups", partial_blocks=True),
-        layers=LayerProfile(groups=("full", "window", "chunk", "state"), mixed_block_sizes=True),
+        layers=LayerProfile(
+            groups=("full", "window", "chunk", "state"),
+            mixed_block_sizes=True,
+            compression=(2, 4),
+            sidecars=True,
+        ),
         recurrent=StateProfile(
             pools=("shared", "separate"), prompt_saves="borders", junctions=True
         ),

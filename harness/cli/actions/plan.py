@@ -57,6 +57,8 @@ def _make(options: PlanOptions) -> Plan:
         state_pool=options.state_pool,
         max_requests=options.max_requests,
         prefix_cache_state_budget=options.prefix_cache_state_budget,
+        context_parallel=options.context_parallel,
+        interleave=options.interleave,
     )
     return make_plan(model, settings, tensor_parallel=options.tensor_parallel)
 

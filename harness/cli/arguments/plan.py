@@ -29,11 +29,16 @@ class PlanOptions:
     num_blocks: int = 0
     """Blocks; as many as memory holds by default."""
     kv_dtype: str = "auto"
-    """auto (the dtype of the weights), bfloat16, float16, float32, fp8, fp8_ds_mla."""
+    """auto (the dtype of the weights), bfloat16, float16, float32, fp8, fp8_ds_mla; with a scale
+    for each token and head: fp8_per_token_head, int8_per_token_head, int4_per_token_head."""
     tensor_parallel: int = 1
     """Ranks that share the heads of every layer."""
     pipeline_parallel: int = 1
     """Stages that share the layers."""
+    context_parallel: int = 1
+    """Ranks that share the tokens of every request, beyond those of tensor_parallel."""
+    interleave: int = 1
+    """Consecutive tokens of a request on one of these ranks."""
     max_batch_tokens: int = 8192
     """Tokens of one request that may be scheduled and not complete."""
     max_requests: int = 256

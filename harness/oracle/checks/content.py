@@ -50,6 +50,7 @@ _CAUSES = (
 
 _INVALID = {
     "span": "hits_never_end_inside_a_span",
+    "entry": "hits_end_with_whole_entries",
     "state": "a_recurrent_hit_needs_a_checkpoint",
     "draft": "draft_groups_cost_one_unit",
     "experts": "hits_stop_before_missing_experts",
@@ -80,6 +81,7 @@ class ContentChecks:
         self._counts = state.checks
         applies = {
             "hits_never_end_inside_a_span": state.profile.span_clamp,
+            "hits_end_with_whole_entries": layout.entry > 1,
             "a_recurrent_hit_needs_a_checkpoint": layout.states,
             "draft_groups_cost_one_unit": layout.drafts,
             "hits_stop_before_missing_experts": state.config.require_experts,
@@ -303,6 +305,7 @@ class ContentChecks:
         words = {
             "grain": f"units of {self._layout.unit} tokens end elsewhere, and so do partial blocks",
             "span": "that is inside a span",
+            "entry": f"entries of a group end every {self._layout.entry} tokens",
             "state": f"group {reason.group} has no checkpoint after exactly so many",
             "draft": f"draft group {reason.group} needs one unit more",
             "experts": "expert rows are missing before that",

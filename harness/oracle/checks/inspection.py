@@ -19,6 +19,7 @@ _HOLDERS = "holders_equal_tables_and_pins"
 _STATISTICS = "hits_are_counted_once"
 _SHARED = "equal_blocks_are_shared"
 _PARENTS = "no_block_outlives_its_parent"
+_BESIDE = "sidecars_stay_with_their_blocks"
 _EVENTS = "events_replay_to_the_index"
 
 _DIGESTED = ("usage", "holders", "state")
@@ -84,6 +85,8 @@ class InspectionChecks:
             self._copies()
         if self._tree:
             self._orphan()
+        if state.layout.sidecars and found.dropped is not None:
+            self._beside()
         if self._replays:
             self._events(found)
 
@@ -203,6 +206,15 @@ class InspectionChecks:
             f"blocks {sorted(copies)} hold the same content twice",
             suspects=tuple(sorted(copies)),
         )
+
+    def _beside(self) -> None:
+        """A block and that of its sidecar are cached together, or not at all (Q2)."""
+        self._counts[_BESIDE] += 1
+        alone = self._state.model.apart()
+        if alone is None:
+            return
+        sentence = f"block {alone} is cached, and the one beside it, of the same tokens, is gone"
+        fail(self._state, _BESIDE, INVARIANT, sentence, suspects=(alone,))
 
     def _orphan(self) -> None:
         """No block of a tree outlives the block before it (T3)."""

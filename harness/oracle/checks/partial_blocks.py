@@ -73,5 +73,6 @@ class PartialBlockChecks:
             return False
         pages = range(block * paging.ratio, (block + 1) * paging.ratio)
         slots = state.shadow.slots(pages, 0, span[1] - span[0], paging)
-        expected = live.prints[slice(*span)] ^ self._layout.salts[group]
+        ends = slice(span[0] + paging.entry - 1, span[1], paging.entry)
+        expected = live.prints[ends] ^ self._layout.salts[group]
         return bool(np.array_equal(state.shadow.content[slots], expected))

@@ -57,7 +57,7 @@ class TableChecks:
         for group in layout.attention:
             blocks, table = live.groups[group], live.tables[group]
             counts[_PAGES] += 1
-            size, page = layout.pagings[group]
+            size, page, _ = layout.pagings[group]
             pages = range(size // page)
             expanded = (
                 blocks if size == page else tuple(b * len(pages) + p for b in blocks for p in pages)

@@ -63,9 +63,19 @@ def has_states(plan: Plan) -> bool:
     return any(group.kind == "state" for group in plan.groups)
 
 
-def bytes_of(layers: Sequence[LayerSpec]) -> int:
-    """Return bytes per token, or per state."""
-    return sum(part.heads * part.width for layer in layers for part in layer.parts)
+def bytes_of(layers: Sequence[LayerSpec], tokens: int) -> int:
+    """Return the bytes of whole entries of so many tokens of a rank, or of so many states."""
+    return sum(
+        part.heads * part.width * (tokens // layer.ratio)
+        for layer in layers
+        for part in layer.parts
+    )
+
+
+def on_first_rank(settings: PlanSettings, tokens: int) -> int:
+    """Return how many tokens lie on the rank that begins (Q4)."""
+    turn, ranks = settings.interleave, settings.context_parallel
+    return sum(token // turn % ranks == 0 for token in range(tokens))
 
 
 def seen_as(layer: LayerSpec, settings: PlanSettings) -> tuple[str, int]:
@@ -127,7 +137,8 @@ def _equal(
 def _row(layers: Sequence[LayerSpec], settings: PlanSettings) -> int:
     kernel = settings.kernel_block_size or settings.block_size
     return sum(
-        _up(kernel * part.width, 16) * (settings.block_size // kernel)
+        _up(kernel // settings.context_parallel // layer.ratio * part.width, 16)
+        * (settings.block_size // kernel)
         for layer in layers
         for part in layer.parts
     )

@@ -27,7 +27,7 @@ from kvproof.suites.reference.planner.arithmetic import (
     most_held,
     seen_as,
 )
-from kvproof.suites.reference.planner.models import Case
+from kvproof.suites.reference.planner.models import SCALE, Case
 from kvproof.suites.reference.planner.questions import ranges
 
 
@@ -60,6 +60,12 @@ def _of_groups(model: ModelSpec, plan: Plan) -> dict[str, bool]:
         seen.SEPARATE: plan.separate_states,
         seen.DRAFT_STATES: bool(states) and plan.settings.drafts > 0,
         seen.READER: any(group.readers for group in plan.groups),
+        seen.COMPRESSED: any(layer.ratio > 1 for layer in model.layers),
+        seen.UNEQUAL_ENTRIES: any(
+            len({layer.ratio for layer in model.layers if layer.name in group.layers}) > 1
+            for group in attention
+        ),
+        seen.SCALES: any(p.name.endswith(SCALE) for layer in model.layers for p in layer.parts),
     }
 
 
@@ -75,6 +81,7 @@ def _of_settings(plan: Plan) -> dict[str, bool]:
         seen.UNEQUAL_MEMORY: len(set(settings.memory)) > 1,
         seen.KERNEL_BLOCKS: settings.kernel_size < settings.block_size,
         seen.FIXED: settings.num_blocks > 0,
+        seen.RANKS: settings.context_parallel > 1,
     }
 
 

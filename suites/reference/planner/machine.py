@@ -11,6 +11,7 @@ from kvproof.reference.planner.plan import Plan
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.planner import judge, questions
+from kvproof.suites.reference.planner.entries import judge_entries, judge_readers, judge_scales
 from kvproof.suites.reference.planner.judge import situations
 from kvproof.suites.reference.planner.models import Case, model_of, settings_of
 
@@ -18,6 +19,7 @@ _QUESTIONS: dict[str, Any] = {
     "request": questions.ask_request,
     "bytes": questions.ask_bytes,
     "state": questions.ask_state,
+    "ranks": questions.ask_ranks,
 }
 
 
@@ -49,6 +51,9 @@ class PlannerMachine:
         judge.judge_groups(case, plan)
         judge.judge_workers(case, plan)
         judge.judge_layout(case, plan)
+        judge_entries(case, plan)
+        judge_readers(case, plan)
+        judge_scales(case, plan)
         judge.judge_json(case, plan)
         judge.judge_sizes(case, plan, capacity(plan))
         judge.judge_choice(case, plan)

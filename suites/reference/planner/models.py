@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import lcm
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -27,6 +28,9 @@ class Case(NamedTuple):
 PART_BYTES = (16, 32, 48, 132, 576, 7)
 """Bytes of a part for each token; 132 is an indexer's row, 7 no multiple of anything."""
 
+SCALE = "_scale"
+"""End of the name of a part with the scales of another one."""
+
 STATE_BYTES = (64, 1000, 40_000, 123_457)
 
 
@@ -45,7 +49,9 @@ def draw_config(draw: Draw, *, first: str = "") -> Config:
     """
     others = [draw(st.sampled_from(KINDS)) for _ in range(draw(st.integers(0, 2)))]
     kinds = [first or draw(st.sampled_from(KINDS)), *others]
-    shapes = [_draw_shape(draw, kind) for kind in kinds]
+    block, parts = draw(st.sampled_from([(4, 1), (4, 2), (8, 1), (8, 4), (6, 3), (16, 1)]))
+    kernel = block // parts
+    shapes = [_draw_shape(draw, kind, kernel) for kind in kinds]
     layers = [0, *draw(st.lists(st.integers(0, len(shapes) - 1), max_size=11))]
     stages = min(len(layers), draw(st.sampled_from(STAGES)))
     shared = stages == 1 and shapes[layers[-1]]["kind"] != "state"
@@ -53,27 +59,47 @@ def draw_config(draw: Draw, *, first: str = "") -> Config:
         "shapes": shapes,
         "layers": layers,
         "readers": draw(st.integers(0, 2)) if shared else 0,
-        "settings": _draw_settings(draw, stages),
+        "settings": {
+            **_draw_settings(draw, stages, block, kernel),
+            **_draw_context(draw, shapes, kernel),
+        },
     }
 
 
-def _draw_shape(draw: Draw, kind: str) -> Config:
+def _draw_context(draw: Draw, shapes: list[Config], kernel: int) -> Config:
+    """Draw the ranks that share tokens: their turns are whole entries, and fill kernel blocks."""
+    ratio = lcm(*(shape.get("ratio", 1) for shape in shapes))
+    able = [
+        (count, turn)
+        for count in (2, 4)
+        for turn in range(ratio, kernel + 1, ratio)
+        if kernel % (count * turn) == 0
+    ]
+    alone = not able or any(shape["kind"] in ("window", "chunk") for shape in shapes)
+    if alone or draw(st.booleans()):
+        return {}
+    count, turn = draw(st.sampled_from(able))
+    return {"context_parallel": count, "interleave": turn}
+
+
+def _draw_shape(draw: Draw, kind: str, kernel: int) -> Config:
     if kind == "state":
         parts = draw(st.lists(st.sampled_from(STATE_BYTES), min_size=1, max_size=2))
         return {"kind": kind, "size": 0, "parts": parts}
     parts = draw(st.lists(st.sampled_from(PART_BYTES), min_size=1, max_size=2))
     size = 0 if kind == "full" else draw(st.sampled_from([1, 5, 16, 24, 60]))
-    return {"kind": kind, "size": size, "parts": parts}
+    ratio = draw(st.sampled_from([1, 1, *(each for each in (2, 4) if kernel % each == 0)]))
+    scales = draw(st.sampled_from([False, False, True]))
+    return {"kind": kind, "size": size, "parts": parts, "ratio": ratio, "scales": scales}
 
 
-def _draw_settings(draw: Draw, stages: int) -> Config:
-    block, ratio = draw(st.sampled_from([(4, 1), (4, 2), (8, 1), (8, 4), (6, 3), (16, 1)]))
+def _draw_settings(draw: Draw, stages: int, block: int, kernel: int) -> Config:
     low, high = draw(st.sampled_from(MEMORY))
     return {
         "memory": [draw(st.integers(low, high)) for _ in range(stages)],
         "max_len": draw(st.sampled_from(LENGTHS)),
         "block_size": block,
-        "kernel_block_size": 0 if ratio == 1 else block // ratio,
+        "kernel_block_size": 0 if kernel == block else kernel,
         "num_blocks": draw(st.sampled_from([0, 0, 0, 0, 2, 50])),
         "max_batch_tokens": draw(st.sampled_from([4, 16, 70])),
         "drafts": draw(st.sampled_from([0, 0, 0, 1, 3])),
@@ -99,7 +125,10 @@ def model_of(config: Config) -> ModelSpec:
 
 def _layer(shape: Config, index: int) -> LayerSpec:
     parts = tuple(Part(f"part{i}", 1, width, "uint8") for i, width in enumerate(shape["parts"]))
-    return LayerSpec(f"layers.{index}", index, shape["kind"], parts, shape["size"])
+    if shape.get("scales"):
+        parts += tuple(Part(f"{part.name}{SCALE}", 1, 4, "uint8") for part in parts)
+    ratio = shape.get("ratio", 1)
+    return LayerSpec(f"layers.{index}", index, shape["kind"], parts, shape["size"], ratio=ratio)
 
 
 def settings_of(config: Config, **changed: Any) -> PlanSettings:

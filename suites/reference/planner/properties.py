@@ -24,6 +24,14 @@ FIXED = "a number of blocks that the user fixes"
 SHORTAGE = "too little memory"
 NOTHING_FITS = "too little memory for any length"
 PROMOTED = "windows kept whole on request"
+COMPRESSED = "a layer with one entry for several tokens"
+UNEQUAL_ENTRIES = "layers with unequal entries in one group"
+RANKS = "ranks share the tokens of a request"
+SCALES = "a layer whose values have scales"
+MORE_RANKS = "tokens go to more ranks"
+FEWER_RANKS = "tokens go to fewer ranks"
+OTHER_TURNS = "tokens go to ranks with longer or shorter turns"
+UNEVEN_RANKS = "a request ends inside a round of turns"
 
 PROPERTIES = table(
     vars(),
@@ -63,6 +71,22 @@ live_owners_never_alias | P7 K5 | by brute force
     two tokens, states or layers that live at the same time have no byte in common
     why: two layers overwrite each other's pages, and every answer is corrupted
     - SPLIT KERNEL_BLOCKS UNEQUAL_BLOCKS MIXED_LAYERS STATE_SHARED_ROW
+an_entry_has_one_place | Q1 | COMPRESSED UNEQUAL_ENTRIES RANKS | by brute force
+    all tokens of an entry have its place, and a block has a place for each entry of a rank
+    why: a compressed layer takes the memory of a full one, or its entries overwrite each other
+each_token_lies_on_one_rank | Q4 | RANKS UNEVEN_RANKS | by brute force
+    token t lies on rank (t div turn) mod ranks, behind the earlier ones there
+    why: a rank attends to a part of the context twice, and to another part never
+a_change_of_ranks_moves_each_token_once | Q4 | by brute force
+    when the number or the turns of ranks change, each token goes to its new place, once
+    why: after an engine was resized, answers about long contexts are wrong in places
+    - MORE_RANKS FEWER_RANKS OTHER_TURNS
+readers_own_nothing | Q3 P1 | READER | by metamorphic pair
+    a layer that reads another's pages adds no bytes and nothing to move, and sees its owner's
+    why: shared layers take memory all the same, or are moved twice and overwrite each other
+scales_lie_with_their_values | Q8 G2 | SCALES | by brute force
+    scales lie in the blocks of their values, and are stored and moved with them
+    why: an FP8 page comes back with the scales of another page, and its answers are noise
 full_attention_fallback_reports_its_cost | P8 | PROMOTED | by metamorphic pair
     the fallback has no windows, and states how many requests fewer run at once; one that does not
     fit states whether windows would

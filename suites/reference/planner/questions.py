@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from kvproof.reference.core.context_ranks import ContextRanks, moves
 from kvproof.reference.planner import layer_views as plan_views
 from kvproof.reference.planner.capacity import longest_length, need, useful_bytes
 from kvproof.reference.planner.plan import Plan, Worker
 from kvproof.suites.reference.planner import properties as seen
-from kvproof.suites.reference.planner.arithmetic import bytes_of, fits, held, most_held
+from kvproof.suites.reference.planner.arithmetic import (
+    bytes_of,
+    fits,
+    held,
+    most_held,
+    on_first_rank,
+)
 from kvproof.suites.reference.planner.models import Case
 
 
@@ -42,8 +49,8 @@ def _judge_bytes(case: Case, plan: Plan, length: int) -> None:
     specs = {layer.name: layer for layer in case.model.layers}
     useful = 0
     for group in plan.groups:
-        nbytes = bytes_of([specs[layer] for layer in group.layers])
-        useful += nbytes * _useful_tokens(plan, group.kind, group.size, length)
+        tokens = _useful_tokens(plan, group.kind, group.size, length)
+        useful += bytes_of([specs[layer] for layer in group.layers], tokens)
     counted = sum(
         useful_bytes(plan, worker, index, length)
         for worker in plan.workers
@@ -63,9 +70,8 @@ def _judge_bytes(case: Case, plan: Plan, length: int) -> None:
 def _useful_tokens(plan: Plan, kind: str, size: int, length: int) -> int:
     if kind == "state":
         return 1 + plan.settings.drafts if plan.settings.state_pool == "shared" else 0
-    if kind == "full":
-        return length
-    return min(length, size - 1 + plan.settings.max_batch_tokens)
+    seen = length if kind == "full" else min(length, size - 1 + plan.settings.max_batch_tokens)
+    return on_first_rank(plan.settings, seen)
 
 
 def ask_bytes(case: Case, plan: Plan, worker: int, first: list[int], second: list[int]) -> object:
@@ -96,13 +102,51 @@ def _place(plan: Plan, place: Sequence[int]) -> tuple[int, int, int]:
 
 
 def ranges(plan: Plan, worker: int, index: int, block: int, token: int) -> list[tuple[int, int]]:
-    """Return the bytes of one token of one block, for every part that its group owns."""
-    at = plan.workers[worker % len(plan.workers)]
+    """Return the bytes of the entries that end with a token on the first rank, of every part."""
+    at, settings = plan.workers[worker % len(plan.workers)], plan.settings
+    if token // settings.interleave % settings.context_parallel:
+        return []
     return [
         plan_views.byte_range(plan.groups[index], at, view, block, token)
         for view in at.views
-        if view.group == index and not view.owner
+        if view.group == index and not view.owner and (token + 1) % view.ratio == 0
     ]
+
+
+def ask_ranks(case: Case, _: Plan, length: int, sizes: Sequence[Sequence[int]]) -> object:
+    """Place the tokens of a request on ranks, and move them to other ranks."""
+    old, new = (ContextRanks(*size) for size in sizes)
+    before, after = placed(old, length), placed(new, length)
+    name = "each_token_lies_on_one_rank"
+    for ranks, places in ((old, before), (new, after)):
+        own = [(ranks.owner(at), ranks.slot(at)) for at in range(length)]
+        case.check(name, own == places, f"tokens lie at {own} (rank, slot), not at {places}")
+        held = [ranks.held(length, rank) for rank in range(ranks.count)]
+        counts = [sum(rank == each for rank, _ in places) for each in range(ranks.count)]
+        case.check(name, held == counts, f"ranks hold {held} of {length} tokens, not {counts}")
+    moved = [(each.position, each.source, each.target) for each in moves(length, old, new)]
+    wanted = list(zip(range(length), before, after, strict=True))
+    case.check(
+        "a_change_of_ranks_moves_each_token_once",
+        sorted(moved) == wanted,
+        f"from {old} to {new} tokens (position, from, to) are moved {moved}",
+    )
+    case.coverage.event(seen.MORE_RANKS, old.count < new.count)
+    case.coverage.event(seen.FEWER_RANKS, old.count > new.count)
+    case.coverage.event(seen.OTHER_TURNS, old.interleave != new.interleave)
+    case.coverage.event(seen.UNEVEN_RANKS, length % old.round)
+    return moved
+
+
+def placed(ranks: ContextRanks, length: int) -> list[tuple[int, int]]:
+    """Deal tokens out to ranks in turns; returns rank and slot of each."""
+    dealt = [0] * ranks.count
+    found = []
+    for token in range(length):
+        rank = token // ranks.interleave % ranks.count
+        found.append((rank, dealt[rank]))
+        dealt[rank] += 1
+    return found
 
 
 def ask_state(case: Case, plan: Plan, worker: int, blocks: Sequence[int]) -> object:

@@ -12,7 +12,8 @@ from kvproof.suites.reference.planner.machine import PlannerMachine
 from kvproof.suites.reference.planner.models import draw_config
 from kvproof.suites.reference.planner.properties import PROPERTIES
 
-_VERBS = ["plan"] + ["request"] * 6 + ["bytes"] * 5 + ["state"] * 3
+_VERBS = ["plan"] + ["request"] * 6 + ["bytes"] * 5 + ["state"] * 3 + ["ranks"]
+_RANKS = st.sampled_from([[1, 1], [2, 1], [2, 3], [3, 2], [8, 1], [8, 16]])
 _ANY = st.integers(0, 10**4)
 
 
@@ -23,6 +24,8 @@ def draw_operation(_: PlannerMachine, draw: Draw) -> tuple[str, Config]:
     if verb == "request":
         steps = draw(st.lists(st.integers(1, 80), min_size=1, max_size=4))
         return verb, {"length": draw(st.integers(1, 400)), "steps": steps}
+    if verb == "ranks":
+        return verb, {"length": draw(st.integers(1, 200)), "sizes": [draw(_RANKS), draw(_RANKS)]}
     worker = draw(st.integers(0, 2))
     if verb == "state":
         return verb, {"worker": worker, "blocks": draw(st.lists(_ANY, min_size=2, max_size=2))}

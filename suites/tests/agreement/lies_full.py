@@ -32,6 +32,8 @@ STATE = TargetConfig(30, 2, groups=(Group("full", 2), Group("state", 2)))
 ROWS = replace(STATE, state_rows=9)
 PARTIAL = replace(ONE, partial_blocks=True)
 STRICT = replace(ONE, require_experts=True)
+ENTRIES = TargetConfig(30, 4, groups=(Group("full", 4, ratio=2),), partial_blocks=True)
+SIDECAR = TargetConfig(30, 2, groups=(Group("full", 2), Group("full", 2, beside=0)))
 HOST = replace(ONE, host_blocks=4, host_policy="write_through")
 
 MEDIA = replace(A, spans=(Span("image", 0, 4, "h"),))
@@ -63,6 +65,17 @@ def dropped(*groups):
 
 def moved(group, source, destination):
     return lambda answer: replace(answer, moves=((group, source, destination),))
+
+
+def first_group_alone(answer):
+    """Leave out the blocks of the second group."""
+    return replace(answer, blocks=(answer.blocks[0], ()))
+
+
+def without_sidecar(answer):
+    """Count the second group's block as cached."""
+    usage = replace(answer.usage, free=answer.usage.free - 1, cached=answer.usage.cached + 1)
+    return replace(answer, usage=usage, dropped=(answer.dropped[0], ()))
 
 
 def without_copies(answer):
@@ -103,6 +116,10 @@ LIES = {
     ),
     "blocks_keep_their_identity_while_there_is_room": Lie(
         WINDOW, (*whole(A), ops.Lookup(TWIN)), "inspect", -1, dropped((2,), ())
+    ),
+    "hits_end_with_whole_entries": Lie(ENTRIES, (*whole(A), ops.Admit(TWIN)), "admit", 1, hit(5)),
+    "sidecars_stay_with_their_blocks": Lie(
+        SIDECAR, (*whole(A), ops.Evict(1)), "evict", 0, first_group_alone, without_sidecar
     ),
     "hits_are_valid_in_every_group": Lie(WINDOW, (ops.Admit(A),), "admit", 0, hit(2)),
     "draft_groups_cost_one_unit": Lie(DRAFT, (*whole(A), ops.Admit(TWIN)), "admit", 1, hit(6)),

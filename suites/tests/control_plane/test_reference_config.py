@@ -79,6 +79,11 @@ def test_invalid_value_is_refused_with_value_rule_and_example(name, value, rule,
         ("draft", "no", "true or false", "False"),
         ("state_blocks", 0, "at least 1", "1"),
         ("state_blocks", 1.5, "whole number", "1"),
+        ("ratio", 0, "at least 1", "1"),
+        ("ratio", 5, "a divisor of the tokens of a kernel block, 12", "1"),
+        ("beside", "1", "whole number", "0"),
+        ("beside", 2, "another group with tokens, alike", "0"),
+        ("beside", 1, "another group with tokens, alike", "0"),
     ],
 )
 @pytest.mark.parametrize("index", [0, 1])

@@ -11,9 +11,11 @@ import pytest
 
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.adapters.reference.token_forms import FORMS, in_form, spoil
+from kvproof.harness.contract.factors import Row
 from kvproof.harness.contract.profile import HostTierProfile, LayerProfile, Profile, StateProfile
 from kvproof.harness.contract.target import Group, TargetConfig
 from kvproof.reference.core.identity import Tokens, token_bytes
+from kvproof.suites.conformance.compressed import ChangeGroups
 from kvproof.suites.conformance.configs import config_of
 from kvproof.suites.conformance.profiles import FULL, profiles, rows_of
 from kvproof.suites.conformance.table import factors, kinds_of, missing
@@ -45,17 +47,20 @@ def _draw(source: random.Random) -> Draw:
     return draw
 
 
-def _configs(profile: Profile, times: int = 1) -> Iterator[tuple[dict[str, str], TargetConfig]]:
+def _configs(
+    profile: Profile, times: int = 1, *, changed: bool = False
+) -> Iterator[tuple[dict[str, str], TargetConfig]]:
     table, source = factors(profile), random.Random(1)
-    rows = [*table.covering * times]
+    rows: list[tuple[Row, ChangeGroups | None]] = [(row, None) for row in table.covering * times]
     rows += [
-        table.draw(source.choice, own_levels(each.given, table))
+        (table.draw(source.choice, own_levels(each.given, table)), each.change)
         for each in profiles(profile, "full")
+        if changed or each.change is None
         for _ in range(5)
     ]
-    for row in rows:
+    for row, change in rows:
         whole = {**table.fixed, **row}
-        yield whole, config_of(whole, profile, _unwrapped(source))
+        yield whole, config_of(whole, profile, _unwrapped(source), change)
 
 
 def _unwrapped(source: random.Random) -> Draw:
@@ -80,7 +85,7 @@ def test_a_configuration_has_the_levels_of_its_row(profile: Profile) -> None:
 
 
 def test_the_reference_takes_every_configuration() -> None:
-    for _, config in _configs(REFERENCE):
+    for _, config in _configs(REFERENCE, changed=True):
         make_target(config)
 
 
@@ -90,7 +95,7 @@ def test_the_reference_takes_every_configuration() -> None:
     ids=lambda each: getattr(each, "__name__", each),
 )
 def test_every_option_of_a_configuration_is_drawn(record: type, name: str) -> None:
-    configs = [config for each in (REFERENCE, HOSTED) for _, config in _configs(each)]
+    configs = [config for each in (REFERENCE, HOSTED) for _, config in _configs(each, changed=True)]
     every = configs if record is TargetConfig else [one for each in configs for one in each.layout]
     assert len({getattr(one, name) for one in every}) > 1
 

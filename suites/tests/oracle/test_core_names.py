@@ -175,6 +175,7 @@ FULL = Profile(
     host_policies=("write_back",),
     eviction_order="lru_in_all_groups",
     prompt_saves="borders",
+    compression=(2,),
 )
 
 

@@ -31,6 +31,11 @@ EXPECTED: dict[str, tuple[dict[str, int], int, int]] = {
     "llama_4_scout": ({"full": 12, "chunk": 36}, 48 * 2 * 8 * 128 * BF16, 0),
     "deepseek_v3": ({"full": 62}, 62 * (512 + 64) * BF16, 0),
     "deepseek_v3_2": ({"full": 62}, 62 * (1152 + 132), 0),
+    "deepseek_v4_flash": (
+        {"full": 41, "window": 43 + 41 + 21 + 1},
+        (44 + 41) * 512 * BF16 + 21 * 132 + (21 * 8192 + 20 * 4096 + 21 * 2048),
+        0,
+    ),
     "qwen3_next_80b_a3b": (
         {"full": 12, "state": 36},
         12 * 2 * 2 * 256 * BF16,
@@ -87,7 +92,8 @@ def test_bytes_are_those_of_hand_calculation(name: str) -> None:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_every_family_is_planned(name: str, changed: dict[str, Any]) -> None:
     model = read_model(config(name))
-    plan = make_plan(model, PlanSettings(memory=(64 * GIB,), max_len=32_768, **changed))
+    asked = {"block_size": 128, **changed}  # of which DeepSeek V4 has entries
+    plan = make_plan(model, PlanSettings(memory=(64 * GIB,), max_len=32_768, **asked))
     assert [text for rule in RULES for text in rule(plan)] == []
     assert read_plan(plan.to_json()) == plan
     wanted = {x.name for x in model.layers if "drafts" in changed or not x.draft}
