@@ -18,9 +18,14 @@ def planned_groups(
 
     `plan`: its `planned_layout` is the layout. `pool`: uint8 [blocks, bytes of a block],
     contiguous. `worker`: pipeline stage. `states`: uint8 [rows, bytes of a state] of a separate
-    state pool. Raises LayoutError with both sizes if a pool's size differs from the plan.
+    state pool. Raises LayoutError with both sizes if a pool's size differs from the plan, and for
+    entries of several tokens, which no tensor shows.
     """
     found = plan.workers[worker]
+    if short := next((view for view in found.views if view.ratio > 1), None):
+        raise LayoutError(
+            f"{short.layer} has one entry for {short.ratio} tokens: give its tensors one by one"
+        )
     _check_pool("pool", pool, plan.num_blocks, found.block_bytes)
     if found.state_row_bytes:
         rows = plan.settings.state_rows

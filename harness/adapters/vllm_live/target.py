@@ -31,7 +31,7 @@ def profile() -> Profile:
     """The profile by which the installed release is judged."""
     return Profile(
         engine="vllm-live",
-        version=RELEASE,
+        version=_version(),
         block_sizes=(16,),
         blocks=False,
         component_suites={"engine": f"{_JOBS}:engine"},
@@ -41,11 +41,15 @@ def profile() -> Profile:
     )
 
 
-def differences() -> tuple[Difference, ...]:
-    """Name what keeps this machine or this environment from running vLLM's kernels."""
+def _version() -> str:
     from importlib.metadata import version
 
-    found = version("vllm").partition("+")[0]
+    return version("vllm").partition("+")[0]
+
+
+def differences() -> tuple[Difference, ...]:
+    """Name what keeps this machine or this environment from running vLLM's kernels."""
+    found = _version()
     if found != RELEASE:
         text = f"version {found} is installed, the adapter was written for {RELEASE}"
         return (Difference("release", found, RELEASE, text),)

@@ -34,7 +34,7 @@ REGRESSIONS = {
     ),
     # after a reset only the last node of a pinned path counted as held
     "pinned_path_survives_a_reset": Edit(
-        "harness.adapters.reference.view",
+        "reference.cache.holders",
         "*(node for request in requests for node in request.node.path())",
         "*(request.node for request in requests)",
     ),

@@ -216,8 +216,8 @@ def test_a_copy_takes_content_and_origin_of_the_whole_block_and_of_no_other():
 @pytest.mark.parametrize(
     ("table", "stop", "message"),
     [
-        ((), 1, "0 pages of 2 tokens cannot hold 1"),
-        ((2, 3), 5, "2 pages of 2 tokens cannot hold 5"),
+        ((), 1, "0 pages of 2 slots cannot hold 1"),
+        ((2, 3), 5, "2 pages of 2 slots cannot hold 5"),
         ((2, 8), 4, "2..8 of 8 pages"),
         ((-1, 2), 4, "-1..2 of 8 pages"),
     ],

@@ -151,12 +151,26 @@ def test_what_makes_no_group_is_refused_with_both_sizes(layers, more, words):
         layer_groups(tensors, **more)
 
 
+COMPRESSED = CONFIGS / "deepseek_v4_flash.json"
+DENSE = [path for path in sorted(CONFIGS.glob("*.json")) if path != COMPRESSED]
+"""Models whose layers have an entry for each token."""
+
+
+def test_tensors_with_entries_of_several_tokens_are_refused():
+    model = read_model(json.loads(COMPRESSED.read_text()))
+    plan = make_plan(model, PlanSettings(memory=(64 * GIB,), max_len=2048, block_size=256))
+    plan = replace(plan, num_blocks=3)
+    pool = torch.empty((3, plan.workers[0].block_bytes), dtype=torch.uint8)
+    with pytest.raises(LayoutError, match="one entry for 4 tokens"):
+        planned_groups(plan, pool)
+
+
 @pytest.mark.parametrize(
     "changed",
     [{}, {"kernel_block_size": 16}, {"state_pool": "separate", "max_requests": 2}],
     ids=["plain", "kernel blocks", "separate states"],
 )
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", DENSE, ids=lambda path: path.stem)
 def test_a_plan_says_the_layout_before_there_is_memory(path, changed):
     model = read_model(json.loads(path.read_text()))
     plan = make_plan(model, PlanSettings(memory=(64 * GIB,), max_len=2048, **changed))
