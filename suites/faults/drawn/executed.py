@@ -23,6 +23,7 @@ from kvproof.suites.runner import levels
 from kvproof.suites.runner.replay import known_failures
 
 TIMEOUT_S = 60.0
+_INSTALLED = "site-packages"
 
 _Lines: TypeAlias = Mapping[str, list[int]]
 """File -> lines."""
@@ -78,11 +79,17 @@ def _modules(by_suite: Mapping[str, _Lines]) -> Iterator[Executed]:
         for name, executed in found.items():
             lines[name] |= set(executed)
     for name, every in sorted(lines.items()):
-        yield Executed(_module(Path(name)), Path(name), frozenset(every))
+        yield Executed(module_of(Path(name)), Path(name), frozenset(every))
 
 
-def _module(path: Path) -> str:
-    """Return the dotted name of a file, by the packages around it."""
+def module_of(path: Path) -> str:
+    """Return the dotted name of a file: below `site-packages`, else by the packages around it.
+
+    A folder of an installed package may lack `__init__.py`.
+    """
+    _, installed, inside = str(path.with_suffix("")).rpartition(f"/{_INSTALLED}/")
+    if installed:
+        return inside.replace("/", ".")
     names, folder = [path.stem], path.parent
     while (folder / "__init__.py").is_file():
         names.insert(0, folder.name)

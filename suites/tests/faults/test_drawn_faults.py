@@ -17,6 +17,7 @@ from kvproof.suites.faults import reach
 from kvproof.suites.faults.catalogue import PlantedFault
 from kvproof.suites.faults.drawn import unobservable
 from kvproof.suites.faults.drawn.equal_types import EqualTypes
+from kvproof.suites.faults.drawn.executed import module_of
 from kvproof.suites.faults.drawn.operators import sites
 from kvproof.suites.faults.drawn.sample import Executed, draw
 from kvproof.suites.faults.planting import changed, origin
@@ -121,6 +122,12 @@ def test_faults_lie_on_executed_lines() -> None:
 
 
 NONE = EqualTypes([])
+
+
+def test_an_installed_module_has_its_whole_name(tmp_path: Path) -> None:
+    """Folders of an installed package may lack `__init__.py`."""
+    file = tmp_path / "site-packages" / "lmcache" / "v1" / "distributed" / "manager.py"
+    assert module_of(file) == "lmcache.v1.distributed.manager"
 
 
 def test_lines_are_traced_until_the_whole_function_has_run() -> None:
