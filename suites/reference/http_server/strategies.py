@@ -24,8 +24,8 @@ VERBS = (
     *["leave"] * 2,
     *["scrape"] * 2,
     *["fail"] * 1,
-    *["drain"] * 1,
     *["wrong"] * 1,
+    *["drain"] * 1,
 )
 MOST_PROMPT = 20
 STOPS = ("e", "t", "et", "tt", "eat", "aet", "tea")
