@@ -136,7 +136,7 @@ class SglangEngine:
 
     def sleep(self, *, level: int, keep: bool) -> None:
         """Refuse: not driven."""
-        raise NotImplementedError(level, keep)
+        raise NotImplementedError(f"sleep {level}, {keep=}: traits have no such verb")
 
     def wake(self, *, part: str) -> None:
         """It never sleeps."""

@@ -56,9 +56,9 @@ class Launches:
         self.device.complete(number)
         left = []
         for result in self._results:
-            tokens = result.next_token_ids.tolist()
-            result.next_token_ids[:] = torch.tensor([self._token(each) for each in tokens])
-            if max(map(self._token, tokens), default=0) >= VOCABULARY:
+            tokens = [self._token(each) for each in result.next_token_ids.tolist()]
+            result.next_token_ids[:] = torch.tensor(tokens)
+            if max(tokens, default=0) >= VOCABULARY:
                 left.append(result)
         self._results = left
 

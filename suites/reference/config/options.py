@@ -69,9 +69,10 @@ Range: TypeAlias = Whole | Span | Switch
 _FINITE = math.nextafter(math.inf, 0)
 _RECORDS: Mapping[str, tuple[Record, type, Mapping[str, Range]]] = {
     "cache": (
-        partial(CacheConfig, 8, experts=(4, 2, 1), return_routed_experts=True), CacheConfig,
+        partial(CacheConfig, num_blocks=8, experts=(4, 2, 1), return_routed_experts=True),
+        CacheConfig,
         {
-            "block_size": Whole(1), "hit_rate_window": Whole(1),
+            "num_blocks": Whole(2), "block_size": Whole(1), "hit_rate_window": Whole(1),
             "max_requests": Whole(1), "enable_prefix_caching": Switch(), "record_events": Switch(),
             "prefix_cache_state_budget": Whole(0), "return_routed_experts": Switch(),
             "require_cached_experts": Switch(), "cache_partial_blocks": Switch(),
@@ -103,7 +104,6 @@ _RECORDS: Mapping[str, tuple[Record, type, Mapping[str, Range]]] = {
 }  # fmt: skip
 
 LEFT_OUT: Mapping[str, str] = {
-    "num_blocks": "the planner's suite has it, with the memory that limits it",
     "prefix_cache_decode_state_interval": "a multiple of the block size",
     "kernel_block_size": "a property of its own: it divides the block size",
     "hash_algorithm": "a name",
@@ -117,7 +117,6 @@ LEFT_OUT: Mapping[str, str] = {
     "host": "an address",
     "api_key": "a text",
     "admin_api_key": "a text",
-    "model_name": "a text",
     "prefix": "a text",
     "epoch": "a text",
 }
@@ -146,9 +145,9 @@ OPTIONS = [Option(record, name) for record, (_, _, by) in _RECORDS.items() for n
 
 
 def without_a_range() -> set[str]:
-    """Return the options of all records that no range and no reason covers."""
+    """Return the options of all records that no range covers."""
     every = {field.name for _, kind, _ in _RECORDS.values() for field in fields(kind)}
-    return every - {option.name for option in OPTIONS} - LEFT_OUT.keys()
+    return every - {option.name for option in OPTIONS}
 
 
 def draw_option(draw: Draw) -> dict[str, Any]:

@@ -81,7 +81,8 @@ class HashMachine:
         items = [{**one, "layout": 0}, *({**other, "layout": each} for each in range(_LAYOUTS))]
         first, *others = self._ask(("hash", {"items": items}))[0]
         self._judge(one, other, first, others)
-        self._coverage.event(situation)
+        laid = any(1 not in shape for _, shape, *_ in one["parts"])  # the others are dense always
+        self._coverage.event(situation, situation != seen.OTHER_LAYOUT or laid)
         return first
 
     def _judge(self, one: Arguments, other: Arguments, first: str, others: list[str]) -> None:
