@@ -62,6 +62,8 @@ class CacheModel:
         """Contents of partial last blocks, cached or not any more."""
         self._routed: dict[int, Routed] = {}
         """Fingerprint at the end of a unit -> its rows."""
+        self._paths: dict[int, tuple[int, ...]] = {}
+        """State -> fingerprints at the ends of the units before it, of models of states alone."""
 
     # --- content ---
 
@@ -129,6 +131,18 @@ class CacheModel:
         anchor = frozen or self._anchor(prints, tokens - 1)
         for key, content in zip(keys, self.state(prints, tokens, group), strict=True):
             self.restore(key, Entry(content, 0, anchor=anchor, group=group))
+            if not self._layout.attention:
+                self._paths[content] = self.path(prints, tokens)
+
+    def path(self, prints: Fingerprints, tokens: int) -> tuple[int, ...]:
+        """Return the fingerprints at the ends of the whole units of the first `tokens` tokens."""
+        unit = self._layout.unit
+        return tuple(prints[unit - 1 : tokens : unit].tolist())
+
+    def units_before_states(self) -> set[int]:
+        """Return the fingerprints of the units that lead to cached states (T4)."""
+        cached = {**self.pool.by_content, **self._rows.by_content}
+        return {unit for state in cached for unit in self._paths.get(state, ())}
 
     def restore(self, key: int, entry: Entry) -> None:
         """Add an entry to the pool that its group belongs to."""

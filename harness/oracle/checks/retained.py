@@ -29,6 +29,8 @@ class RetainedChecks:
             self._within(
                 kept.tokens, (least, self._most(least)), "tokens", "tokens of cached blocks"
             )
+        elif not state.layout.attention and not state.pins:
+            self._before_states(kept.tokens)
         self._wait()
         least = len(state.live) + len(state.pins)
         most = (
@@ -40,6 +42,16 @@ class RetainedChecks:
         if self._full and kept.namespaces is not None:
             self._namespaces(kept)
         self._rows(kept)
+
+    def _before_states(self, kept: int) -> None:
+        """Tokens are of use that lead to a cached state or belong to a request."""
+        state, unit = self._state, self._state.layout.unit
+        least = state.model.units_before_states()
+        owners = {id(each): each for each in state.live.values()}
+        owners |= {id(step.live): step.live for step in state.steps.values()}
+        most = least.union(*(state.model.path(e.prints, len(e.prints)) for e in owners.values()))
+        bounds = (unit * len(least), unit * len(most))
+        self._within(kept, bounds, "tokens", "tokens before cached states")
 
     def _rows(self, kept: Retained) -> None:
         """Rows that are missing are judged where they are read."""

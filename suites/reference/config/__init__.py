@@ -1,4 +1,4 @@
 """Component suite `settings`: refusals before there is a cache (K1, A3).
 
-In: settings. Out: verdicts. Imports `framework` and `reference.core`.
+In: settings. Out: verdicts. Imports `framework`, `reference.core` and `reference.planner`.
 """

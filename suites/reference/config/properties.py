@@ -19,6 +19,9 @@ TAKEN = "a value at the border of an option's range"
 REFUSED = "a value just outside of an option's range"
 TYPE = "a value of another type"
 
+FIELD = "a count in a config.json that makes a model"
+WRONG_FIELD = "a count below one, or of another type"
+
 PROPERTIES = table(
     vars(),
     """
@@ -34,5 +37,9 @@ options_are_taken_within_their_range | O1 | TAKEN REFUSED TYPE | by brute force
     an option of cache, engine, server and remote store has the value that was given if its range
     has it; else the refusal names option and value
     why: a mistyped limit is taken, and the server ends later with an error about something else
+counts_of_a_model_are_whole_and_positive | O1 | FIELD WRONG_FIELD | by brute force
+    a count in a config.json is a whole number of at least 1; another value is refused with the
+    field and the value
+    why: a damaged file is planned all the same, for a model without heads or layers
 """,
 )

@@ -15,7 +15,7 @@ from kvproof.reference.planner.hf_config import read_model
 from kvproof.reference.planner.layer_spec import PlanError
 from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
 from kvproof.suites.framework.coverage import Coverage
-from kvproof.suites.reference.config import options
+from kvproof.suites.reference.config import model_fields, options
 from kvproof.suites.reference.config import properties as seen
 from kvproof.suites.reference.config.properties import PROPERTIES
 
@@ -43,7 +43,10 @@ class ConfigMachine:
 
     def apply(self, verb: str, **arguments: object) -> object:
         """Configure a cache or read a model; returns the reason of a refusal."""
-        verbs = {"configure": self._configure, "read": self._read, "option": self._option}
+        verbs = {
+            "configure": self._configure, "read": self._read, "option": self._option,
+            "field": self._field,
+        }  # fmt: skip
         return verbs[verb](**arguments)  # type: ignore[operator]  # each has keywords of its own
 
     # --- K1 ---
@@ -93,6 +96,17 @@ class ConfigMachine:
         )
         return words or "taken"
 
+    def _field(self, *, family: str, name: str, at: int) -> object:
+        value, legal = model_fields.values(family, name)[at]
+        words = model_fields.refused(family, name, value)
+        self._coverage.event(seen.FIELD if legal else seen.WRONG_FIELD)
+        self._coverage.check(
+            "counts_of_a_model_are_whole_and_positive",
+            not words if legal else words.startswith(f"{name} {value!r} "),
+            lambda: f"{family}: {name} = {value!r}: {words or 'taken'}",
+        )
+        return words or "taken"
+
     # --- A3 ---
 
     def _read(self, *, family: str, inside: bool) -> object:
@@ -133,8 +147,10 @@ def draw_config(_: Draw) -> Config:
 
 
 def draw_operation(_: ConfigMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw an option, a model, or sizes of which one divides the other half of the time."""
-    what = draw(st.integers(0, 3))
+    """Draw an option, a field, a model, or sizes of which one divides the other half of the time."""
+    what = draw(st.integers(0, 4))
+    if what == 4:
+        return "field", model_fields.draw_field(draw)
     if what == 3:
         return "option", options.draw_option(draw)
     if not what:
