@@ -247,6 +247,8 @@ class Session:
         state, live = self.state, self.live.pop(operation.id, None)
         state.left = live
         self._answers.released(operation.id, live, answer)
+        if live is not None and not live.steps and live.epoch == state.epoch:
+            state.recency.released()
         if live is not None and live.steps:
             state.fenced.append(Fenced(live.request, live.blocks, set(live.steps)))
         elif live is not None and state.partial and state.may_store(live):

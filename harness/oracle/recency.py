@@ -7,6 +7,7 @@ than its last holder left or a request found it (`idle_since`, `touched`).
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Collection, Iterable
 
 from kvproof.harness.model.fingerprints import Fingerprints
@@ -29,6 +30,16 @@ class Recency:
         self._runs = runs and bool(layout.partly_visible)
         self.now = 0
         """Operations so far."""
+        self._released: list[int] = []
+        """Operations that released a request at once, in order."""
+
+    def released(self) -> None:
+        """Note that this operation released a request that has no step in flight."""
+        self._released.append(self.now)
+
+    def released_between(self, first: int, last: int) -> bool:
+        """Return whether a request was released after operation `first` and up to `last`."""
+        return bisect(self._released, first) < bisect(self._released, last)
 
     def settle(self, held: Collection[int]) -> None:
         """Note which cached blocks lost their last holder in this operation, and which got one."""

@@ -195,9 +195,7 @@ class EvictionOrderChecks:
         if kind == _LOCAL:
             since = max(since, run)
         for victim, other in victims.items():
-            if not self._comparable(kind, self._kind(other)):
-                continue
-            if since < (other.idle_since or 0):
+            if self._after(since, kind, other):
                 fail(
                     self._state,
                     _ORDER,
@@ -208,12 +206,13 @@ class EvictionOrderChecks:
                     suspects=(victim, block),
                 )
 
-    @staticmethod
-    def _comparable(kept: str, gone: str) -> bool:
-        """Whether the clock, which counts releases, shows which of them is older."""
-        return (
-            gone == _FULL or kept == _FULL or (kept, gone) in ((_LOCAL, _STATE), (_STATE, _STATE))
-        )
+    def _after(self, since: int, kept: str, gone: Entry) -> bool:
+        """Whether the clock, which counts releases, shows that `gone` was left after `since`."""
+        left, kind = gone.idle_since or 0, self._kind(gone)
+        if kept == kind == _LOCAL:
+            return self._state.recency.released_between(since, left)
+        known = _FULL in (kept, kind) or (kept, kind) in ((_LOCAL, _STATE), (_STATE, _STATE))
+        return known and since < left
 
     def _kind(self, entry: Entry) -> str:
         if entry.group in self._layout.full:
