@@ -34,6 +34,8 @@ def settings(name: str, tier: Any, block_bytes: int) -> Any:
 def note(agent: Any, watch: Watch) -> None:
     """Note copies as a connector puts them under way."""
     worker = getattr(agent, "connector_worker", None) or agent.worker_handler
+    if worker is None:
+        return  # an engine without prefix caching: the connector has switched itself off
     backend = getattr(worker, "_backend", None)
     if backend is not None:
         backend.launch_copy = _of_simple(backend, watch)
