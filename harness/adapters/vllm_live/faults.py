@@ -29,6 +29,10 @@ class Planted:
     def loads(self, blocks: Any) -> None:
         """Change the blocks that another tier writes."""
 
+    def hurries(self) -> bool:
+        """Tell whether the engine takes a load for ended before its bytes are there."""
+        return False
+
 
 class TableOffByABlock(Planted):
     """The last row of a step reads the blocks that follow its own."""
@@ -107,6 +111,15 @@ class LoadsSwapped(Planted):
             self.struck += 1
 
 
+class LateCopy(Planted):
+    """The engine takes every load for ended while the card has not begun it."""
+
+    def hurries(self) -> bool:
+        """Hurry this one."""
+        self.struck += 1
+        return True
+
+
 FAULTS: dict[str, type[Planted]] = {
     "a table off by a block": TableOffByABlock,
     "a slot mapping shifted": SlotMappingShifted,
@@ -114,4 +127,5 @@ FAULTS: dict[str, type[Planted]] = {
     "a freed block reused": FreedBlockReused,
     "a padded row that writes": PaddingWrites,
     "a load into other blocks": LoadsSwapped,
+    "a load that comes late": LateCopy,
 }

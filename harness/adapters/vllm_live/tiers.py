@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from kvproof.harness.adapters.vllm_live.watch import Watch
 
 STORED = "blocks are stored in another tier"
@@ -13,6 +15,8 @@ ROOM = 40
 """Blocks of a tier: so few that it evicts."""
 _PAGE = 4096
 """Bytes of a page of the host, to which a tier aligns its blocks."""
+_LATE = 200_000_000
+"""Cycles of the card before a planted late load: about 0.1 s."""
 
 
 def settings(name: str, tier: Any, block_bytes: int) -> Any:
@@ -30,20 +34,36 @@ def settings(name: str, tier: Any, block_bytes: int) -> Any:
 def note(agent: Any, watch: Watch) -> None:
     """Note copies as a connector puts them under way."""
     worker = getattr(agent, "connector_worker", None) or agent.worker_handler
+    if worker is None:
+        return  # an engine without prefix caching: the connector has switched itself off
     backend = getattr(worker, "_backend", None)
     if backend is not None:
-        backend.launch_copy = _of_simple(backend.launch_copy, watch)
+        backend.launch_copy = _of_simple(backend, watch)
         return
     worker.worker.submit_load = _of_load(worker.worker.submit_load, watch)
     worker.worker.submit_store = _of_store(worker.worker.submit_store, watch)
 
 
-def _of_simple(launch_copy: Any, watch: Watch) -> Any:
+def _of_simple(backend: Any, watch: Watch) -> Any:
+    launch_copy = backend.launch_copy
+
     def noting(source: Sequence[int], target: Sequence[int], **options: Any) -> Any:
         _noted(watch, () if options["is_store"] else target)
+        if not options["is_store"] and watch.fault and watch.fault.hurries():
+            options = _hurried(backend, options)
         return launch_copy(source, target, **options)
 
     return noting
+
+
+def _hurried(backend: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Let a load end for the engine now, and begin on the card later."""
+    ended = torch.cuda.Event()
+    ended.record()
+    options["events_list"].append((options["event_idx"], ended))
+    with torch.cuda.stream(backend._load_stream):
+        torch.cuda._sleep(_LATE)
+    return {**options, "events_list": []}
 
 
 def _of_load(submit: Any, watch: Watch) -> Any:

@@ -11,6 +11,7 @@ from kvproof.harness.contract.whole_engine_traits import (
     Tier,
     WholeEngineTraits,
 )
+from kvproof.harness.whole_engine.device import AWAY
 
 GRAPHS = "cudagraph_mode"
 USUAL = "FULL_DECODE_ONLY"
@@ -26,6 +27,7 @@ _SETTINGS = (
     "prefix_caching_hash_algo",
 )  # fmt: skip
 _COPIES = "copies run on the card's own streams, and their ends are not noted"
+_THERE = "the card's memory is never taken away"
 TIERS = ("offload", "simple", "simple_lazy")
 _NOT_DRIVEN = "it is not driven on a card"
 
@@ -40,7 +42,7 @@ def declared() -> WholeEngineTraits:
         whole,
         features=_FEATURES,
         refuses={},
-        without={"blocks_in_flight_are_not_reused": _COPIES},
+        without={"blocks_in_flight_are_not_reused": _COPIES, AWAY: _THERE},
         block_sizes=(16,),
         kernel_block_sizes=(0,),
         settings={**{name: whole.settings[name] for name in _SETTINGS}, GRAPHS: (EAGER,)},

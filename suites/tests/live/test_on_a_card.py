@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -118,3 +119,26 @@ def test_each_fault_is_seen(card: Any, fault: str) -> None:
     assert found["struck"] == found["content"] > 0
     behind = fault == "a stale graph buffer"  # the host has handed over the right table
     assert bool(found["tables"]) != behind
+
+
+def test_one_graph_for_all_steps_answers_wrongly(card: Any) -> None:
+    """A bug of vLLM that neither tables nor content can show."""
+    wrong, _, said = played(card, 6, {"settings": {"cudagraph_mode": "FULL"}})
+    assert wrong
+    assert (said["tables"], said["content"]) == ("", 0)
+    assert {verdict for verdict, *_ in said["answers"]} == {"fail"}
+
+
+def test_it_does_so_without_kvproof_too() -> None:
+    script = Path(__file__).with_name("full_graphs.py")
+    python = PYTHON if Path(PYTHON).is_file() else f"{PYTHON}/bin/python"
+
+    def answers(*arguments: str) -> str:
+        command = [python, str(script), *arguments]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
+        (line,) = (each for each in ended.stdout.splitlines() if each.startswith("answers "))
+        return line
+
+    right = answers("NONE")
+    assert answers("FULL_DECODE_ONLY") == answers("FULL", "plain") == right
+    assert answers("FULL") != right
