@@ -153,8 +153,8 @@ class SglangEngine:
         """Return the pages in the tree, each by its own number."""
         return {(str(page), 0): [page] for page in self._pools.cached()}
 
-    def given(self) -> set[int]:
-        """Return the pages that the allocator has handed out."""
+    def given(self) -> dict[str, set[int]]:
+        """Return the pages that the allocators have handed out."""
         return self._pools.given()
 
     def hit_counts(self) -> HitCounts | None:

@@ -32,10 +32,10 @@ class Pools:
 
         setattr(self._allocator, name, noting)
 
-    def given(self) -> set[int]:
+    def given(self) -> dict[str, set[int]]:
         """Return the pages handed out since the last call."""
         pages, self._given = self._given, set()
-        return pages
+        return {"": pages}
 
     def cached(self, *, unlocked: bool = False) -> set[int]:
         """Return the pages in the tree."""

@@ -350,9 +350,9 @@ class ToyEngine:
     def found(self) -> dict[tuple[str, int], list[int]]:
         return {(str(hash(key)), 0): [block] for key, block in self.cached.items()}
 
-    def given(self) -> set[int]:
+    def given(self) -> dict[str, set[int]]:
         given, self.handed_out = self.handed_out, set()
-        return given
+        return {"": given}
 
     def hit_counts(self) -> HitCounts:
         return HitCounts(*self.counted)
