@@ -250,6 +250,8 @@ class WholeEngine(Protocol):
     """The ShadowDevice under it."""
     takes_ends: Collection[str]
     """Its functions that handle reports of copies that have ended."""
+    silent_groups: Collection[int]
+    """Groups of which its events do not speak."""
     evicts_singly: bool
     """Whether it evicts block by block, and only those that it hands out."""
 

@@ -9,6 +9,7 @@ from kvproof.harness.adapters.sglang_engine import environment
 from kvproof.harness.adapters.sglang_engine.launches import Launches
 from kvproof.harness.adapters.sglang_engine.loop import Loop
 from kvproof.harness.adapters.sglang_engine.pools import WINDOW, Pools, memory
+from kvproof.harness.adapters.sglang_engine.published import Published
 from kvproof.harness.adapters.sglang_engine.requests import name_of, outputs, rid, tokenized
 from kvproof.harness.adapters.sglang_engine.running import RUNNING
 from kvproof.harness.adapters.sglang_engine.settings import server_args, set_variables
@@ -40,6 +41,7 @@ class SglangEngine:
 
     takes_ends: Collection[str] = ()
     evicts_singly = False
+    silent_groups: Collection[int] = (1,)
 
     def __init__(self, config: EngineConfig, findings: Findings) -> None:
         self._config, self._sent = config, list[Any]()
@@ -47,6 +49,8 @@ class SglangEngine:
         self._pools = Pools(self.scheduler, config.block_size)
         shadow = memory(self.scheduler, config, self._pools)
         self.device = ShadowDevice(shadow, findings, config.seed)
+        cached = config.caching and config.events
+        self._published = Published(self.scheduler, config.block_size) if cached else None
         self._launches = RUNNING.launches = Launches(
             self.device, self.scheduler, self._pools, config.block_size
         )
@@ -151,17 +155,18 @@ class SglangEngine:
         """It never sleeps."""
 
     def events(self) -> list[CacheEvent]:
-        """Return none: its publisher is not driven."""
-        return []
+        """Return the events since the last call."""
+        return self._published.take() if self._published else []
 
     def unpublished(self) -> list[CacheEvent]:
-        """Return none."""
+        """Return none: `events` has taken them all."""
         return []
 
     def found(self) -> dict[tuple[str, int], Collection[int]]:
-        """Return the pages in the tree, each by the number of its page in the full pool."""
+        """Return the pages in the tree, by their keys or by their numbers in the full pool."""
+        key = self._published.key if self._published else str
         return {
-            (str(page), group): [own]
+            (key(page), group): [own]
             for group, pool in enumerate(self.device.memory.pools)
             for page, own in self._pools.cached(pool.memory).items()
         }

@@ -1,7 +1,8 @@
 """SGLang's pools, request table and radix tree, read without a change.
 
-Full attention and windows have pools of their own, whose slots are numbered alike. The engine's
-lists of slots are those of the full pool, and a map leads from each to its peer in the window pool.
+Full attention and windows have pools of their own, whose slots are numbered alike, unless
+`disable_hybrid_swa_memory` puts both into one. The engine's lists of slots are those of the full
+pool, and a map leads from each to its peer in the window pool.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def memory(scheduler: Any, config: EngineConfig, pools: Pools) -> DeviceMemory:
     for kind in config.groups:
         numbers = range(first, first + kind.layers)
         layers = [Layer(f"layer {each}", _words(tensors, each)) for each in numbers]
-        name = WINDOW if kind.kind == "window" else FULL
+        name = WINDOW if kind.kind == "window" and WINDOW in pools.allocators else FULL
         found.append(Pool(kind, config.block_size, 1, layers, memory=name))
         first += kind.layers
     most = max(pools.last(name) for name in pools.allocators)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.harness.adapters.sglang_engine.launches import STAND_INS
+from kvproof.harness.adapters.sglang_engine.published import PUBLISHER
 from kvproof.harness.contract.whole_engine import EngineConfig, GroupKind
 from kvproof.harness.model.chain import VOCABULARY
 
@@ -102,6 +103,7 @@ def server_args(config: EngineConfig) -> Any:
         disable_overlap_schedule=not config.asynchronous,
         enable_priority_scheduling=config.policy == "priority",
         schedule_low_priority_values_first=config.policy == "priority",
+        kv_events_config=json.dumps({"publisher": PUBLISHER}) if config.events else None,
         **more,
     )
 

@@ -165,6 +165,7 @@ class VllmEngine:
         return {block for group in self._owned(request) for block in group}
 
     lease = float(LEASE_S)
+    silent_groups: Collection[int] = ()
     evicts_singly = True
     takes_ends: Collection[str] = ("_update_from_kv_xfer_finished", "_get_new_notifs")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -93,6 +94,7 @@ class Running:
 
 class ToyEngine:
     evicts_singly = True
+    silent_groups: Collection[int] = ()
     takes_ends = ("take_ends",)
 
     def __init__(self, config: EngineConfig, findings: Findings, fault: str) -> None:
