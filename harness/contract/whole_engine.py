@@ -250,6 +250,8 @@ class WholeEngine(Protocol):
     """The ShadowDevice under it."""
     takes_ends: Collection[str]
     """Its functions that handle reports of copies that have ended."""
+    silent_groups: Collection[int]
+    """Groups of which its events do not speak."""
     evicts_singly: bool
     """Whether it evicts block by block, and only those that it hands out."""
 
@@ -296,8 +298,8 @@ class WholeEngine(Protocol):
     def found(self) -> dict[tuple[str, int], Collection[int]]:
         """(Key, group) -> blocks that a new request can find now."""
 
-    def given(self) -> Collection[int]:
-        """Blocks that were handed out since the last call."""
+    def given(self) -> Mapping[str, Collection[int]]:
+        """Memory -> blocks that were handed out since the last call; "" is the only one of most."""
 
     def hit_counts(self) -> HitCounts | None:
         """Return the counters of hits; None: it publishes none."""

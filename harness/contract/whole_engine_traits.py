@@ -187,6 +187,8 @@ class WholeEngineTraits:
     links: tuple[Link, ...] = ()
     excluded: tuple[Excluded, ...] = ()
     """Combinations of levels that the engine refuses, or that its adapter does not drive."""
+    own_pools: bool = False
+    """Each group of layers has a pool of its own; False: they share the blocks of one."""
     token_budget: int = 2048
     """Token budget of a step, where a recording does not name one."""
     max_requests: int = 256

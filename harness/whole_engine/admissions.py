@@ -23,6 +23,10 @@ KEPT = "a_block_leaves_the_index_for_another_one"
 
 Found = Mapping[tuple[str, int], Collection[int]]
 """(Key, group) -> blocks that a new request can find."""
+Given = Mapping[str, Collection[int]]
+"""Memory -> blocks that were handed out."""
+Block = tuple[str, int]
+"""A memory and an id in it."""
 
 
 @dataclass
@@ -43,14 +47,15 @@ class Admissions:
         """Note what can be found before a step."""
         self._before = found
 
-    def stepped(self, found: Found, given: Collection[int], statuses: Mapping[str, str]) -> None:
+    def stepped(self, found: Found, given: Given, statuses: Mapping[str, str]) -> None:
         """Judge the launches of a step, in which blocks were `given` to requests."""
+        blocks = {(memory, each) for memory, ids in given.items() for each in ids}
         rows = [row for launch in self.device.recent for row in launch.rows]
         self.loading.update(name for name, status in statuses.items() if "remote" in status)
-        self._evicted(found, {*given, *_owned(rows)})
+        self._evicted(found, {*blocks, *self._owned(rows)})
         first = [row for row in rows if row.fresh and row.request not in self.started]
         if first:
-            self._judge(first, _both(self._before, found, set(given)))
+            self._judge(first, self._both(found, blocks))
 
     def _judge(self, rows: Sequence[Row], there: Mapping[int, set[int]]) -> None:
         pools = self.device.memory.pools
@@ -163,39 +168,46 @@ class Admissions:
             return possible
         return max(0, possible - unit) if len(self.device.memory.pools) == 1 else 0
 
-    def _evicted(self, found: Found, given: Collection[int]) -> None:
+    def _evicted(self, found: Found, given: Collection[Block]) -> None:
         """Check that each block that left the index was given to a request, or is one of a row.
 
         A row may write into a block that could be found: a state's, or a partial one.
         """
         if self.device.losses.requests or not self.evicts_singly:
             return  # blocks that did not arrive are taken out of the index
-        gone = _blocks(self._before) - _blocks(found)
+        gone = self._blocks(self._before) - self._blocks(found)
         self.findings.saw("a block leaves the index", gone)
         self.findings.check(
             KEPT,
             gone <= set(given),
             lambda: (
-                f"blocks {sorted(gone - set(given))} can be found no more, and no request has got "
-                "them in that step"
+                f"blocks {sorted(each for _, each in gone - set(given))} can be found no more, and "
+                "no request has got them in that step"
             ),
         )
 
+    def _owned(self, rows: Iterable[Row]) -> Iterator[Block]:
+        return (
+            (self._memory(group), block)
+            for row in rows
+            for group, reads in enumerate(row.groups)
+            for block in reads.owned
+        )
 
-def _owned(rows: Iterable[Row]) -> Iterator[int]:
-    return (block for row in rows for reads in row.groups for block in reads.owned)
+    def _both(self, after: Found, given: set[Block]) -> dict[int, set[int]]:
+        """Return group -> blocks that were findable all the step long."""
+        found: dict[int, set[int]] = defaultdict(set)
+        for (key, group), blocks in self._before.items():
+            name = self._memory(group)
+            both = set(blocks) & set(after.get((key, group), ()))
+            found[group] |= {each for each in both if (name, each) not in given}
+        return found
 
+    def _blocks(self, found: Found) -> set[Block]:
+        return {(self._memory(group), each) for (_, group), ids in found.items() for each in ids}
 
-def _both(before: Found, after: Found, given: set[int]) -> dict[int, set[int]]:
-    """Return group -> blocks that were findable all the step long."""
-    found: dict[int, set[int]] = defaultdict(set)
-    for (key, group), blocks in before.items():
-        found[group] |= set(blocks) & set(after.get((key, group), ())) - given
-    return found
-
-
-def _blocks(found: Found) -> set[int]:
-    return {block for blocks in found.values() for block in blocks}
+    def _memory(self, group: int) -> str:
+        return self.device.memory.pools[group].memory
 
 
 def _state(print_: int, length: int) -> bytes:

@@ -220,7 +220,7 @@ class Attention:
         at = int(np.argmax(found != expected))
         pool = self._memory.pools[group]
         block = self._block(work, group, int(positions[at]))
-        why = self._causes(work, layer, int(found[at]), block, epoch, launch)
+        why = self._causes(work, group, layer, int(found[at]), block, epoch, launch)
         # only rejected drafts make the device read so far back: the host freed by its own rows
         early = positions[at] < pool.visibility.first_read(work.row.start)
 
@@ -242,7 +242,7 @@ class Attention:
                 f"{int((found != expected).sum())} of {len(found)} slots hold something else"
             ),
             facts={
-                "written_by": int(self._memory.written[block]),
+                "written_by": int(self._memory.of(group).written[block]),
                 "request": work.row.request,
                 "group": group,
                 "block": block,
@@ -267,7 +267,9 @@ class Attention:
         holds = ""
         if wrong[page].any():
             first = int(page[np.argmax(wrong[page])])
-            holds = self._causes(work, layer, int(found[first]), block, epoch, launch).sentence
+            holds = self._causes(
+                work, group, layer, int(found[first]), block, epoch, launch
+            ).sentence
             holds = f"position {positions[first]}: {holds}"
         return {
             "launch": launch,
@@ -300,7 +302,7 @@ class Attention:
                 if right:
                     self._findings.check(STATES, right, str)
                     continue
-                why = self._causes(work, layer, found, block, epoch, launch)
+                why = self._causes(work, group, layer, found, block, epoch, launch)
                 sentence = (
                     f"{work.row.request} goes on from the state of {work.start} tokens in block "
                     f"{block} of group {group}: it is one of {length} tokens, {why.sentence}"
@@ -328,10 +330,10 @@ class Attention:
         return wrong
 
     def _causes(
-        self, work: Work, layer: Layer, found: int, block: int, epoch: int, launch: int
+        self, work: Work, group: int, layer: Layer, found: int, block: int, epoch: int, launch: int
     ) -> Cause:
         return cause(
-            found, work, self._memory, self.requests,
+            found, work, self._memory, self.requests, marks=self._memory.of(group),
             layer=layer, block=block, launch=launch, epoch=epoch,
         )  # fmt: skip
 

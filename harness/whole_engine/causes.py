@@ -10,7 +10,7 @@ import numpy as np
 from kvproof.harness.model.fingerprints import epoch_key
 from kvproof.harness.whole_engine.device_requests import DeviceRequest, Work
 from kvproof.harness.whole_engine.failed_loads import LOST, SPOILED
-from kvproof.harness.whole_engine.memory import DeviceMemory, Layer
+from kvproof.harness.whole_engine.memory import DeviceMemory, Layer, Marks
 
 READS = "reads_return_own_content"
 RECEIVED = "received_blocks_hold_the_requests_own_content"
@@ -39,6 +39,7 @@ def cause(
     memory: DeviceMemory,
     requests: Mapping[str, DeviceRequest],
     *,
+    marks: Marks,
     layer: Layer,
     block: int,
     launch: int,
@@ -46,9 +47,10 @@ def cause(
 ) -> Cause:
     """Return why a slot of a row holds a fingerprint that is not its own."""
     why = _cause(
-        found, work, memory, requests, layer=layer, block=block, launch=launch, epoch=epoch
-    )
-    if block and memory.received[block] and why.property in (READS, DRAFTS, MEDIA, NAMESPACES):
+        found, work, memory, requests,
+        marks=marks, layer=layer, block=block, launch=launch, epoch=epoch,
+    )  # fmt: skip
+    if block and marks.received[block] and why.property in (READS, DRAFTS, MEDIA, NAMESPACES):
         return Cause(RECEIVED, f"the block came from another engine; {why.sentence}")
     return why
 
@@ -59,6 +61,7 @@ def _cause(
     memory: DeviceMemory,
     requests: Mapping[str, DeviceRequest],
     *,
+    marks: Marks,
     layer: Layer,
     block: int,
     launch: int,
@@ -80,8 +83,8 @@ def _cause(
     for other in (each for pool in memory.pools for each in pool.layers):
         if other.salt != layer.salt and _holds(found ^ layer.salt ^ other.salt, requests):
             return Cause(READS, f"it is content of {other.content or other.name}")
-    if memory.written[block] > launch:
-        return Cause(REUSED, f"launch {memory.written[block]} wrote it before launch {launch} ran")
+    if (last := marks.written[block]) > launch:
+        return Cause(REUSED, f"launch {last} wrote it before launch {launch} ran")
     return Cause(DRAFTS, "what was computed there was a draft, or follows one")
 
 

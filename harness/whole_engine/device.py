@@ -89,8 +89,9 @@ class ShadowDevice:
         self.transfers = Transfers(self.seed)
         self.encoder = EncoderOutputs(self.findings, self.requests)
         self.losses = Losses(self.memory.pools[0].block_size)
-        self._parts: dict[int, tuple[str, int]] = {}
-        """Block -> the transfer in parts that wrote it last, and the launches until then."""
+        self._parts: dict[tuple[str, int], tuple[str, int]] = {}
+        """(Memory, block) -> the transfer in parts that wrote it last, and the launches until then.
+        """
         self._attention = Attention(self.memory, self.findings, self.requests)
         self._unjudged = Attention(self.memory, Findings(), self.requests)
 
@@ -172,12 +173,14 @@ class ShadowDevice:
         ordered: bool = True,
         reads: Sequence[int] = (),
         writes: Sequence[int] = (),
+        memory: str = "",
         part_of: str = "",
         late: int = 0,
     ) -> Transfer:
         """Put a copy under way; `ordered`: its stream waits for all launches until now.
 
-        It ends `late` ticks after those that are submitted with it.
+        It reads and writes blocks of one memory. It ends `late` ticks after those that are
+        submitted with it.
         """
         return self.transfers.add(
             run,
@@ -187,6 +190,7 @@ class ShadowDevice:
             stream=stream,
             reads=reads,
             writes=writes,
+            memory=memory,
             part_of=part_of,
             late=late,
         )
@@ -218,18 +222,21 @@ class ShadowDevice:
         self._check_undisturbed(transfer)
         self.findings.saw("a transfer ends later than it was submitted", self.tick > transfer.due)
         self.transfers.end(transfer, tick=self.tick)
-        self.memory.written[list(transfer.writes)] = self.submitted
+        self.memory.marks[transfer.memory].written[list(transfer.writes)] = self.submitted
         if transfer.part_of:
             ended = (transfer.part_of, self.submitted)
-            self._parts.update(dict.fromkeys(transfer.writes, ended))
+            blocks = [(transfer.memory, each) for each in transfer.writes]
+            self._parts.update(dict.fromkeys(blocks, ended))
 
     def _check_undisturbed(self, transfer: Transfer) -> None:
         touched = [*transfer.reads, *transfer.writes]
-        written = {block: int(self.memory.written[block]) for block in touched}
+        name, marks = transfer.memory, self.memory.marks[transfer.memory]
+        written = {block: int(marks.written[block]) for block in touched}
         late = [
             block
             for block, launch in written.items()
-            if launch > transfer.submitted and self._parts.get(block) != (transfer.part_of, launch)
+            if launch > transfer.submitted
+            and self._parts.get((name, block)) != (transfer.part_of, launch)
         ]
         self.findings.check(
             "blocks_in_flight_are_not_reused",

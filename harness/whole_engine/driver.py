@@ -315,7 +315,9 @@ class Driver:
         events = self.engine.events()
         self._prefixes.apply(events)
         self._index.apply(events)
-        self._index.compare(self.engine.found(), unpublished=self.engine.unpublished())
+        silent = self.engine.silent_groups
+        index = [each for each in self.engine.found() if each[1] not in silent]
+        self._index.compare(index, unpublished=self.engine.unpublished())
 
     def _reset(self, *, running: bool = False) -> str:
         twice, self._just_reset = self._just_reset, True

@@ -6,7 +6,7 @@ copy of another layer, and content from before a change of weights all read as s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,6 +50,8 @@ class Pool:
     draft: bool = False
     zeroed: bool = False
     """The engine has new blocks filled with zeros before they are used."""
+    memory: str = ""
+    """The memory that its block ids count in: pools of one memory share the ids."""
 
     @property
     def visibility(self) -> Visibility:
@@ -63,10 +65,9 @@ class Pool:
 
 
 @dataclass
-class DeviceMemory:
-    """The pools of one engine, and which launch wrote each block last."""
+class Marks:
+    """Who wrote the blocks of one memory last."""
 
-    pools: Sequence[Pool]
     blocks: int
     written: npt.NDArray[np.int64] = field(init=False)
     """Block id -> number of the last launch or transfer that wrote it."""
@@ -77,6 +78,25 @@ class DeviceMemory:
         """Start with nothing written."""
         self.written = np.zeros(self.blocks, np.int64)
         self.received = np.zeros(self.blocks, np.bool_)
+
+
+@dataclass
+class DeviceMemory:
+    """The pools of one engine, and the marks of each memory that they lie in."""
+
+    pools: Sequence[Pool]
+    blocks: int
+    """Blocks of the largest memory."""
+    marks: Mapping[str, Marks] = field(init=False)
+    """Memory -> its marks: equal ids of two memories are different blocks."""
+
+    def __post_init__(self) -> None:
+        """Start with nothing written."""
+        self.marks = {each.memory: Marks(self.blocks) for each in self.pools}
+
+    def of(self, group: int) -> Marks:
+        """Return the marks of the memory that a group's blocks are in."""
+        return self.marks[self.pools[group].memory]
 
     def write(
         self, group: int, slots: Slots, prints: Fingerprints, *, epoch: int, launch: int
@@ -89,8 +109,9 @@ class DeviceMemory:
             words = prints ^ np.uint64(layer.salt ^ key)
             layer.words[rows, columns, 0] = words
             layer.words[rows, columns, 1] = ~words
-        self.written[slots // pool.block_size] = launch
-        self.received[slots[slots % pool.block_size == 0] // pool.block_size] = False
+        marks = self.of(group)
+        marks.written[slots // pool.block_size] = launch
+        marks.received[slots[slots % pool.block_size == 0] // pool.block_size] = False
 
     def is_zero(self, group: int, block: int) -> bool:
         """Tell whether a block holds nothing but zeros in every layer of a group."""
@@ -136,13 +157,13 @@ class DeviceMemory:
         for layer in self.pools[group].layers:
             layer.words[block, 0] = print_ ^ layer.salt ^ epoch_key(epoch)
             layer.words[block, 1] = length
-        self.written[block] = launch
+        self.of(group).written[block] = launch
 
     def copy_state(self, group: int, source: int, target: int, *, launch: int) -> None:
         """Copy a state from one block into another."""
         for layer in self.pools[group].layers:
             layer.words[target] = layer.words[source]
-        self.written[target] = launch
+        self.of(group).written[target] = launch
 
     def read_state(self, layer: Layer, block: int, epoch: int) -> tuple[int, int]:
         """Return the fingerprint of a state and how many tokens it has seen."""

@@ -26,6 +26,8 @@ class Transfer:
     """Device blocks that it reads."""
     writes: Sequence[int]
     """Device blocks that it writes."""
+    memory: str = ""
+    """The memory of the device blocks."""
     part_of: str = ""
     """Name of several transfers that write parts of the same blocks, in any order."""
     tick: int = 0
@@ -47,8 +49,8 @@ class Transfers:
     pending: list[Transfer] = field(default_factory=list)
     recent: list[Transfer] = field(default_factory=list)
     """Submitted since it was last cleared."""
-    stored: Counter[int] = field(default_factory=Counter)
-    """Device block -> copies that read it since the last launch."""
+    stored: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """(Memory, block) -> copies that read it since the last launch."""
     count: int = 0
 
     def __post_init__(self) -> None:
@@ -65,6 +67,7 @@ class Transfers:
         stream: str,
         reads: Sequence[int] = (),
         writes: Sequence[int] = (),
+        memory: str = "",
         part_of: str = "",
         late: int = 0,
     ) -> Transfer:
@@ -72,9 +75,9 @@ class Transfers:
         self.count += 1
         before = [each.due for each in self.pending if each.stream == stream]
         due = max([tick + self.delay + late, *before])
-        self.stored.update(reads)
+        self.stored.update((memory, each) for each in reads)
         transfer = Transfer(
-            self.count, due, submitted, after, stream, run, reads, writes, part_of, tick
+            self.count, due, submitted, after, stream, run, reads, writes, memory, part_of, tick
         )
         self.pending.append(transfer)
         self.recent.append(transfer)

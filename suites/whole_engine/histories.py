@@ -131,6 +131,7 @@ def _pool(row: Row, choices: Choices, groups: Sequence[Arguments]) -> int:
     """
     layers = [int(each["layers"]) for each in groups]
     tables = sum(ceil(each / min(layers)) for each in layers)
+    tables = 1 if choices.traits.own_pools else tables
     room: int = choices.pick(_POOLS[row["pool"]]) * tables
     if _findable(row, choices):
         room = max(room, _WHOLE_POOL)

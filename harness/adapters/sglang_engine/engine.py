@@ -8,10 +8,11 @@ from typing import Any
 from kvproof.harness.adapters.sglang_engine import environment
 from kvproof.harness.adapters.sglang_engine.launches import Launches
 from kvproof.harness.adapters.sglang_engine.loop import Loop
-from kvproof.harness.adapters.sglang_engine.pools import Pools, memory
+from kvproof.harness.adapters.sglang_engine.pools import WINDOW, Pools, memory
+from kvproof.harness.adapters.sglang_engine.published import Published
 from kvproof.harness.adapters.sglang_engine.requests import name_of, outputs, rid, tokenized
 from kvproof.harness.adapters.sglang_engine.running import RUNNING
-from kvproof.harness.adapters.sglang_engine.settings import pages, server_args, set_variables
+from kvproof.harness.adapters.sglang_engine.settings import server_args, set_variables
 from kvproof.harness.adapters.sglang_engine.streams import DeviceModule, ScheduleStream
 from kvproof.harness.contract.whole_engine import (
     CacheEvent,
@@ -40,14 +41,19 @@ class SglangEngine:
 
     takes_ends: Collection[str] = ()
     evicts_singly = False
+    silent_groups: Collection[int] = (1,)
 
     def __init__(self, config: EngineConfig, findings: Findings) -> None:
         self._config, self._sent = config, list[Any]()
         self.scheduler = _scheduler(config)
-        total = pages(config)
-        self.device = ShadowDevice(memory(self.scheduler, config, total), findings, config.seed)
-        self._pools = Pools(self.scheduler, config.block_size, total)
-        self._launches = RUNNING.launches = Launches(self.device, self.scheduler, config.block_size)
+        self._pools = Pools(self.scheduler, config.block_size)
+        shadow = memory(self.scheduler, config, self._pools)
+        self.device = ShadowDevice(shadow, findings, config.seed)
+        cached = config.caching and config.events
+        self._published = Published(self.scheduler, config.block_size) if cached else None
+        self._launches = RUNNING.launches = Launches(
+            self.device, self.scheduler, self._pools, config.block_size
+        )
         self._loop = Loop()
         self._put_in_place()
         self._loop.start(self.scheduler.run_event_loop)
@@ -116,8 +122,15 @@ class SglangEngine:
         return [*found, *filter(None, [scheduler.chunked_req])]
 
     def holders(self) -> list[tuple[str, int, bool, int]]:
-        """Return none: no request waits for a load."""
-        return []
+        """Return the request whose prompt goes on next, if it needs window pages.
+
+        With those that are locked, and those that can be handed out.
+        """
+        waiting = [*filter(None, [self.scheduler.chunked_req]), *self.scheduler.waiting_queue]
+        if WINDOW not in self._pools.allocators or not waiting:
+            return []
+        locked, free = self._pools.locked_and_free(WINDOW)
+        return [(name_of(waiting[0].rid), locked, True, free)]
 
     def reset(self, *, running: bool) -> bool:
         """Flush the cache; `running`: within a pause that retracts what runs."""
@@ -142,19 +155,24 @@ class SglangEngine:
         """It never sleeps."""
 
     def events(self) -> list[CacheEvent]:
-        """Return none: its publisher is not driven."""
-        return []
+        """Return the events since the last call."""
+        return self._published.take() if self._published else []
 
     def unpublished(self) -> list[CacheEvent]:
-        """Return none."""
+        """Return none: `events` has taken them all."""
         return []
 
     def found(self) -> dict[tuple[str, int], Collection[int]]:
-        """Return the pages in the tree, each by its own number."""
-        return {(str(page), 0): [page] for page in self._pools.cached()}
+        """Return the pages in the tree, by their keys or by their numbers in the full pool."""
+        key = self._published.key if self._published else str
+        return {
+            (key(page), group): [own]
+            for group, pool in enumerate(self.device.memory.pools)
+            for page, own in self._pools.cached(pool.memory).items()
+        }
 
-    def given(self) -> set[int]:
-        """Return the pages that the allocator has handed out."""
+    def given(self) -> dict[str, set[int]]:
+        """Return the pages that the allocators have handed out."""
         return self._pools.given()
 
     def hit_counts(self) -> HitCounts | None:

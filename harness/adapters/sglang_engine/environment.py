@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from kvproof.harness.adapters.sglang import stubs
+from kvproof.harness.adapters.sglang_engine.published import PUBLISHER, publisher
 
 _MODELS = "kvproof.harness.adapters.sglang_engine.models"
 _MORE = ("einops", "fastapi", "setproctitle", "uvicorn")
@@ -38,6 +39,8 @@ def install() -> None:
         vars(importlib.import_module("triton"))["__version__"] = _TRITON
     hub: Any = importlib.import_module("huggingface_hub")
     hub.HfFileSystem = object  # it is loaded late and needs fsspec; no file is fetched
+    events = importlib.import_module("sglang.srt.disaggregation.kv_events")
+    events.EventPublisherFactory.register_publisher(PUBLISHER, publisher())
     _stay_in_one_process(importlib.import_module("sglang.srt.managers.scheduler"))
     gc.collect()
     gc.freeze()  # each start of an engine collects garbage: not in these modules

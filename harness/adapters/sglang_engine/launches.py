@@ -3,18 +3,20 @@
 The scheduler runs ahead of the device: a forward returns stand-ins of tokens, ids beyond the
 vocabulary, which travel through the engine's own relay into the next batch. A launch that is
 executed puts its tokens in their place. A launch reads `req_to_token` when it is executed, or when
-the engine orders later writes after it, whichever comes first.
+the engine orders later writes after it, whichever comes first. So it does with the map that leads
+to the slots of windows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from kvproof.harness.adapters.sglang_engine.pools import FULL, Pools
 from kvproof.harness.adapters.sglang_engine.requests import name_of
 from kvproof.harness.contract.whole_engine import OWN, Reads, Row, Slots
 from kvproof.harness.model.chain import FIRST_TOKEN, VOCABULARY
@@ -23,13 +25,17 @@ from kvproof.harness.whole_engine.findings import IllegalAccess
 
 STAND_INS = 2048
 """Ids beyond the vocabulary; far more than tokens can be under way."""
+ByGroup = Callable[[Slots], list[Slots]]
+"""From slots of the full pool to those of each group."""
 
 
 class Launches:
     """The forwards of one engine."""
 
-    def __init__(self, device: ShadowDevice, scheduler: Any, page: int) -> None:
-        self.device, self._scheduler, self._page = device, scheduler, page
+    def __init__(self, device: ShadowDevice, scheduler: Any, pools: Pools, page: int) -> None:
+        self.device, self._pools, self._page = device, pools, page
+        self._memories = [each.memory for each in device.memory.pools]
+        """Memory of each group."""
         self._table = scheduler.req_to_token_pool.req_to_token
         self._batch: Any = None
         self._stand_ins: dict[int, tuple[Launch, int]] = {}
@@ -77,7 +83,7 @@ class Launches:
 
     def launch(self, input_ids: Any, positions: Any, forward: Any) -> list[int]:
         """Launch a batch; return a stand-in for the token of each row."""
-        tables = _Tables(self._table, forward)
+        tables = _Tables(self._table, self._by_group, forward)
         lengths = _lengths(forward)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         tokens, where = input_ids.tolist(), positions.tolist()
@@ -86,9 +92,9 @@ class Launches:
         for index, name in enumerate(forward.rids):
             part = slice(int(offsets[index]), int(offsets[index + 1]))
             table = tables.row(index)
-            _check_positions(name, where[part], len(table))
-            self._check_slots(name, slots[part])
-            rows.append(self._row(index, where[part][0], tokens[part], slots[part], table))
+            _check_positions(name, where[part], len(table[0]))
+            writes = self._by_group(slots[part])
+            rows.append(self._row(index, where[part][0], tokens[part], writes, table))
             own.append(tokens[part])
 
         def actual() -> list[Row]:
@@ -101,10 +107,18 @@ class Launches:
         launch = self.device.launch(rows, actual=actual)
         return [self._stand_in(launch, index) for index in range(len(rows))]
 
-    def _check_slots(self, name: str, slots: Slots) -> None:
-        last = self.device.memory.blocks * self._page
+    def _by_group(self, slots: Slots) -> list[Slots]:
+        """Return the slots of each group that belong to slots of the full pool, as they are now."""
+        self._check_slots(FULL, slots)
+        found = [self._pools.slots_of(name, slots) for name in self._memories]
+        for name, own in zip(self._memories, found):  # noqa: B905 - equal by make
+            self._check_slots(name, own)
+        return found
+
+    def _check_slots(self, memory: str, slots: Slots) -> None:
+        last = self._pools.last(memory)
         if len(slots) and not 0 <= slots.min() <= slots.max() < last:
-            raise IllegalAccess(f"{name_of(name)} has slots {slots.tolist()}, the pool has {last}")
+            raise IllegalAccess(f"a batch has slots {slots.tolist()}, the pool has {last}")
 
     def _stand_in(self, launch: Launch, row: int) -> int:
         self._next = (self._next + 1) % STAND_INS
@@ -113,14 +127,19 @@ class Launches:
         return found
 
     def _row(
-        self, index: int, start: int, tokens: Sequence[int], slots: Slots, table: Slots
+        self,
+        index: int,
+        start: int,
+        tokens: Sequence[int],
+        writes: Sequence[Slots],
+        tables: Sequence[Slots],
     ) -> Row:
         native, batch = self._batch.reqs[index], self._batch
         end = start + len(tokens)
         fresh = batch.forward_mode.is_extend() and self._begins(native, batch)
         self._seen[native.rid] = native.retraction_count
-        whole = self._whole_pages(table)
-        owned = (whole[:: self._page] // self._page).tolist()
+        wholes = [self._whole_pages(each) for each in tables]
+        owned = [(each[:: self._page] // self._page).tolist() for each in wholes]
         return Row(
             request=name_of(native.rid),
             start=start,
@@ -129,17 +148,19 @@ class Launches:
             samples=end >= len(native.origin_input_ids) + len(native.output_ids),
             fresh=fresh,
             device_start=False,
-            groups=(Reads(whole, slots, owned),),
+            groups=tuple(map(Reads, wholes, writes, owned)),
         )
 
     def _begins(self, native: Any, batch: Any) -> bool:
         decoding = batch.decoding_reqs or ()
         return native not in decoding and self._seen.get(native.rid) != native.retraction_count
 
-    def _as_executed(self, row: Row, tokens: Sequence[int], table: Slots) -> Row:
-        self._check_slots(row.request, table)
-        reads = replace(row.groups[0], table=self._whole_pages(table))
-        return replace(row, tokens=tuple(map(self._token, tokens)), groups=(reads,))
+    def _as_executed(self, row: Row, tokens: Sequence[int], tables: Sequence[Slots]) -> Row:
+        groups = tuple(
+            replace(reads, table=self._whole_pages(table))
+            for reads, table in zip(row.groups, tables)  # noqa: B905 - equal by make
+        )
+        return replace(row, tokens=tuple(map(self._token, tokens)), groups=groups)
 
     def _whole_pages(self, slots: Slots) -> Slots:
         """Fill the last page of a row up, as kernels address it by its first slot."""
@@ -156,23 +177,22 @@ class Launches:
 class _Tables:
     """Rows of `req_to_token` of one launch, read when they are asked for, until they are held."""
 
-    def __init__(self, table: Any, forward: Any) -> None:
-        self._table = table
+    def __init__(self, table: Any, by_group: ByGroup, forward: Any) -> None:
+        self._table, self._by_group = table, by_group
         self._rows, self._lengths = forward.req_pool_indices, forward.seq_lens
-        self._held: list[Slots] | None = None
+        self._held: list[list[Slots]] | None = None
 
     def hold(self) -> None:
         """Read all rows."""
         self._held = [self._read(index) for index in range(len(self._rows))]
 
-    def row(self, index: int) -> Slots:
-        """Return the slots of a row by position."""
+    def row(self, index: int) -> list[Slots]:
+        """Return the slots of a row by position, in each group."""
         return self._read(index) if self._held is None else self._held[index]
 
-    def _read(self, index: int) -> Slots:
+    def _read(self, index: int) -> list[Slots]:
         slots = self._table[int(self._rows[index]), : int(self._lengths[index])]
-        row: Slots = slots.numpy().astype(np.int64)
-        return row
+        return self._by_group(slots.numpy().astype(np.int64))
 
 
 def _check_positions(name: str, positions: Sequence[int], length: int) -> None:

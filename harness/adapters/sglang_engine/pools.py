@@ -1,78 +1,139 @@
-"""SGLang's pool, request table and radix tree, read without a change."""
+"""SGLang's pools, request table and radix tree, read without a change.
+
+Full attention and windows have pools of their own, whose slots are numbered alike, unless
+`disable_hybrid_swa_memory` puts both into one. The engine's lists of slots are those of the full
+pool, and a map leads from each to its peer in the window pool.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from kvproof.harness.contract.whole_engine import EngineConfig, GroupKind, Holdings
+from kvproof.harness.contract.whole_engine import EngineConfig, Holdings, Slots
 from kvproof.harness.whole_engine.memory import DeviceMemory, Layer, Pool
+
+FULL, WINDOW = "", "window"
+"""Names of the memories."""
 
 
 class Pools:
     """The pools of one scheduler."""
 
-    def __init__(self, scheduler: Any, page: int, total: int) -> None:
-        self._scheduler, self._page, self._total = scheduler, page, total
-        self._allocator = scheduler.token_to_kv_pool_allocator
-        self._given: set[int] = set()
-        for name in ("alloc", "alloc_extend", "alloc_decode"):
-            self._note(name)
+    def __init__(self, scheduler: Any, page: int) -> None:
+        self._scheduler, self._page = scheduler, page
+        allocator = scheduler.token_to_kv_pool_allocator
+        full = getattr(allocator, "full_attn_allocator", allocator)
+        self.allocators = {FULL: full}
+        self._map: Any = None
+        """Slot of the full pool -> its peer in the window pool, 0: it has none."""
+        if full is not allocator:
+            self.allocators[WINDOW] = allocator.swa_attn_allocator
+            self._map = allocator.full_to_swa_index_mapping
+        self._given: dict[str, set[int]] = {name: set() for name in self.allocators}
+        for name, each in self.allocators.items():
+            for verb in ("alloc", "alloc_extend", "alloc_decode"):
+                self._note(name, each, verb)
 
-    def _note(self, name: str) -> None:
-        """Note the pages that the allocator hands out."""
-        hand_out = getattr(self._allocator, name)
+    def _note(self, memory: str, allocator: Any, verb: str) -> None:
+        """Note the pages that an allocator hands out."""
+        hand_out = getattr(allocator, verb)
 
         def noting(*given: Any, **options: Any) -> Any:
             slots = hand_out(*given, **options)
             if slots is not None:
-                self._given |= {each // self._page for each in slots.tolist()}
+                self._given[memory] |= {each // self._page for each in slots.tolist()}
             return slots
 
-        setattr(self._allocator, name, noting)
+        setattr(allocator, verb, noting)
 
-    def given(self) -> set[int]:
+    def given(self) -> dict[str, set[int]]:
         """Return the pages handed out since the last call."""
-        pages, self._given = self._given, set()
+        pages, self._given = self._given, {name: set() for name in self._given}
         return pages
 
-    def cached(self, *, unlocked: bool = False) -> set[int]:
-        """Return the pages in the tree."""
+    def slots_of(self, memory: str, slots: Slots) -> Slots:
+        """Return the slots of a memory that belong to slots of the full pool, as they are now."""
+        if memory == FULL:
+            return slots
+        peers: Slots = self._map.numpy()[slots]
+        return peers
+
+    def last(self, memory: str) -> int:
+        """Return the number of slots of a memory, the padding included."""
+        return int(self.allocators[memory].size) + self._page
+
+    def cached(self, memory: str, *, unlocked: bool = False) -> dict[int, int]:
+        """Return the pages in the tree: page of the full pool -> page of the memory."""
         tree = self._scheduler.tree_cache
         if not hasattr(tree, "tree_core"):  # caching is off
-            return set()
-        walk = tree.tree_core.walk_for_kv_canary(unlocked, swa_resident_only=False)
-        return {slot // self._page for slot in walk.slot_indices.tolist()}
+            return {}
+        walk = tree.tree_core.walk_for_kv_canary(unlocked, swa_resident_only=memory == WINDOW)
+        slots = walk.slot_indices.numpy().astype(np.int64)
+        own = self.slots_of(memory, slots)
+        pairs = zip((slots // self._page).tolist(), (own // self._page).tolist())  # noqa: B905 - equal by make
+        return dict(pairs)
 
     def holdings(self, running: int, waiting: int) -> Holdings:
         """Count pages that are free or evictable, and what should be gone with the last request."""
-        free = self._allocator.get_all_free_pages().tolist()
-        cached, evictable = self.cached(), self.cached(unlocked=True)
         rows = self._scheduler.req_to_token_pool
-        counts = {
-            "pages free twice": len(free) - len({*free}),
-            "pages both free and cached": len({*free} & cached),
-            "pages of the tree in use": len(cached - evictable),
-            "rows of the request table": rows.size - len(rows.free_slots),
-            "running": running,
-            "waiting": waiting,
+        counts = Counter(
+            {
+                "rows of the request table": rows.size - len(rows.free_slots),
+                "running": running,
+                "waiting": waiting,
+            }
+        )
+        able = total = 0
+        for name in self.allocators:
+            found = self._pages(name)
+            able, total = able + found[0], total + found[1]
+            counts.update(found[2])
+        return Holdings(able, total, counts)
+
+    def locked_and_free(self, memory: str) -> tuple[int, int]:
+        """Return how many pages of a memory requests have locked in the tree, and the rest."""
+        able, _, odd = self._pages(memory)
+        return next(count for name, count in odd.items() if "in use" in name), able
+
+    def _pages(self, memory: str) -> tuple[int, int, Mapping[str, int]]:
+        """Return how many pages of a memory can be handed out, how many it has, and what is odd."""
+        allocator = self.allocators[memory]
+        free = allocator.get_all_free_pages().tolist()
+        cached = {*self.cached(memory).values()}
+        evictable = {*self.cached(memory, unlocked=True).values()}
+        pool = f" of the {memory} pool" if memory else ""
+        odd = {
+            f"pages free twice{pool}": len(free) - len({*free}),
+            f"pages both free and cached{pool}": len({*free} & cached),
+            f"pages of the tree in use{pool}": len(cached - evictable),
         }
-        return Holdings(len({*free} | evictable), self._total, counts)
+        return len({*free} | evictable), allocator.size // self._page, odd
 
 
-def memory(scheduler: Any, config: EngineConfig, total: int) -> DeviceMemory:
+def memory(scheduler: Any, config: EngineConfig, pools: Pools) -> DeviceMemory:
     """Return the engine's own cache tensors as the device's memory; page 0 is for padding."""
-    kind: GroupKind = config.groups[0]
-    tensors = scheduler.tp_worker.model_runner.token_to_kv_pool
-    layers = [Layer(f"layer {each}", _words(tensors, each)) for each in range(kind.layers)]
-    return DeviceMemory([Pool(kind, config.block_size, 1, layers)], total + 1)
+    tensors, first, found = scheduler.tp_worker.model_runner.token_to_kv_pool, 0, []
+    for kind in config.groups:
+        numbers = range(first, first + kind.layers)
+        layers = [Layer(f"layer {each}", _words(tensors, each)) for each in numbers]
+        name = WINDOW if kind.kind == "window" and WINDOW in pools.allocators else FULL
+        found.append(Pool(kind, config.block_size, 1, layers, memory=name))
+        first += kind.layers
+    most = max(pools.last(name) for name in pools.allocators)
+    return DeviceMemory(found, most // config.block_size)
 
 
-def _words(tensors: Any, layer: int) -> Any:
+def _words(tensors: Any, layer: int) -> npt.NDArray[np.uint64]:
     """View a layer's keys as [slots, 1, 2] words; they are not copied."""
     import torch
 
     keys = tensors.get_key_buffer(layer)
-    words = keys.view(keys.shape[0], -1).view(torch.int64).numpy().view(np.uint64)
+    words: npt.NDArray[np.uint64] = (
+        keys.view(keys.shape[0], -1).view(torch.int64).numpy().view(np.uint64)
+    )
     return words[:, None, :2]

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kvproof.harness.adapters.sglang_engine.launches import STAND_INS
-from kvproof.harness.contract.whole_engine import EngineConfig
+from kvproof.harness.adapters.sglang_engine.published import PUBLISHER
+from kvproof.harness.contract.whole_engine import EngineConfig, GroupKind
 from kvproof.harness.model.chain import VOCABULARY
 
 _VARIABLE = "SGLANG_"
 """Begins the settings that are variables of the environment: those of the test of retraction."""
+_READ_LATE = {
+    "SGLANG_OPT_RELEASE_PREFILL_SWA": False,
+    "SGLANG_SWA_EVICTION_INTERVAL": 1,
+    "SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND": "rust",
+}
+"""Variables that SGLang reads each time; few requests here are as long as its own interval, 128."""
 _SPARE = 6
 """Tokens of the pool that no prompt may fill; with its answer a request also leaves two pages."""
 _HEAD = 16
@@ -21,15 +30,16 @@ _HEAD = 16
 
 
 @cache
-def model_folder(layers: int) -> str:
+def model_folder(groups: tuple[GroupKind, ...]) -> str:
     """Write the configuration of a model that has no weights; return its folder."""
+    layers = [each for each in groups for _ in range(each.layers)]
     folder = Path(tempfile.mkdtemp(prefix="kvproof-shadow-model-"))
     config = {
         "architectures": ["ShadowForCausalLM"],
         "model_type": "llama",
         "hidden_size": _HEAD,
         "intermediate_size": _HEAD,
-        "num_hidden_layers": layers,
+        "num_hidden_layers": len(layers),
         "num_attention_heads": 1,
         "num_key_value_heads": 1,
         "head_dim": _HEAD,
@@ -40,9 +50,26 @@ def model_folder(layers: int) -> str:
         "bos_token_id": 1,
         "eos_token_id": 2,
         "tie_word_embeddings": False,
+        **_windows(layers),
     }
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return str(folder)
+
+
+def _windows(layers: Sequence[GroupKind]) -> dict[str, Any]:
+    """Return the fields of a model with windows, by which it opts into pools of two sizes.
+
+    SGLang does not count a token itself in its window.
+    """
+    sizes = {each.size for each in layers if each.kind == "window"}
+    if not sizes:
+        return {}
+    pattern = [int(each.kind == "window") for each in layers]
+    return {
+        "is_hybrid_swa": True,
+        "hybrid_layer_pattern": pattern,
+        "sliding_window": max(sizes) - 1,
+    }
 
 
 def pages(config: EngineConfig) -> int:
@@ -57,7 +84,7 @@ def server_args(config: EngineConfig) -> Any:
     page = config.block_size
     more = {name: each for name, each in config.settings.items() if not name.startswith(_VARIABLE)}
     return ServerArgs(
-        model_path=model_folder(config.groups[0].layers),
+        model_path=model_folder(config.groups),
         load_format="dummy",
         device="cpu",
         skip_tokenizer_init=True,
@@ -76,12 +103,13 @@ def server_args(config: EngineConfig) -> Any:
         disable_overlap_schedule=not config.asynchronous,
         enable_priority_scheduling=config.policy == "priority",
         schedule_low_priority_values_first=config.policy == "priority",
+        kv_events_config=json.dumps({"publisher": PUBLISHER}) if config.events else None,
         **more,
     )
 
 
 def set_variables(config: EngineConfig) -> None:
-    """Set the variables of the environment that the scheduler's module has read."""
+    """Set the variables of the environment, also those that the scheduler's module has read."""
     from sglang.srt.environ import envs
     from sglang.srt.managers import scheduler
 
@@ -89,3 +117,5 @@ def set_variables(config: EngineConfig) -> None:
         variable = f"{_VARIABLE}{name}"
         default = getattr(envs, variable).get()
         setattr(scheduler, name, config.settings.get(variable, default))
+    for variable, default in _READ_LATE.items():
+        os.environ[variable] = str(config.settings.get(variable, default))

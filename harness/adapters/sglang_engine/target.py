@@ -3,13 +3,13 @@
 The engine runs in one process on a CPU, without weights and without a changed file: our model is
 found by its official hook (SGLANG_EXTERNAL_MODEL_PACKAGE), and each forward is a launch of our
 device. The overlap loop, chunked and mixed prefill, priorities, aborts, retraction and flushes are
-SGLang's; every slot that a forward reads is compared with what that request would have computed
-there.
+SGLang's, and so are the pools of sliding windows, the map that leads to them, and the events; every
+slot that a forward reads is compared with what that request would have computed there.
 
 These are not SGLang's: the model, the streams, the ends of its channels and the clock. The barrier
 that CUDA has between the scheduler's writes and a forward's reads is on, as its own variable
-SGLANG_ENABLE_WAR_BARRIER sets it. Not driven: windows, states, drafts, HiCache, adapters, media,
-sessions, events, prefill and decode apart.
+SGLANG_ENABLE_WAR_BARRIER sets it. Not driven: states, drafts, HiCache, adapters, media,
+sessions, prefill and decode apart.
 """
 
 from __future__ import annotations

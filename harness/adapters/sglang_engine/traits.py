@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from kvproof.harness.contract.factors import Excluded, never
-from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
+from kvproof.harness.contract.whole_engine_traits import LocalKind, WholeEngineTraits
 
 _FEATURES = (
     "chunks",
     "preemption",
     "queue",
     "ahead",
+    "events",
     "reset",
     "reset of running requests",
     "salts",
 )
 _NOT_DRIVEN = "it is SGLang's, and this adapter does not drive it yet"
 _REFUSES = {
-    "events": _NOT_DRIVEN,
     "adapters": "adapters are loaded by SGLang's own LoRA manager, which is not driven",
     "media": _NOT_DRIVEN,
     "embeds": _NOT_DRIVEN,
     "encoder": _NOT_DRIVEN,
     "states": _NOT_DRIVEN,
     "drafts": _NOT_DRIVEN,
-    "windows": _NOT_DRIVEN,
     "sleep": "memory is released by its memory saver, which needs CUDA",
     "another tier": "HiCache is driven by target sglang, not yet in the loop",
     "two engines": _NOT_DRIVEN,
@@ -37,10 +36,22 @@ _WITHOUT = {
         "SGLang evicts whole nodes of its tree, and ahead of need when it retracts"
     ),
 }
+_INTERVAL, _RELEASE = "SGLANG_SWA_EVICTION_INTERVAL", "SGLANG_OPT_RELEASE_PREFILL_SWA"
+_CORE = "SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"
+_RATIO = "swa_full_tokens_ratio"
+_ONE_POOL = "disable_hybrid_swa_memory"
+_OF_WINDOWS = (_INTERVAL, _RELEASE, _RATIO, _ONE_POOL)
+_LOCAL = LocalKind("window", ((0, 3), (1, -1), (1, 0), (1, 1), (1, 2), (2, 3), (3, 0)))
+"""In SGLang's own count, which leaves the token itself out, 1 and 1 more are around a page."""
 _SETTINGS = {
     "SGLANG_TEST_RETRACT": (True,),
     "SGLANG_TEST_RETRACT_INTERVAL": (2, 5),
     "SGLANG_TEST_RETRACT_NO_PREFILL_BS": (1, 2),
+    _CORE: ("python",),
+    _INTERVAL: (2, 5, 128),
+    _RELEASE: (True,),
+    _RATIO: (0.3, 0.5, 1.0),
+    _ONE_POOL: (True,),
     "enable_mixed_chunk": (True,),
     "max_prefill_tokens": (8, 40),
     "prefill_decode_interval": (1, 3),
@@ -61,6 +72,8 @@ def traits() -> WholeEngineTraits:
         block_sizes=(1, 1, 4, 4, 8, 16),
         policies=("fcfs", "fcfs", "priority"),
         settings=_SETTINGS,
+        local=(_LOCAL,),
+        own_pools=True,
         excluded=_EXCLUDED,
     )
 
@@ -69,6 +82,20 @@ _EXCLUDED: tuple[Excluded, ...] = (
     never(
         "the threshold is that of priorities",
         {"policy": "fcfs", "setting priority_scheduling_preemption_threshold": "on"},
+    ),
+    never(
+        "the tree of Python hashes by an extension that has to be compiled",
+        {f"setting {_CORE}": "on", "events": "on"},
+    ),
+    never("all windows of a model have one size", {"window": ["two"]}),
+    *(
+        never("windows have no pool", {f"setting {_ONE_POOL}": "on", f"setting {name}": "on"})
+        for name in _OF_WINDOWS
+        if name != _ONE_POOL
+    ),
+    *(
+        never("it is a setting of windows", {"window": ["none"], f"setting {name}": "on"})
+        for name in _OF_WINDOWS
     ),
     *(
         never(

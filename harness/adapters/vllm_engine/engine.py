@@ -165,6 +165,7 @@ class VllmEngine:
         return {block for group in self._owned(request) for block in group}
 
     lease = float(LEASE_S)
+    silent_groups: Collection[int] = ()
     evicts_singly = True
     takes_ends: Collection[str] = ("_update_from_kv_xfer_finished", "_get_new_notifs")
 
@@ -279,10 +280,10 @@ class VllmEngine:
         queue = self.manager.block_pool.kv_event_queue
         return [event for each in queue for event in _events(each)]
 
-    def given(self) -> set[int]:
+    def given(self) -> dict[str, set[int]]:
         """Return the blocks that the pool has handed out."""
         blocks, self._given = self._given, set()
-        return blocks
+        return {"": blocks}
 
     def found(self) -> dict[tuple[str, int], Collection[int]]:
         """Return (key, group) -> blocks."""

@@ -211,7 +211,7 @@ class Watch:
             taken = [known.get(each, 0) for each in found]
             slots = np.arange(block * size, (block + 1) * size)
             prints = np.array(taken, np.uint64)
-            epoch, launch = self.device.epoch, int(memory.written[block])
+            epoch, launch = self.device.epoch, int(memory.of(group).written[block])
             memory.write(group, slots[prints != 0], prints[prints != 0], epoch=epoch, launch=launch)
 
     def _watch(self, batch: Any, tables: Sequence[Any], slots: Any) -> None:

@@ -196,7 +196,7 @@ class Wire:
             for each in pieces:
                 if each.written not in lost:
                     each.move()
-            target.device.memory.received[writes] = True
+            target.device.memory.of(0).received[writes] = True
             if known := target.device.requests.get(request):
                 size = [len(known.request.prompt), len(writes)]
                 self._note("loaded_for", **{str(block): size for block in writes})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from math import prod
 from typing import Any
@@ -93,3 +94,35 @@ def _numbers(item: Mapping[str, Any]) -> list[int]:
     return [
         first + step * at for _, shape, first, step in item["parts"] for at in range(prod(shape))
     ]
+
+
+_STANDS = re.compile(r"after \d+ more steps, 80 of them without progress, ")
+
+
+def own_window_blocks_its_request(found: Failed) -> bool:
+    """Nothing moves, no request is lost, and whatever is locked of a small window pool is its own.
+
+    The pool does not hold a chunk and a page beside the windows of two nodes.
+    """
+    engine, left = found.config["engine"], found.violation.sentence
+    statuses = dict(re.findall(r"'(\w+)': '(\w+)'", left))
+    running = {name for name, status in statuses.items() if status == "running"}
+    if not _STANDS.match(left) or not engine.get("caching", True):
+        return False
+    holders = found.fact("holders", list)
+    if len(holders) != 1:
+        return False
+    name, locked, _, free = holders[0]
+    lost = {*found.fact("requests", list)} - statuses.keys()
+    pool, least = _window_pages(engine)
+    return not lost and running <= {name} and locked + free == pool and pool <= least
+
+
+def _window_pages(engine: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the pages of the window pool, and the most with which a request may block itself."""
+    page, settings = engine.get("block_size", 16), engine.get("settings", {})
+    full = (engine.get("blocks", 40) - 1 + max(2, -(-6 // page))) * page
+    pool = int(full * settings.get("swa_full_tokens_ratio", 0.8)) // page
+    window = max(each["size"] for each in engine["groups"] if each.get("kind") == "window")
+    chunk = min(engine.get("token_budget", 64), engine.get("max_length", 256))
+    return pool, 2 * -(-(window - 1) // page) + -(-chunk // page) + 1

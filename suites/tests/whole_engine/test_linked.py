@@ -70,7 +70,7 @@ def test_a_copy_moves_its_blocks_when_it_ends(ends: Ends) -> None:
     assert ends.copy() == "done"
     assert (ends.received[2:] == 7).all()
     assert ends.told == ["r"]
-    assert ends.receiver.device.memory.received.tolist() == [False, False, True, True]
+    assert ends.receiver.device.memory.of(0).received.tolist() == [False, False, True, True]
     assert ends.findings.wrong is None
 
 

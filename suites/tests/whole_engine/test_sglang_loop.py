@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from kvproof.harness.adapters.sglang_engine.loop import Loop
+from kvproof.harness.adapters.sglang_engine.pools import FULL, WINDOW, Pools
 from kvproof.harness.adapters.sglang_engine.requests import name_of, outputs, rid
 from kvproof.harness.contract.whole_engine import EngineRequest, GroupKind, Output
 from kvproof.harness.model.chain import VOCABULARY
@@ -80,25 +81,51 @@ def test_messages_of_the_scheduler_are_answers() -> None:
     assert not list(outputs(SimpleNamespace(success=True)))
 
 
+def _layer(kind: GroupKind, page: int) -> Layer:
+    return Layer(kind.kind, np.zeros((16 * page, 1, 2), np.uint64))
+
+
+def _allocator(page: int, window: int) -> Any:
+    """An allocator of 15 pages; with windows each slot's peer is the one in the page after it."""
+    import torch
+
+    def pool() -> Any:
+        none = lambda *_: None  # noqa: E731 - three verbs that no test calls
+        return SimpleNamespace(size=15 * page, alloc=none, alloc_extend=none, alloc_decode=none)
+
+    if not window:
+        return pool()
+    peers = torch.tensor([0, *range(page + 1, 15 * page + 1)])
+    return SimpleNamespace(
+        full_attn_allocator=pool(), swa_attn_allocator=pool(), full_to_swa_index_mapping=peers
+    )
+
+
 class Scheduled:
     """A scheduler of one request with a table of its own, over a device of sixteen slots."""
 
-    def __init__(self, page: int = 1, lag: int = 0) -> None:
+    def __init__(self, page: int = 1, lag: int = 0, window: int = 0) -> None:
         torch = pytest.importorskip("torch")
         from kvproof.harness.adapters.sglang_engine.launches import Launches
 
         self.tensor: Callable[..., Any] = torch.tensor
-        kind = GroupKind(layers=1)
-        words = np.zeros((16 * page, 1, 2), np.uint64)
-        memory = DeviceMemory([Pool(kind, page, 1, [Layer("layer", words)])], 16)
+        kinds = [GroupKind(layers=1), *([GroupKind("window", window)] if window else [])]
+        pools = [
+            Pool(kind, page, 1, [_layer(kind, page)], memory=WINDOW if kind.size else FULL)
+            for kind in kinds
+        ]
         self.findings = Findings()
-        self.device = ShadowDevice(memory, self.findings, lag=lag)
+        self.device = ShadowDevice(DeviceMemory(pools, 16), self.findings, lag=lag)
         request = EngineRequest("r1", PROMPT)
-        self.chain = chain_of(request, [kind])
+        self.chain = chain_of(request, kinds)
         self.device.register(request, self.chain)
         self.table = torch.zeros((2, 16), dtype=torch.int32)
-        scheduler = SimpleNamespace(req_to_token_pool=SimpleNamespace(req_to_token=self.table))
-        self.launches = Launches(self.device, scheduler, page)
+        scheduler = SimpleNamespace(
+            req_to_token_pool=SimpleNamespace(req_to_token=self.table),
+            token_to_kv_pool_allocator=_allocator(page, window),
+        )
+        self.peers = scheduler.token_to_kv_pool_allocator
+        self.launches = Launches(self.device, scheduler, Pools(scheduler, page), page)
         self.native = SimpleNamespace(
             rid=rid("r1"), retraction_count=0, origin_input_ids=list(PROMPT), output_ids=[]
         )
@@ -194,3 +221,27 @@ def test_positions_beyond_the_length_and_slots_beyond_the_pool_are_illegal() -> 
         engine.run([11, 12], 0, [1, 2], positions=[1, 2])
     with pytest.raises(IllegalAccess, match="the pool has 16"):
         engine.run([11, 12], 0, [1, 16])
+
+
+def test_windows_are_read_in_their_own_pool() -> None:
+    engine = Scheduled(window=3)
+    engine.run([*PROMPT], 0, [1, 2, 3, 4, 5, 6])
+    full, window = engine.device.recent[0].rows[0].groups
+    assert [each.table.tolist() for each in (full, window)] == [
+        [1, 2, 3, 4, 5, 6],
+        [2, 3, 4, 5, 6, 7],
+    ]
+    assert not engine.broken
+
+
+@pytest.mark.parametrize(("gone", "broken"), [(4, False), (5, True)])
+def test_a_window_slot_that_is_given_back_while_it_is_read_is_found(
+    gone: int,
+    broken: bool,  # noqa: FBT001 - a parameter of pytest
+) -> None:
+    engine = Scheduled(window=3)
+    engine.run([*PROMPT], 0, [1, 2, 3, 4, 5, 6])
+    engine.peers.full_to_swa_index_mapping[gone] = 0
+    engine.chain.ensure(7)
+    engine.run([engine.chain.tokens[6]], 6, [7])  # position 6 reads positions 4 to 6
+    assert engine.broken == ("reads_return_own_content" if broken else "")

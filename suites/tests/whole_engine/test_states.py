@@ -70,7 +70,7 @@ def test_a_state_is_copied_with_its_length():
     memory.write_state(0, 1, 42, length=6, epoch=0, launch=1)
     memory.copy_state(0, 1, 3, launch=2)
     assert memory.read_state(memory.pools[0].layers[0], 3, 0) == (42, 6)
-    assert memory.written[3] == 2
+    assert memory.of(0).written[3] == 2
 
 
 SENTENCE = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -93,6 +94,7 @@ class Running:
 
 class ToyEngine:
     evicts_singly = True
+    silent_groups: Collection[int] = ()
     takes_ends = ("take_ends",)
 
     def __init__(self, config: EngineConfig, findings: Findings, fault: str) -> None:
@@ -350,9 +352,9 @@ class ToyEngine:
     def found(self) -> dict[tuple[str, int], list[int]]:
         return {(str(hash(key)), 0): [block] for key, block in self.cached.items()}
 
-    def given(self) -> set[int]:
+    def given(self) -> dict[str, set[int]]:
         given, self.handed_out = self.handed_out, set()
-        return given
+        return {"": given}
 
     def hit_counts(self) -> HitCounts:
         return HitCounts(*self.counted)
