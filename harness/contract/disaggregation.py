@@ -38,8 +38,12 @@ class Traits(NamedTuple):
     lacks: dict[str, str]
     """Capability -> why not (`CAPABILITIES`)."""
     layouts: list[str]
+    undriven: list[str] = []  # noqa: RUF012 - no value is changed
+    """Capabilities that it lacks because the adapter does not drive them: they are not refused."""
     interleave: int = 0
     """Tokens that go to a context rank in its turn; 0: those of a block."""
+    refused: list[str] = []  # noqa: RUF012 - no value is changed
+    """Layouts that it does not move."""
     pushes: bool = False
     """Whether prefilling workers send; else decoding ones take."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -58,11 +58,16 @@ _KINDS = {"windows": ("fw", "wf", "fww"), "states": ("sf", "fs", "ssf")}
 """Capability -> the kinds of layers of models that need it."""
 
 
-def draw_config(draw: Draw, *, planner: str, traits: Traits, has: tuple[str, ...]) -> Config:
-    """Draw both sides."""
+def draw_config(
+    draw: Draw, *, planner: str, traits: Traits, has: tuple[str, ...], every: bool
+) -> Config:
+    """Draw both sides; with `every`, sizes and layouts that are refused."""
     latent = "latent" in has and (has == PROFILES["context parallel"] or draw(st.booleans()))
     model = _model(draw, has, latent=latent)
-    first, second = (_side(draw, has, model, traits) for _ in range(2))
+    odd, layouts = ((3, 3), traits.refused) if every else ((), [])
+    layouts = [traits.layouts[0], *traits.layouts, *layouts]
+    ranks = 1, 1, 2, 2, *SIZES, *odd
+    first, second = (_side(draw, has, model, traits.interleave, ranks, layouts) for _ in range(2))
     if "copies" not in has and not latent:
         first = replace(first, ranks=min(first.ranks, first.heads))
     if "unequal" not in has:
@@ -90,9 +95,15 @@ def _model(draw: Draw, has: tuple[str, ...], *, latent: bool) -> dict[str, Any]:
     }
 
 
-def _side(draw: Draw, has: tuple[str, ...], model: Mapping[str, Any], traits: Traits) -> Side:
-    odd = (3, 3) if has == PROFILES[EVERYTHING] else ()
-    ranks = draw(st.sampled_from((1, 1, 2, 2, *SIZES, *odd)))
+def _side(
+    draw: Draw,
+    has: tuple[str, ...],
+    model: Mapping[str, Any],
+    interleave: int,
+    sizes: Sequence[int],
+    layouts: Sequence[str],
+) -> Side:
+    ranks = draw(st.sampled_from(sizes))
     size = draw(st.sampled_from((4, 8, 16) if "unequal" in has else (4, 8)))
     plain = model["latent"] and model["kinds"] == "f"
     shared = plain and "context" in has and draw(st.booleans())
@@ -100,10 +111,10 @@ def _side(draw: Draw, has: tuple[str, ...], model: Mapping[str, Any], traits: Tr
         ranks=ranks,
         block_size=size,
         blocks=BLOCKS,
-        layout=draw(st.sampled_from((traits.layouts[0], *traits.layouts))),
+        layout=draw(st.sampled_from(layouts)),
         kernel=draw(st.sampled_from((0, 2, 4))) % size if "kernel" in has else 0,
         context=ranks if shared else 1,
-        interleave=traits.interleave if shared else 0,
+        interleave=interleave if shared else 0,
         stages=draw(st.sampled_from((1, 2))) if "stages" in has else 1,
         **model,
     )
@@ -115,7 +126,8 @@ def draw_operation(machine: DisaggregationMachine, draw: Draw) -> tuple[str, Arg
     longest = min((BLOCKS - 1) * side.block_size * side.context for side in sides)
     tokens = draw(st.integers(1, min(LONGEST, longest)))
     length = machine.decode.length(tokens)
-    cached = draw(st.sampled_from((0, 0, *range(1, length + 1))))
+    full = tokens // (machine.decode.block_size * machine.decode.context)
+    cached = draw(st.sampled_from((0, 0, *range(1, full + 1))))
     prefill, decode = (draw(st.permutations(range(1, side.blocks))) for side in sides)
     needed = machine.prefill.length(tokens), length
     arguments = {
@@ -152,10 +164,11 @@ def profiles(planners: Mapping[str, Traits]) -> tuple[WorkloadConfigs, ...]:
     for planner, traits in planners.items():
         kinds = dict[tuple[str, ...], str]()
         for name, wanted in PROFILES.items():
-            has = tuple(each for each in wanted if name == EVERYTHING or each not in traits.lacks)
-            kinds.setdefault(has, name)
+            without = traits.undriven if name == EVERYTHING else traits.lacks
+            kinds.setdefault(tuple(each for each in wanted if each not in without), name)
         for has, name in kinds.items():
-            draw = partial(draw_config, planner=planner, traits=traits, has=has)
+            every = name == EVERYTHING
+            draw = partial(draw_config, planner=planner, traits=traits, has=has, every=every)
             found.append(WorkloadConfigs(f"{planner}: {name}", draw))
     return tuple(found)
 

@@ -119,7 +119,7 @@ class Memory:
 
 
 def _pages(tensor: torch.Tensor, side: Side) -> Words:
-    words = tensor.view(torch.int64).numpy()
+    words: Words = tensor.view(torch.int64).numpy()
     return words.reshape(side.blocks, side.block_size, tensor.shape[1], -1)
 
 

@@ -23,7 +23,8 @@ TRAITS = {
             "kernel": "a pool has pages of one size",
             "unequal": "both servers must use the same page size, and a sentence says so",
         },
-        layouts=["nhd", "nhd", "nhd", "hnd"],
+        layouts=["nhd"],
+        refused=["hnd"],
         interleave=1,
         pushes=True,
     )

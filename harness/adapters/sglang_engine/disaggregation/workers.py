@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-import requests
 import zmq
 from sglang.srt.disaggregation import decode, prefill
 from sglang.srt.disaggregation.common import conn as common
@@ -33,6 +32,7 @@ from kvproof.harness.contract.disaggregation_sides import Side, Tables
 ROUTES: list[dict[str, Any]] = []
 """The rows that prefilling workers have registered."""
 _ADDRESS = "127.0.0.1"
+_SESSION = common.requests.Session
 
 
 def wire() -> None:
@@ -45,7 +45,7 @@ def wire() -> None:
     common.zmq = Sockets(zmq)
     common.PPConsensusStore = lambda *_: {}
     common.get_device = lambda: SimpleNamespace(device="cpu")  # tokens are sent without packing
-    common.requests = SimpleNamespace(get=_asked, Session=requests.Session)
+    common.requests = SimpleNamespace(get=_asked, Session=_SESSION)
     common.CommonKVManager._send_multipart_locked = _send
     common.CommonKVManager._register_topology_row = _register
     common.CommonKVReceiver._connect = classmethod(_connect)
@@ -115,6 +115,8 @@ class Worker:
             self.manager = self._manager(sends=sends)
         self._threads = Held.started[before:]
         self.library: Library = self.manager.engine
+        self.request: Any = None
+        """The sender of the prompt that is moved."""
 
     def _manager(self, *, sends: bool) -> Any:
         pool, side = self.memory.pool, self._side

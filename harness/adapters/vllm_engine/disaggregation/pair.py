@@ -19,15 +19,17 @@ from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.contract.disaggregation import Moved, Pair, Prompt, Refused, Traits
 from kvproof.harness.contract.disaggregation_sides import Side
 
+_UNDRIVEN = ["stages", "windows", "states"]
 _NOT_DRIVEN = "Nixl's workers are driven with one stage and one group of full attention"
 TRAITS = {
     "nixl": Traits(
         lacks={
             "copies": "a prefilling side with more workers than heads is refused, but for "
             "recurrent models",
-            **dict.fromkeys(("stages", "windows", "states"), _NOT_DRIVEN),
+            **dict.fromkeys(_UNDRIVEN, _NOT_DRIVEN),
         },
         layouts=[each.name for each in KVCacheLayout],
+        undriven=_UNDRIVEN,
     )
 }
 _LEASE_S = 1e6
@@ -38,8 +40,6 @@ _HOST, _PORT = "localhost", 1
 def opened(planner: str, prefill: Side, decode: Side) -> Pair | Refused:
     """Connect two sides; what vLLM raises is a refusal."""
     del planner
-    if prefill.stages > 1 or decode.stages > 1 or prefill.kinds != "f":
-        return Refused(_NOT_DRIVEN)
     config, group = RUNNING.config, parallel_state._TP
     DirectAgent.by_name.clear()
     alone = True
