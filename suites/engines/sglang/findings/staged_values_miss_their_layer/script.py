@@ -29,5 +29,5 @@ keys, values, to_keys, to_values, _ = CommonKVManager.get_mha_kv_ptrs_with_pp(
     manager, buffers(range(FIRST, FIRST + COUNT)), buffers(range(LAYERS))
 )
 print(f"{keys[0]} go to {to_keys[0]}, {values[0]} go to {to_values[0]}")
-if (keys, values) != (to_keys, to_values):
-    raise SystemExit("keys and values of one layer go to two layers")
+if (keys, values) == (to_keys, to_values):
+    raise SystemExit("keys and values of each layer go to it")

@@ -40,5 +40,5 @@ try:
     prefill._get_mha_head_slice_blocks([], [], [], [], [], [], 1, 0)
 except RuntimeError as error:
     print("the first prompt:", error)
-    if accepted:
-        raise SystemExit("it is said when the first prompt is sent") from None
+if not accepted:
+    raise SystemExit("the peers are refused before the first prompt")
