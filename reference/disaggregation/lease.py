@@ -1,4 +1,4 @@
-"""How long a prefilling worker keeps a prompt's blocks: until the last reader is done (D3)."""
+"""How long both sides wait: for the last reader of a prompt, and for its last part (D2, D3)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,27 @@ class Leases:
         if prompt not in self._waiting:
             return False
         self._waiting[prompt].discard(reader)
+        if self._waiting[prompt]:
+            return False
+        del self._waiting[prompt]
+        return True
+
+
+class Arrivals:
+    """The prompts that one decoding worker waits for."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, set[int]] = {}
+
+    def expect(self, prompt: int, senders: Iterable[int]) -> None:
+        """Wait for the parts of some prefilling workers."""
+        self._waiting[prompt] = set(senders)
+
+    def came(self, prompt: int, sender: int) -> bool:
+        """Note that a worker's part has come; returns whether all have, once and no more."""
+        if sender not in self._waiting.get(prompt, ()):
+            return False
+        self._waiting[prompt].discard(sender)
         if self._waiting[prompt]:
             return False
         del self._waiting[prompt]

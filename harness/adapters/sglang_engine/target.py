@@ -9,7 +9,7 @@ slot that a forward reads is compared with what that request would have computed
 These are not SGLang's: the model, the streams, the ends of its channels and the clock. The barrier
 that CUDA has between the scheduler's writes and a forward's reads is on, as its own variable
 SGLANG_ENABLE_WAR_BARRIER sets it. Not driven: states, drafts, HiCache, adapters, media,
-sessions, prefill and decode apart.
+sessions. Prefill and decode apart are driven without a scheduler (`disaggregation`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from kvproof.harness.contract.target import Target, TargetConfig
 VERSIONS = ("0.5.23",)
 """Releases that were driven."""
 _JOBS = "kvproof.harness.adapters.sglang_engine.jobs"
+_MOVES = "kvproof.harness.adapters.sglang_engine.disaggregation.job"
 _NO_BLOCKS = "the engine's own loop decides what is admitted, extended and freed"
 
 
@@ -37,7 +38,10 @@ def profile() -> Profile:
         version=version(),
         block_sizes=(1,),
         blocks=False,
-        component_suites={"engine": f"{_JOBS}:engine"},
+        component_suites={
+            "engine": f"{_JOBS}:engine",
+            "disaggregation": f"{_MOVES}:disaggregation",
+        },
         unsupported={"blocks": _NO_BLOCKS},
     )
 

@@ -8,15 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kvproof.harness.contract.disaggregation import (
-    WORDS,
-    Moved,
-    Prompt,
-    Refused,
-    Side,
-    Words,
-    words,
-)
+from kvproof.harness.contract.disaggregation import Moved, Prompt, Refused
+from kvproof.harness.contract.disaggregation_sides import PARTS, Side, Words, words
 from kvproof.suites.framework.component_suite import IGNORED, Config, RemoteCalls
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.disaggregation import properties as seen
@@ -36,27 +29,47 @@ class Origin(NamedTuple):
 
 
 class Content:
-    """What must be in the slots of one decoding worker: [layer, block, head, offset]."""
+    """What must be in the slots of one decoding worker: for each layer [block, unit, offset]."""
 
-    def __init__(self, side: Side, rank: int) -> None:
-        shape = side.layers, side.blocks, len(side.of_rank(rank)), side.block_size
-        self.words = np.zeros((*shape, WORDS), np.int64)
-        self.sure: Mask = np.zeros(shape, bool)
+    def __init__(self, side: Side, worker: int) -> None:
+        self._side, self._worker = side, worker
+        self.layers = side.layers_of(worker)
+        shapes = [side.shape(worker, layer) for layer in self.layers]
+        self.words = [np.zeros(shape, np.int64) for shape in shapes]
+        self.sure: list[Mask] = [np.zeros(shape[:3], bool) for shape in shapes]
         """The others may hold anything."""
 
-    def expect(self, side: Side, rank: int, prompt: Prompt) -> Mask:
+    def expect(self, prompt: Prompt) -> list[Mask]:
         """Note a prompt; returns the slots that were moved."""
-        own = np.zeros_like(self.sure)
-        self.sure[:, prompt.decode] = False
-        positions = side.held(rank, prompt.tokens)
-        right = words(prompt.number, side.layers, side.of_rank(rank), positions)
-        start = prompt.cached * side.block_size * side.context
-        blocks, offsets = side.slots(prompt.decode, positions)
-        moved = np.asarray(positions, np.int64) >= start
-        self.words[:, blocks, :, offsets] = right.transpose(2, 0, 1, 3)
-        self.sure[:, blocks, :, offsets] = True
-        own[:, blocks, :, offsets] = moved[:, None, None]
+        return [self._layer(layer, at, prompt) for at, layer in enumerate(self.layers)]
+
+    def _layer(self, layer: int, at: int, prompt: Prompt) -> Mask:
+        side, sure = self._side, self.sure[at]
+        whose = prompt.number, prompt.tokens
+        blocks, offsets, positions, right = side.filled(
+            self._worker, layer, prompt.receiver, whose, prompt.tokens
+        )
+        own = np.zeros_like(sure)
+        sure[self._held(layer, prompt)] = False
+        moved = np.asarray(positions, np.int64) >= side.start(prompt.cached, prompt.tokens)
+        self.words[at][blocks, :, offsets] = right.swapaxes(0, 1)
+        sure[blocks, :, offsets] = True
+        own[blocks, :, offsets] = (moved | (side.kind(layer) == "s"))[:, None]
         return own
+
+    def _held(self, layer: int, prompt: Prompt) -> list[int]:
+        """Return the blocks of a layer that the prompt has."""
+        blocks, window, row = prompt.receiver
+        return {"f": blocks, "w": window, "s": [row]}[self._side.kind(layer)]
+
+    def split(self, text: str) -> list[Words]:
+        """Return the layers of a worker's packed content."""
+        found, start = np.frombuffer(b64decode(text), np.int64), 0
+        layers = []
+        for each in self.words:
+            layers.append(found[start : start + each.size].reshape(each.shape))
+            start += each.size
+        return layers
 
 
 class DisaggregationMachine:
@@ -65,9 +78,11 @@ class DisaggregationMachine:
     def __init__(self, ask: RemoteCalls, config: Config, coverage: Coverage) -> None:
         self._ask, self._coverage = ask, coverage
         self.prefill, self.decode = Side(**config["prefill"]), Side(**config["decode"])
-        (refused,) = ask(("open", {"prefill": config["prefill"], "decode": config["decode"]}))
+        sides = {side: config[side] for side in ("prefill", "decode")}
+        (refused,) = ask(("open", {"planner": config.get("planner", ""), **sides}))
         self.refused = Refused(**refused) if refused else None
-        self._content = [Content(self.decode, rank) for rank in range(self.decode.ranks)]
+        self._pushes = bool(config.get("pushes"))
+        self._content = [Content(self.decode, each) for each in range(self.decode.workers)]
         self._moved = 0
         self._used: set[int] = set()
         """Blocks of the decoding side that a prompt has had."""
@@ -113,67 +128,107 @@ class DisaggregationMachine:
         return "" if fine else moved.error
 
     def _prompt(
-        self, *, tokens: int, cached: int, prefill: list[int], decode: list[int], turn: int
+        self,
+        *,
+        tokens: int,
+        cached: int,
+        prefill: list[int],
+        decode: list[int],
+        turn: int,
+        windows: list[list[int]] | None = None,
+        rows: list[int] | None = None,
     ) -> Prompt:
         """Make a prompt from draws; tables are as long as its tokens need."""
-        ranks = [*range(self.decode.ranks)]
-        turn %= len(ranks)
+        sides = self.prefill, self.decode
+        order = [*range(sides[not self._pushes].workers)]
+        turn %= len(order)
         length = self.decode.length(tokens)
+        tables = zip(sides, windows or [], strict=False)
         return Prompt(
             number=self._moved,
             tokens=tokens,
             cached=min(cached, length),
             prefill=prefill[: self.prefill.length(tokens)],
             decode=decode[:length],
-            order=ranks[turn:] + ranks[:turn],
+            order=order[turn:] + order[:turn],
+            windows=[side.windowed(table, tokens) for side, table in tables] or [[], []],
+            rows=rows or [1, 1],
         )
 
     # --- content ---
 
     def _compare(self, prompt: Prompt, moved: Moved) -> None:
-        for rank, text in enumerate(moved.content):
-            known = self._content[rank]
-            found = np.frombuffer(b64decode(text), np.int64).reshape(known.words.shape)
-            own = known.expect(self.decode, rank, prompt)
-            wrong = known.sure & (found != known.words).any(-1)
-            self._judge(seen.CONTENT, prompt, rank, found, wrong & own)
-            self._judge(seen.OTHERS, prompt, rank, found, wrong & ~own)
-            known.sure &= ~wrong  # after a known failure
+        for worker, text in enumerate(moved.content):
+            known = self._content[worker]
+            own, found = known.expect(prompt), known.split(text)
+            for at, each in enumerate(found):
+                wrong = known.sure[at] & (each != known.words[at]).any(-1)
+                self._judge(seen.CONTENT, prompt, (worker, at), each, wrong & own[at])
+                self._judge(seen.OTHERS, prompt, (worker, at), each, wrong & ~own[at])
+                known.sure[at] &= ~wrong  # after a known failure
 
-    def _judge(self, kind: str, prompt: Prompt, rank: int, found: Words, wrong: Mask) -> None:
+    def _judge(
+        self, kind: str, prompt: Prompt, at: tuple[int, int], found: Words, wrong: Mask
+    ) -> None:
         """Check that no slot is wrong; the sentence has the content of the first one that is."""
         places = [tuple(each) for each in np.argwhere(wrong).tolist()]
-        layer, block, index, offset = places[0] if places else (0, 0, 0, 0)
-        table_index = prompt.decode.index(block) if block in prompt.decode else -1
-        slot = Origin(
-            layer,
-            self.decode.of_rank(rank)[index],
-            self.decode.position(rank, table_index, offset),
-        )
+        block, unit, offset = places[0] if places else (0, 0, 0)
+        slot = self._slot(prompt, at, block, unit, offset)
         origin = self._origin(prompt, found[places[0]]) if places else slot
+        worker = at[0]
         self._coverage.check(
             kind,
             not places,
             lambda: (
-                f"{_of(prompt)}: {len(places)} slots of worker {rank} are wrong; the first one, "
+                f"{_of(prompt)}: {len(places)} slots of worker {worker} are wrong; the first one, "
                 f"in block {block}, is that of {slot}, and has {origin or 'no content of it'}"
             ),
-            facts={"prompt": vars(prompt), "rank": rank, "slot": slot, "origin": origin},
+            facts={"prompt": vars(prompt), "rank": worker, "slot": slot, "origin": origin},
         )
+
+    def _slot(
+        self, prompt: Prompt, at: tuple[int, int], block: int, unit: int, offset: int
+    ) -> Origin:
+        worker, side = at[0], self.decode
+        layer = side.layers_of(worker)[at[1]]
+        head = side.units(worker, layer)[unit]
+        if side.kind(layer) == "s":
+            return Origin(layer, head, prompt.tokens if block == prompt.receiver.row else -1)
+        table = prompt.receiver.window if side.kind(layer) == "w" else prompt.decode
+        index = table.index(block) if block in table else -1
+        return Origin(layer, head, side.position(worker, index, offset))
 
     def _origin(self, prompt: Prompt, found: Words) -> Origin | None:
         """Return whose content a slot has; None: that of no token of the prompt."""
-        heads = range(self.prefill.heads)
-        every = words(prompt.number, self.prefill.layers, heads, range(prompt.tokens))
+        units = range(max(self.prefill.heads, sum(PARTS)))
+        layers = range(self.prefill.layers)
+        every = words(prompt.number, layers, units, range(prompt.tokens + 1))
         places = np.argwhere((every == found).all(-1)).tolist()
         return Origin(*places[0]) if places else None
 
     def _leases(self, prompt: Prompt, moved: Moved) -> None:
         """Judge when each prefilling worker lets go."""
-        for source in range(self.prefill.ranks):
-            reads = [n for n, ranks in enumerate(moved.read) if source in ranks]
-            freed = [n for n, ranks in enumerate(moved.freed) if source in ranks]
-            self._lease(f"{_of(prompt)}: prefilling worker {source}", reads, freed)
+        for source in range(self.prefill.workers):
+            self._lease(
+                f"{_of(prompt)}: prefilling worker {source}",
+                _turns(source, moved.read),
+                _turns(source, moved.freed),
+            )
+        for target in range(self.decode.workers):
+            self._arrival(
+                f"{_of(prompt)}: decoding worker {target}",
+                _turns(target, moved.written),
+                _turns(target, moved.arrived),
+                waits=prompt.cached < len(prompt.decode),
+            )
+
+    def _arrival(self, what: str, written: list[int], arrived: list[int], *, waits: bool) -> None:
+        last = max(written, default=-1)
+        self._coverage.check(
+            seen.ARRIVED,
+            waits <= len(arrived) <= 1 and all(turn >= last for turn in arrived),
+            lambda: f"{what} has all in turn {arrived}, its last bytes come in turn {last}",
+        )
 
     def _lease(self, what: str, reads: list[int], freed: list[int]) -> None:
         last = max(reads, default=-1)
@@ -209,6 +264,25 @@ class DisaggregationMachine:
         event(seen.MERGED, whole and len(theirs.of_rank(0)) < len(mine.of_rank(0)))
         event(seen.COPIES_SENT, whole and theirs.ranks > theirs.heads)
         event(seen.COPIES_TAKEN, whole and mine.ranks > mine.heads)
+        event(seen.STAGES, mine.stages > 1 and theirs.stages == mine.stages)
+        event(seen.UNLIKE_STAGES, mine.stages != theirs.stages)
+        self._cover_kinds(prompt)
+
+    def _cover_kinds(self, prompt: Prompt) -> None:
+        mine, theirs = self.decode, self.prefill
+        event, kinds = self._coverage.event, {mine.kind(each) for each in range(mine.layers)}
+        unlike = mine.ranks != theirs.ranks
+        event(seen.WINDOW, "w" in kinds)
+        event(seen.LEFT, "w" in kinds and 0 in prompt.windows[1])
+        event(seen.SPLIT_WINDOW, "w" in kinds and unlike)
+        event(seen.STAGED_WINDOW, "w" in kinds and mine.stages != theirs.stages)
+        event(seen.STATE, "s" in kinds)
+        event(seen.SPLIT_STATE, "s" in kinds and theirs.ranks < mine.ranks)
+        event(seen.MERGED_STATE, "s" in kinds and theirs.ranks > mine.ranks)
+
+
+def _turns(worker: int, workers: list[list[int]]) -> list[int]:
+    return [turn for turn, each in enumerate(workers) if worker in each]
 
 
 def _of(prompt: Prompt) -> str:

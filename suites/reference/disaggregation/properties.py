@@ -19,6 +19,15 @@ SCATTERED = "the blocks of a prompt go to several ranks"
 LAYOUTS = "unlike layouts"
 KERNEL = "kernel blocks are smaller than blocks"
 REUSED = "blocks are used for a second prompt"
+STAGES = "pipeline stages on both sides"
+UNLIKE_STAGES = "unlike numbers of pipeline stages"
+WINDOW = "layers with a window"
+LEFT = "a prompt is longer than the window"
+SPLIT_WINDOW = "layers with a window, and unlike numbers of ranks"
+STAGED_WINDOW = "layers with a window, and unlike numbers of stages"
+STATE = "layers with states"
+SPLIT_STATE = "a worker's state goes to several workers"
+MERGED_STATE = "a worker's state comes from several workers"
 REFUSED = "a pair is refused"
 ALIKE = "two sides of equal sizes are connected"
 
@@ -29,6 +38,7 @@ REASON = "a_refused_pair_is_told_why"
 EQUAL = "equal_sides_are_connected"
 HELD = "a_sender_waits_for_its_last_reader"
 FREED = "a_sender_lets_go_after_its_last_reader"
+ARRIVED = "a_receiver_waits_for_its_last_part"
 
 PROPERTIES = table(
     vars(),
@@ -37,7 +47,8 @@ each_slot_gets_its_own_content | D1 Q4 | SPLIT MERGED TAIL CACHED CACHED_TAIL | 
     after a move each slot of a prompt holds the content of its layer, head and token on every
     decoding worker
     why: a prompt is answered from the keys and values of another token or head, and nothing fails
-    - UNEQUAL LATENT GATHERED SCATTERED LAYOUTS KERNEL REUSED COPIES_SENT COPIES_TAKEN
+    - UNEQUAL LATENT GATHERED SCATTERED LAYOUTS KERNEL REUSED COPIES_SENT COPIES_TAKEN STAGES
+    - UNLIKE_STAGES WINDOW LEFT SPLIT_WINDOW STAGED_WINDOW STATE SPLIT_STATE MERGED_STATE
 a_move_leaves_other_slots_alone | D1 | REUSED CACHED ALL_CACHED | by brute force
     a move changes no slot of a cached block, and none of another prompt
     why: one request's transfer damages another request that is running
@@ -58,5 +69,9 @@ a_sender_lets_go_after_its_last_reader | D3 | SPLIT MERGED COPIES_SENT | by brut
     each prefilling worker lets go of a prompt once, when all decoding workers have their part
     why: blocks that nobody will read stay in use until a lease ends
     - GATHERED ALL_CACHED
+a_receiver_waits_for_its_last_part | D2 | SPLIT MERGED CACHED | by brute force
+    a decoding worker says once that a prompt has come, and not before its last bytes
+    why: a request computes from slots that are still empty, or waits for ever
+    - GATHERED SCATTERED STAGES UNLIKE_STAGES
 """,
 )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
 
-from kvproof.harness.contract.disaggregation import CAPABILITIES, Side
+from kvproof.harness.contract.disaggregation import CAPABILITIES, Traits
+from kvproof.harness.contract.disaggregation_sides import ROWS, Side
 from kvproof.suites.framework.component_suite import (
     Arguments,
     ComponentSuite,
@@ -35,6 +36,9 @@ PROFILES: Mapping[str, tuple[str, ...]] = {
     "latent heads": ("latent",),
     "context parallel": ("latent", "context"),
     "kernel blocks": ("kernel",),
+    "pipeline stages": ("stages", "latent"),
+    "windows": ("windows", "stages"),
+    "states": ("states", "stages", "latent"),
     EVERYTHING: tuple(CAPABILITIES),
 }
 """Kind of configuration -> capabilities that the pair needs; the last kind has those, too, that an
@@ -45,41 +49,73 @@ _SITUATIONS = {
     "kernel": (seen.KERNEL,),
     "unequal": (seen.UNEQUAL,),
     "copies": (seen.COPIES_SENT,),
+    "stages": (seen.STAGES, seen.UNLIKE_STAGES, seen.STAGED_WINDOW),
+    "windows": (seen.WINDOW, seen.LEFT, seen.SPLIT_WINDOW, seen.STAGED_WINDOW),
+    "states": (seen.STATE, seen.SPLIT_STATE, seen.MERGED_STATE),
 }
 """Capability -> situations that need it."""
+_KINDS = {"windows": ("fw", "wf", "fww"), "states": ("sf", "fs", "ssf")}
+"""Capability -> the kinds of layers of models that need it."""
 
 
-def draw_config(draw: Draw, *, has: tuple[str, ...], layouts: tuple[str, ...]) -> Config:
-    """Draw both sides."""
+def draw_config(
+    draw: Draw, *, planner: str, traits: Traits, has: tuple[str, ...], every: bool
+) -> Config:
+    """Draw both sides; with `every`, sizes and layouts that are refused."""
     latent = "latent" in has and (has == PROFILES["context parallel"] or draw(st.booleans()))
-    heads = 1 if latent else draw(st.sampled_from(SIZES))
-    model = {"heads": heads, "latent": latent, "layers": draw(st.integers(1, 2))}
-    first, second = (_side(draw, has, model, layouts) for _ in range(2))
+    model = _model(draw, has, latent=latent)
+    odd, layouts = ((3, 3), traits.refused) if every else ((), [])
+    layouts = [traits.layouts[0], *traits.layouts, *layouts]
+    ranks = 1, 1, 2, 2, *SIZES, *odd
+    first, second = (_side(draw, has, model, traits.interleave, ranks, layouts) for _ in range(2))
     if "copies" not in has and not latent:
-        first = replace(first, ranks=min(first.ranks, heads))
+        first = replace(first, ranks=min(first.ranks, first.heads))
     if "unequal" not in has:
         second = replace(second, block_size=first.block_size, kernel=first.kernel)
     if draw(st.integers(0, 2)):
         second = replace(second, layout=first.layout)
     if not draw(st.integers(0, 7)):
         second = first
-    return {"prefill": asdict(first), "decode": asdict(second)}
+    pair = {"prefill": asdict(first), "decode": asdict(second)}
+    return {"planner": planner, "pushes": traits.pushes, **pair}
+
+
+def _model(draw: Draw, has: tuple[str, ...], *, latent: bool) -> dict[str, Any]:
+    """Draw the fields that both sides share."""
+    able = [each for each in _KINDS if each in has and not (latent and each == "windows")]
+    kinds = draw(st.sampled_from(_KINDS[draw(st.sampled_from(able))])) if able else "f"
+    stages = "stages" in has
+    layers = draw(st.integers(2 * stages or 1, 3 if stages else 2))
+    return {
+        "heads": 1 if latent else draw(st.sampled_from(SIZES)),
+        "latent": latent,
+        "kinds": kinds,
+        "layers": layers if kinds == "f" else len(kinds) * (1 + stages),
+        "window": draw(st.integers(2, 24)) if "w" in kinds else 0,
+    }
 
 
 def _side(
-    draw: Draw, has: tuple[str, ...], model: Mapping[str, Any], layouts: tuple[str, ...]
+    draw: Draw,
+    has: tuple[str, ...],
+    model: Mapping[str, Any],
+    interleave: int,
+    sizes: Sequence[int],
+    layouts: Sequence[str],
 ) -> Side:
-    odd = (3, 3) if has == PROFILES[EVERYTHING] else ()
-    ranks = draw(st.sampled_from((1, 1, 2, 2, *SIZES, *odd)))
+    ranks = draw(st.sampled_from(sizes))
     size = draw(st.sampled_from((4, 8, 16) if "unequal" in has else (4, 8)))
-    shared = model["latent"] and "context" in has and draw(st.booleans())
+    plain = model["latent"] and model["kinds"] == "f"
+    shared = plain and "context" in has and draw(st.booleans())
     return Side(
         ranks=ranks,
         block_size=size,
         blocks=BLOCKS,
-        layout=draw(st.sampled_from((layouts[0], *layouts))),
+        layout=draw(st.sampled_from(layouts)),
         kernel=draw(st.sampled_from((0, 2, 4))) % size if "kernel" in has else 0,
         context=ranks if shared else 1,
+        interleave=interleave if shared else 0,
+        stages=draw(st.sampled_from((1, 2))) if "stages" in has else 1,
         **model,
     )
 
@@ -90,49 +126,70 @@ def draw_operation(machine: DisaggregationMachine, draw: Draw) -> tuple[str, Arg
     longest = min((BLOCKS - 1) * side.block_size * side.context for side in sides)
     tokens = draw(st.integers(1, min(LONGEST, longest)))
     length = machine.decode.length(tokens)
-    cached = draw(st.sampled_from((0, 0, *range(1, length + 1))))
+    full = tokens // (machine.decode.block_size * machine.decode.context)
+    cached = draw(st.sampled_from((0, 0, *range(1, full + 1))))
     prefill, decode = (draw(st.permutations(range(1, side.blocks))) for side in sides)
     needed = machine.prefill.length(tokens), length
-    return "move", {
+    arguments = {
         "tokens": tokens,
         "cached": cached,
         "prefill": prefill[: needed[0]],
         "decode": decode[: needed[1]],
         "turn": draw(st.integers(0, 7)),
     }
+    return "move", {**arguments, **_draw_kinds(draw, sides, needed)}
+
+
+def _draw_kinds(draw: Draw, sides: tuple[Side, Side], needed: tuple[int, int]) -> Arguments:
+    """Draw the tables of windows, and the rows of states."""
+    kinds, found = sides[1].kinds, Arguments()
+    if "w" in kinds:
+        tables = [draw(st.permutations(range(1, side.blocks))) for side in sides]
+        found["windows"] = [each[:n] for each, n in zip(tables, needed, strict=True)]
+    if "s" in kinds:
+        found["rows"] = [draw(st.integers(1, ROWS - 1)) for _ in sides]
+    return found
 
 
 def offered(ask: RemoteCalls) -> TargetProvided:
     """Return the suite on a target, without what its engine lacks."""
     (traits,) = ask(("traits", {}))
-    return TargetProvided(_suite(ask, traits["lacks"], tuple(traits["layouts"])), {})
+    planners = {name: Traits(**each) for name, each in traits.items()}
+    return TargetProvided(_suite(ask, planners), {})
 
 
-def profiles(lacks: Mapping[str, str], layouts: tuple[str, ...]) -> tuple[WorkloadConfigs, ...]:
-    """Return the kinds of configurations for an engine that lacks capabilities."""
-    kinds: dict[tuple[str, ...], WorkloadConfigs] = {}
-    for name, wanted in PROFILES.items():
-        has = tuple(each for each in wanted if name == EVERYTHING or each not in lacks)
-        draw = partial(draw_config, has=has, layouts=layouts)
-        kinds.setdefault(has, WorkloadConfigs(name, draw))
-    return tuple(kinds.values())
+def profiles(planners: Mapping[str, Traits]) -> tuple[WorkloadConfigs, ...]:
+    """Return the kinds of configurations of all planners."""
+    found = []
+    for planner, traits in planners.items():
+        kinds = dict[tuple[str, ...], str]()
+        for name, wanted in PROFILES.items():
+            without = traits.undriven if name == EVERYTHING else traits.lacks
+            kinds.setdefault(tuple(each for each in wanted if each not in without), name)
+        for has, name in kinds.items():
+            every = name == EVERYTHING
+            draw = partial(draw_config, planner=planner, traits=traits, has=has, every=every)
+            found.append(WorkloadConfigs(f"{planner}: {name}", draw))
+    return tuple(found)
 
 
-def _suite(ask: RemoteCalls, lacks: Mapping[str, str], layouts: tuple[str, ...]) -> ComponentSuite:
+def _suite(ask: RemoteCalls, planners: Mapping[str, Traits]) -> ComponentSuite:
+    lacks = set.intersection(*({*each.lacks} for each in planners.values()))
     without = {situation for each in lacks for situation in _SITUATIONS[each]}
     judged = tuple(
         prop._replace(situations=tuple(s for s in prop.situations if s not in without))
         for prop in PROPERTIES
     )
+    kinds = profiles(planners)
     return ComponentSuite(
         "disaggregation",
         judged,
-        partial(draw_config, has=PROFILES[EVERYTHING], layouts=layouts),
+        kinds[-1].draw_config,
         partial(DisaggregationMachine, ask),
         draw_operation,
-        profiles=profiles(lacks, layouts),
+        profiles=kinds,
         target_provided=offered,
     )
 
 
-SUITE = _suite(local.ask, local.TRAITS["lacks"], tuple(local.TRAITS["layouts"]))
+SUITE = _suite(local.ask, local.TRAITS)

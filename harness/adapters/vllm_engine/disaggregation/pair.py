@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from vllm.distributed import parallel_state
@@ -16,22 +16,30 @@ from vllm.v1.kv_cache_layout import KVCacheLayout
 from kvproof.harness.adapters.vllm_engine.disaggregation.agent import DirectAgent
 from kvproof.harness.adapters.vllm_engine.disaggregation.workers import Worker, Workers
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
-from kvproof.harness.contract.disaggregation import Moved, Pair, Prompt, Refused, Side
+from kvproof.harness.contract.disaggregation import Moved, Pair, Prompt, Refused, Traits
+from kvproof.harness.contract.disaggregation_sides import Side
 
-TRAITS: dict[str, Any] = {
-    "lacks": {
-        "copies": "a prefilling side with more workers than heads is refused, but for recurrent "
-        "models"
-    },
-    "layouts": [each.name for each in KVCacheLayout],
+_UNDRIVEN = ["stages", "windows", "states"]
+_NOT_DRIVEN = "Nixl's workers are driven with one stage and one group of full attention"
+TRAITS = {
+    "nixl": Traits(
+        lacks={
+            "copies": "a prefilling side with more workers than heads is refused, but for "
+            "recurrent models",
+            **dict.fromkeys(_UNDRIVEN, _NOT_DRIVEN),
+        },
+        layouts=[each.name for each in KVCacheLayout],
+        undriven=_UNDRIVEN,
+    )
 }
 _LEASE_S = 1e6
 _HOST, _PORT = "localhost", 1
 """Where a handshake would be asked for; nothing is sent there."""
 
 
-def opened(prefill: Side, decode: Side) -> Pair | Refused:
+def opened(planner: str, prefill: Side, decode: Side) -> Pair | Refused:
     """Connect two sides; what vLLM raises is a refusal."""
+    del planner
     config, group = RUNNING.config, parallel_state._TP
     DirectAgent.by_name.clear()
     alone = True
@@ -48,6 +56,14 @@ def opened(prefill: Side, decode: Side) -> Pair | Refused:
 
 def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip()}"
+
+
+class Taken(NamedTuple):
+    """What one decoding worker did."""
+
+    read: list[int]
+    freed: list[int]
+    whole: bool
 
 
 class NixlPair:
@@ -78,12 +94,12 @@ class NixlPair:
     def move(self, prompt: Prompt) -> Moved:
         """Compute a prompt, and let each decoding worker take its part."""
         side, group = self._decode.side, parallel_state._TP
-        start = min(prompt.tokens, prompt.cached * side.block_size * side.context)
-        self._prefill.write(prompt, prompt.prefill, prompt.tokens)
-        self._decode.write(prompt, prompt.decode, start)
+        start = side.start(prompt.cached, prompt.tokens)
+        self._prefill.write(prompt, prompt.sender, prompt.tokens)
+        self._decode.write(prompt, prompt.receiver, start)
         name = f"prompt {prompt.number}"
         self._send(name)
-        steps: list[tuple[list[int], list[int]]] = []
+        steps: list[Taken] = []
         error = ""
         try:
             steps.extend(
@@ -94,7 +110,15 @@ class NixlPair:
         finally:
             parallel_state._TP = group
         content = [self._decode.content(worker) for worker in self._decode.ranks]
-        return Moved(error, content, [read for read, _ in steps], [freed for _, freed in steps])
+        turns = [*zip(prompt.order, steps, strict=False)]
+        return Moved(
+            error,
+            content,
+            read=[taken.read for _, taken in turns],
+            freed=[taken.freed for _, taken in turns],
+            written=[[each] if taken.read else [] for each, taken in turns],
+            arrived=[[each] if taken.whole else [] for each, taken in turns],
+        )
 
     def _send(self, name: str) -> None:
         """Tell the prefilling workers that a prompt waits for its readers."""
@@ -104,7 +128,7 @@ class NixlPair:
         for worker in self._prefill.in_turn([*range(self._prefill.side.ranks)]):
             worker.connector.start_load_kv(metadata)
 
-    def _take(self, worker: Worker, name: str, prompt: Prompt) -> tuple[list[int], list[int]]:
+    def _take(self, worker: Worker, name: str, prompt: Prompt) -> Taken:
         worker.agent.read.clear()
         worker.connector.start_load_kv(self._wanted(name, prompt))
         results = worker.connector.get_transfer_results()
@@ -119,7 +143,7 @@ class NixlPair:
             for n, each in enumerate(self._prefill.ranks)
             if name in each.connector.get_transfer_results().finished_sending
         ]
-        return read, freed
+        return Taken(read, freed, name in results.finished_recving)
 
     def _wanted(self, name: str, prompt: Prompt) -> Any:
         """Return the request as the decoding side's scheduler passes it on, with both tables."""

@@ -25,14 +25,8 @@ from kvproof.harness.adapters.vllm_engine.disaggregation.agent import DirectAgen
 from kvproof.harness.adapters.vllm_engine.engine_settings import model_folder
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.adapters.vllm_engine.specs import HEAD
-from kvproof.harness.contract.disaggregation import (
-    WORDS,
-    Prompt,
-    Side,
-    Words,
-    packed,
-    words,
-)
+from kvproof.harness.contract.disaggregation import Prompt, packed
+from kvproof.harness.contract.disaggregation_sides import WORDS, Side, Tables, Words
 from kvproof.harness.contract.whole_engine import EngineConfig
 
 _QUERY_HEADS = 16
@@ -112,16 +106,14 @@ class Workers:
         layers = [caches[name].view(torch.int64).numpy() for name in sorted(caches)]
         return Worker(connector, layers, group)
 
-    def write(self, prompt: Prompt, table: list[int], end: int) -> None:
+    def write(self, prompt: Prompt, tables: Tables, end: int) -> None:
         """Compute the first positions of a prompt."""
         for rank, worker in enumerate(self.ranks):
-            positions = self.side.held(rank, end)
-            blocks, offsets = self.side.slots(table, positions)
-            at = blocks * self._ratio + offsets // self._kernel
-            heads = self.side.of_rank(rank)
-            content = words(prompt.number, len(worker.caches), heads, positions)
-            for cache, each in zip(worker.caches, content, strict=True):
-                cache[at, :, offsets % self._kernel] = each.swapaxes(0, 1)
+            for layer, cache in enumerate(worker.caches):
+                whose = prompt.number, prompt.tokens
+                filled = self.side.filled(rank, layer, tables, whose, end)
+                at = filled.blocks * self._ratio + filled.offsets // self._kernel
+                cache[at, :, filled.offsets % self._kernel] = filled.words.swapaxes(0, 1)
 
     def content(self, worker: Worker) -> str:
         """Return all words of a worker."""

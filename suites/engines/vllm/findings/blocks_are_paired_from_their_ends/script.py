@@ -32,5 +32,5 @@ print(
 )
 _, read = worker._apply_prefix_caching(decode, prefill, 1, 2)
 print("the decoding engine reads:", read[0])
-if read[0] != prefill[0][:1]:
-    raise SystemExit("it reads the padding behind the prompt")
+if read[0] == prefill[0][:1]:
+    raise SystemExit("it reads no padding behind the prompt")

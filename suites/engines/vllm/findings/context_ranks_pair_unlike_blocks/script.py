@@ -33,5 +33,5 @@ local, remote = worker._apply_dcp_prefix_caching(
 mine = worker._logical_to_kernel_block_ids([local], 1)[0]
 theirs = worker._logical_to_kernel_block_ids([remote], 2)[0]
 print("rank 0 pairs its kernel blocks", mine, "with", theirs)
-if len(mine) != len(theirs):
-    raise SystemExit("_read_blocks asserts that these are as many")
+if len(mine) == len(theirs):
+    raise SystemExit("these are as many, as _read_blocks asserts")

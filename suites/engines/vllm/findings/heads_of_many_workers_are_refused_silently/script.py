@@ -36,5 +36,7 @@ try:
     )
 except AssertionError as error:
     print("the handshake fails with AssertionError:", repr(str(error)))
-    if not str(error):
-        raise SystemExit("it does not say why") from None
+    if str(error):
+        raise SystemExit("it says why") from None
+else:
+    raise SystemExit("the pair is served")
