@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
@@ -35,23 +36,33 @@ class Samples(list[float]):
     """
 
     why_eager: str = ""
+    clocks: dict[str, Value] = {}  # noqa: RUF012 - replaced, never changed
+    """The state of the device at work; see `clocks`."""
 
 
-def measure(launches: Sequence[Launch], *, replays: int = 9) -> Samples:
+def measure(
+    launches: Sequence[Launch],
+    *,
+    replays: int = 9,
+    alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Samples:
     """Seconds per launch over a rotation of launches, one sample for each replay.
 
     Every launch runs once before, so kernels are compiled; then the rotation is captured as one
     CUDA graph, repeated until a replay lasts `TIMED_SECONDS`. `rotation` returns the number of
-    input sets with which no launch finds its inputs in the cache.
+    input sets with which no launch finds its inputs in the cache. `alone` is entered while no other
+    process may use the device.
 
     Raises RuntimeError without a GPU, or if a launch fails.
     """
     if not torch.cuda.is_available():
         raise RuntimeError("there is no GPU: no time is taken without one")
     work, count, why_eager = _prepared(launches)
-    _warm(work)
-    samples = Samples(seconds / count for seconds in _replayed(work, replays))
-    samples.why_eager = why_eager
+    with alone():
+        _warm(work)
+        state = clocks()
+        samples = Samples(seconds / count for seconds in _replayed(work, replays))
+    samples.why_eager, samples.clocks = why_eager, state
     return samples
 
 
@@ -63,7 +74,7 @@ def rotation(bytes_per_set: int, l2_bytes: int) -> int:
 def clocks() -> dict[str, Value]:
     """SM and memory clock (MHz), power (W), temperature (C) and throttle reasons; without a GPU {}.
 
-    Clocks drop within milliseconds of the last kernel: call it right after `measure`.
+    Clocks drop within milliseconds of the last kernel: call it while kernels run.
     """
     executable = shutil.which("nvidia-smi")
     if executable is None or not torch.cuda.is_available():

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -139,10 +140,13 @@ def run_on_pool(
     workers: Sequence[W],
     tasks: Iterable[Task],
     work: Callable[[W, Task], Iterable[Result]],
+    *,
+    done: Callable[[W], None] | None = None,
 ) -> Generator[Result]:
     """Yield the results of all tasks as they come; every worker takes the next free task.
 
-    An error of `work` is raised again. It, or closing the iterator early, kills the workers.
+    A worker that finds none left is ended, or `done` is called with it. An error of `work` is
+    raised again. It, or closing the iterator early, kills the workers.
     """
     left = deque(tasks)
     results: SimpleQueue[Result | _Done] = SimpleQueue()
@@ -159,7 +163,7 @@ def run_on_pool(
         except BaseException as raised:  # noqa: BLE001 - raised again by the thread that waits
             error = raised
         finally:
-            worker.end()
+            (worker.end if stopped.is_set() or error or not done else partial(done, worker))()
             results.put(_Done(error))
 
     threads: list[threading.Thread] = []

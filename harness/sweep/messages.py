@@ -53,7 +53,11 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True, tag="measure"):
     seed: int
 
 
-Request: TypeAlias = Greet | Describe | ListCells | MeasureCeilings | Check | Measure
+class Rest(msgspec.Struct, frozen=True, kw_only=True, tag="rest"):
+    """Ask a worker that waits for work to give the memory of its device back."""
+
+
+Request: TypeAlias = Rest | Greet | Describe | ListCells | MeasureCeilings | Check | Measure
 
 
 class KernelFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +89,10 @@ class Greeted(msgspec.Struct, frozen=True, kw_only=True, tag="greeted"):
     device: DeviceKind
     facts: dict[str, CaseValue]
     """Facts about the device, with the versions that a result may depend on."""
+
+
+class Rested(msgspec.Struct, frozen=True, kw_only=True, tag="rested"):
+    """Answer to `Rest`."""
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True, tag="described"):
@@ -125,7 +133,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, tag="fault"):
     """The process can launch nothing any more and must be replaced."""
 
 
-Answer: TypeAlias = Greeted | Described | Listed | Limits | Judged | Fault
+Answer: TypeAlias = Rested | Greeted | Described | Listed | Limits | Judged | Fault
 
 read_request = msgspec.json.Decoder(Request).decode
 read_answer = msgspec.json.Decoder(Answer).decode

@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +30,7 @@ from kvproof.harness.sweep.messages import (
     Limits,
     Measure,
     MeasureCeilings,
+    Rest,
 )
 from kvproof.harness.sweep.plan import Plan, SweepOptions, make_plan
 from kvproof.harness.sweep.verdict import Planned, conclude
@@ -37,8 +38,14 @@ from kvproof.harness.sweep.verdict import Planned, conclude
 _CEILINGS = 180.0
 """Seconds that the limits of a device may take."""
 
-_MOST = {"cpu": 4, "cuda": 8}
+_MOST = {"cpu": 4, "cuda": 16}
 """Processes per device that check side by side; beyond that they wait for each other."""
+
+_TIMERS = 4
+"""Processes per device that time in turns: while one does, the others wait with their inputs."""
+
+_REST = 30.0
+"""Seconds in which a worker gives memory back."""
 
 _CHECKED = 0.9
 """Seconds of one of 8 processes for one cell on an H200; most of it is compilation."""
@@ -119,7 +126,11 @@ class _Sweep:
     ) -> None:
         self.make = make
         self.plan, self.options = plan, plan.options
-        self.lead, self.logs = lead, logs
+        self.logs = logs
+        self.leads = [lead]
+        """One process of each device; it plans, and does alone what needs all of the memory."""
+        self.crew: list[DeviceWorker] = []
+        """All processes, those of `leads` first."""
         self.write, self.progress = write, progress
         self.cells = latest(earlier)
         self.limits = ceilings(earlier)
@@ -131,23 +142,23 @@ class _Sweep:
 
     def run(self) -> dict[CellKey, Cell]:
         """Check and time, conclude; a worker that does not start any more ends the sweep early."""
-        leads = [self.lead]
         try:
-            leads += self._other_leads()
-            self._begin(leads)
+            self.leads += self._other_leads()
+            self.crew = self._crew(self.leads)
+            self._begin(self.leads)
             for part in self._parts():
                 self._allot(_CHECKING if self.timing else 1.0)
-                self._check(leads, part)
+                self._check(part)
                 if self.timing:
                     self._allot(1.0)
-                    self._time(leads, part)
+                    self._time(part)
         except WorkerLost as lost:
             self._fault("starting a worker", str(lost), lost.log)
         except KeyboardInterrupt:
             self._conclude()
             raise
         finally:
-            for process in leads:
+            for process in self.crew or self.leads:
                 process.end()
         self._conclude()
         return self.cells
@@ -207,10 +218,10 @@ class _Sweep:
             return [self.plan.planned]
         return [list(same) for _, same in groupby(self.plan.planned, lambda each: each.kernel)]
 
-    def _check(self, leads: Sequence[DeviceWorker], planned: Sequence[Planned]) -> None:
+    def _check(self, planned: Sequence[Planned]) -> None:
         tasks = [task for task in self._tasks(planned) if task.planned.key not in self.cells]
-        crowded = self._run("checking", self._crew(leads), tasks, self._checked)
-        self._run("checking alone", leads, crowded, self._checked, alone=True)
+        crowded = self._run("checking", self.crew, tasks, self._checked)
+        self._alone("checking alone", crowded, self._checked)
 
     def _tasks(self, planned: Sequence[Planned]) -> Iterator[_Task]:
         numbers: Counter[tuple[str, str]] = Counter()
@@ -219,8 +230,19 @@ class _Sweep:
             yield _Task(each, again=numbers[place] % self.plan.again == 0)
             numbers[place] += 1
 
-    def _time(self, leads: Sequence[DeviceWorker], planned: Sequence[Planned]) -> None:
-        for process in leads:
+    def _alone(
+        self,
+        doing: str,
+        tasks: Sequence[_Task],
+        work: Callable[[DeviceWorker, _Task], _Found],
+    ) -> None:
+        """Do what lacked memory, one process on a device; the others end."""
+        for process in self.crew[len(self.leads) :] if tasks else ():
+            process.end()
+        self._run(doing, self.leads, tasks, work, alone=True)
+
+    def _time(self, planned: Sequence[Planned]) -> None:
+        for process in self.leads:
             if process.slot.index not in self.limits:
                 self._limits(process)
         checked = ((each, self.cells.get(each.key)) for each in planned)
@@ -229,7 +251,9 @@ class _Sweep:
             for each, cell in checked
             if each.timed and cell is not None and cell.outcome == "ok" and not cell.samples
         ]
-        self._run("timing", leads, tasks, self._timed, alone=True)
+        timers = self.crew[: len(self.leads) * _TIMERS]
+        crowded = self._run("timing", timers, tasks, self._timed)
+        self._alone("timing alone", crowded, self._timed)
 
     def _crew(self, leads: Sequence[DeviceWorker]) -> list[DeviceWorker]:
         """Several processes on each device, side by side; those that plan and time among them."""
@@ -238,8 +262,8 @@ class _Sweep:
                 DeviceSlot(self.plan.device, process.slot.index),
                 self.logs / f"check-{process.slot.index}-{number}.log",
             )
-            for process in leads
             for number in range(1, self._width(leads))
+            for process in leads
         ]
         return [*leads, *more]
 
@@ -271,7 +295,7 @@ class _Sweep:
         def each(process: DeviceWorker, same: list[_Task]) -> Iterator[_Found]:
             return (work(process, task) for task in same if time.monotonic() < self.until)
 
-        with closing(run_on_pool(workers[: len(cases)], cases, each)) as results:
+        with closing(run_on_pool(workers[: len(cases)], cases, each, done=_rest)) as results:
             for done, found in enumerate(results, 1):
                 self.progress(f"{doing} {found.task.planned.kernel}", done, len(tasks))
                 if found.crowded and not alone:
@@ -314,7 +338,9 @@ class _Sweep:
     def _judged(self, process: DeviceWorker, task: _Task, request: Check | Measure) -> _Found:
         """Run a cell in the process; a death of the process is an outcome of the cell."""
         try:
-            answer = process.ask(request, self.options.timeout)
+            # One that times also waits for others, of which the last may hang.
+            waits = 2 if isinstance(request, Measure) else 1
+            answer = process.ask(request, waits * self.options.timeout)
         except WorkerLost as lost:
             if lost.kind == "start":
                 raise
@@ -368,6 +394,12 @@ class _Sweep:
         if kind not in self.faults:
             self.faults.add(kind)
             self.write(HarnessFault(where=f"sweep: {where}", message=message, traceback=traceback))
+
+
+def _rest(process: DeviceWorker) -> None:
+    """Keep a process for the next kernel, without its inputs."""
+    with suppress(WorkerLost):  # the next cell starts another
+        process.ask(Rest(), _REST)
 
 
 def _device(process: DeviceWorker) -> SweepDevice:

@@ -62,6 +62,10 @@ class SweepWorker:
             match request:
                 case messages.Greet():
                     return messages.Greeted(device=self._device, facts=device_facts())
+                case messages.Rest():
+                    self._forget()
+                    self._lost_its_device()  # looking gives unused memory back
+                    return messages.Rested()
                 case messages.Describe():
                     return _described(request)
                 case messages.ListCells():
@@ -116,7 +120,7 @@ class SweepWorker:
             request.case,
             seed=request.seed,
             device=self._device,
-            cache=self._sets,
+            stored=self._sets,
         )
 
     def _lost_its_device(self) -> bool:

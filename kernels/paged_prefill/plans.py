@@ -95,11 +95,12 @@ def _form(tensor: torch.Tensor) -> str:
 
 def _hopper(given: Inputs, *, gather: bool) -> Plan:
     dim = given.q.shape[2]
-    rows, tile = 2 * hopper.HOPPER_ROWS, 128 if dim <= 128 else 64
+    rows, tile = hopper.groups(dim) * hopper.HOPPER_ROWS, 128 if dim <= 128 else 64
     short = not gather and hopper.box(given.page_size) <= SHORT_BOX
     return Plan(
         rows=rows, tile=tile, stages=2, gather=gather, hopper=True,
-        copiers=2 if dim > 128 and short else 1, programs=multiprocessors(given.q.device),
+        copiers=2 if dim > hopper.HOPPER_COLUMNS and short else 1,
+        programs=multiprocessors(given.q.device),
         **_times(rows, tile, dim, PAIR_US),
     )  # fmt: skip
 

@@ -2,11 +2,11 @@
 
 One or two warps copy keys and as many values, by the tensor memory unit from their pages straight
 into the tiles of a ring in shared memory, as many copies a tile as it has pages. A copy takes one
-instruction for each 64 columns; two warps share them. Two warp groups attend 64 query rows each. A
-warp group starts the scores of a tile, then the values of the tile before, and works on its softmax
-while the tensor cores are busy with the values. Tiles go from the newest to the oldest: the few
-that need a mask come first, and so does the one with rows that do not exist. Of 64 query rows or
-fewer, as decoding requests have, one warp group attends alone.
+instruction for each 64 columns; two warps share them. Two or three warp groups attend 64 query rows
+each. A warp group starts the scores of a tile, then the values of the tile before, and works on its
+softmax while the tensor cores are busy with the values. Tiles go from the newest to the oldest: the
+few that need a mask come first, and so does the one with rows that do not exist. Of 64 query rows
+or fewer, as decoding requests have, one warp group attends alone.
 
 The schedule is the one that the FlashAttention-3 paper describes (Shah et al., 2024).
 """
@@ -57,11 +57,10 @@ def _inner(
 
 
 @gluon.jit
-def _copy_pages(
-    desc, table, smem, full, empty, column, length, rows, apart, low, end,
-    PAGE: gl.constexpr, BOX: gl.constexpr,
-):  # fmt: skip
+def _copy_pages(pool, wanted, PAGE: gl.constexpr, BOX: gl.constexpr):
     """Copy K or V, tile by tile, as the stages of its ring become free."""
+    desc, smem, full, empty, rows, apart = pool
+    table, column, length, low, end = wanted
     STAGES: gl.constexpr = smem.shape[0]
     TILE: gl.constexpr = smem.shape[1]
     for i in range(end - low):
@@ -179,22 +178,46 @@ def _start_scores(q_kept, q_tile, k_tile, layout: gl.constexpr, KEPT: gl.constex
 
 
 @gluon.jit
+def _paired(w, HALVES: gl.constexpr):
+    """Weights of two columns, rounded, in a word.
+
+    Halves of words that live from one pass of a loop to the next would take a register each.
+    """
+    low, high = gl.split(w.reshape([w.shape[0], w.shape[1] // 2, 2]))
+    return gl.inline_asm_elementwise(
+        "cvt.rn." + HALVES + "x2.f32 $0, $2, $1;", "=r,f,f", [low, high],
+        dtype=gl.int32, is_pure=True, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
+def _apart(pairs, dtype: gl.constexpr, layout: gl.constexpr):
+    """The weights of words, as the operand of a product."""
+    low = pairs.to(gl.int16).to(dtype, bitcast=True)
+    high = (pairs >> 16).to(gl.int16).to(dtype, bitcast=True)
+    wide = gl.join(low, high).reshape([pairs.shape[0], pairs.shape[1] * 2])
+    return gl.convert_layout(wide, layout)
+
+
+@gluon.jit
 def _step(
     state, tile, i, q_kept, q_tile, ring, place, factor, cap, WINDOW: gl.constexpr,
     CAPPED: gl.constexpr, TREE: gl.constexpr, s_layout: gl.constexpr, o_layout: gl.constexpr,
     KEPT: gl.constexpr, MASKED: gl.constexpr,
 ):  # fmt: skip
     """Scores of the `i`-th tile, and their weights while those of the tile before are applied."""
-    acc, p, shrink, top, total = state
+    acc, pairs, shrink, top, total = state
     k_smem, v_smem, k_full, k_empty, v_full, v_empty = ring
     low = place[2]
     STAGES: gl.constexpr = k_smem.shape[0]
+    HALVES: gl.constexpr = "bf16" if q_tile.dtype == gl.bfloat16 else "f16"
     p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
     stage = i % STAGES
     before = (i - 1) % STAGES
     s = _start_scores(q_kept, q_tile, k_smem.index(stage), s_layout, KEPT)
     acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, o_layout))[:, None]
     mbarrier.wait(v_full.index(before), ((i - 1) // STAGES) & 1)
+    p = _apart(pairs, q_tile.dtype, p_layout)
     acc = warpgroup_mma(p, v_smem.index(before), acc, is_async=True)
     s = warpgroup_mma_wait(1, deps=[s])
     mbarrier.arrive(k_empty.index(stage))
@@ -206,16 +229,19 @@ def _step(
     mbarrier.wait(k_full.index(after % STAGES), (after // STAGES) & 1, pred=tile > low)
     acc = warpgroup_mma_wait(0, deps=[acc])
     mbarrier.arrive(v_empty.index(before))
-    return acc, gl.convert_layout(w.to(q_tile.dtype), p_layout), shrink, top, total
+    pairs = _paired(w, HALVES)
+    return acc, pairs, shrink, top, total
 
 
 @gluon.jit
 def _consume(
-    q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left,
-    cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head,
-    factor, cap, WHICH: gl.constexpr, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
+    block, WHICH: gl.constexpr, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
     GROUP: gl.constexpr, DEPENDENT: gl.constexpr,
 ):  # fmt: skip
+    tensors, strides, item, tiles, q_smem, ring, factor, cap = block
+    q, more, out, parts, weights, lse, sinks, v_scale = tensors
+    q_row, q_head, out_row, out_head, lse_row, lse_head = strides
+    start, first, rows_left, cached, kv_head, slot, length = item
     k_smem, v_smem, k_full, k_empty, v_full, _ = ring
     low, inner_low, inner_end, end = tiles
     STAGES: gl.constexpr = k_smem.shape[0]
@@ -253,33 +279,35 @@ def _consume(
     w, top, total, shrink = _weights(
         s, top, total, tile, place, factor, cap, WINDOW, CAPPED, TREE, s_layout, MASKED=True
     )
-    p = gl.convert_layout(w.to(q_smem.dtype), p_layout)
+    HALVES: gl.constexpr = "bf16" if q_smem.dtype == gl.bfloat16 else "f16"
+    pairs = _paired(w, HALVES)
     if end * TILE > length:
         mbarrier.wait(v_full.index(0), 0)
         _zero_beyond(v_smem.index(0), tile * TILE, length)
     mbarrier.wait(k_full.index(1 % STAGES), (1 // STAGES) & 1, pred=tile > low)
     for tile in range(end - 2, inner_end - 1, -1):
-        state = (acc, p, shrink, top, total)
-        acc, p, shrink, top, total = _step(
+        state = (acc, pairs, shrink, top, total)
+        acc, pairs, shrink, top, total = _step(
             state, tile, end - 1 - tile, q_kept, q_tile, ring, place, factor, cap,
             WINDOW, CAPPED, TREE, s_layout, o_layout, KEPT, MASKED=True,
         )  # fmt: skip
     for tile in range(inner_end - 1, inner_low - 1, -1):
-        state = (acc, p, shrink, top, total)
-        acc, p, shrink, top, total = _step(
+        state = (acc, pairs, shrink, top, total)
+        acc, pairs, shrink, top, total = _step(
             state, tile, end - 1 - tile, q_kept, q_tile, ring, place, factor, cap,
             WINDOW, CAPPED, TREE, s_layout, o_layout, KEPT, MASKED=False,
         )  # fmt: skip
     if WINDOW > 0:
         for tile in range(inner_low - 1, low - 1, -1):
-            state = (acc, p, shrink, top, total)
-            acc, p, shrink, top, total = _step(
+            state = (acc, pairs, shrink, top, total)
+            acc, pairs, shrink, top, total = _step(
                 state, tile, end - 1 - tile, q_kept, q_tile, ring, place, factor, cap,
                 WINDOW, CAPPED, TREE, s_layout, o_layout, KEPT, MASKED=True,
             )  # fmt: skip
     last = end - 1 - low
     acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, o_layout))[:, None]
     mbarrier.wait(v_full.index(last % STAGES), (last // STAGES) & 1)
+    p = _apart(pairs, q_smem.dtype, p_layout)
     acc = warpgroup_mma(p, v_smem.index(last % STAGES), acc, is_async=True)
     acc = warpgroup_mma_wait(0, deps=[acc])
     scale = LOG2E if CAPPED else factor * LOG2E
@@ -320,25 +348,20 @@ def _consume(
             at = lse + token * lse_row + short_head * lse_head
             gl.store(at, weight / LOG2E, mask=short < rows_left)
     else:
-        kept = slot.to(gl.int64) * 2 * HALF
+        kept = slot.to(gl.int64) * q_smem.shape[0] * HALF
         gl.store(parts + (kept + row)[:, None] * DIM + column[None, :], acc, mask=mask)
         gl.store(weights + kept + short, weight, mask=short < rows_left)
 
 
 @gluon.jit
 def _consume_others(
-    q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first, rows_left,
-    cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head, lse_row, lse_head,
-    factor, cap, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, GROUP: gl.constexpr,
-    DEPENDENT: gl.constexpr,
+    block, WHICH: gl.constexpr, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
+    GROUP: gl.constexpr, DEPENDENT: gl.constexpr,
 ):  # fmt: skip
-    """The second half of the rows, if there is any."""
-    if rows_left > q_smem.shape[1]:
-        _consume(
-            q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
-            rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row, out_head,
-            lse_row, lse_head, factor, cap, 1, DIM, WINDOW, CAPPED, GROUP, DEPENDENT,
-        )  # fmt: skip
+    """Rows behind those of the first warp group, if there are any."""
+    _, _, item, _, q_smem, _, _, _ = block
+    if item[2] > WHICH * q_smem.shape[1]:
+        _consume(block, WHICH, DIM, WINDOW, CAPPED, GROUP, DEPENDENT)
 
 
 @gluon.jit(do_not_specialize=["room"])
@@ -349,15 +372,15 @@ def prefill_hopper(
     GROUP: gl.constexpr, PAGE: gl.constexpr, BOX: gl.constexpr, TILE: gl.constexpr,
     DIM: gl.constexpr, WIDTH: gl.constexpr, HALF: gl.constexpr, STAGES: gl.constexpr,
     WINDOW: gl.constexpr, CAPPED: gl.constexpr, COPIERS: gl.constexpr, DEPENDENT: gl.constexpr,
+    GROUPS: gl.constexpr,
 ):  # fmt: skip
-    """Attend one item: two times 64 query rows of one KV head, or fewer.
+    """Attend one item: `GROUPS` times 64 query rows of one KV head, or fewer.
 
     Heads of keys and values have `WIDTH` columns, `DIM` of them of use. `DEPENDENT`: starts while
     the kernel that makes the other part ends.
     """
     COLUMNS: gl.constexpr = k_desc.block_type.shape[1]
-    if gl.program_id(0) >= gl.load(counts):
-        return
+    count = gl.load(counts)
     items += gl.program_id(0) * FIELDS
     start = gl.load(items)
     new = gl.load(items + 1)
@@ -369,12 +392,15 @@ def prefill_hopper(
     slot = gl.load(items + 7)
     kv_head = gl.load(items + 8)
     cached = gl.load(items + 9)
+    # Both reads take the time of one: the list has an entry for each program.
+    if gl.program_id(0) >= count:
+        return
     rows_left = new * GROUP - first
     inner_low, inner_end = _inner(
-        cached, new, first, low, end, GROUP, 2 * HALF, WINDOW, TILE, tree is not None
+        cached, new, first, low, end, GROUP, GROUPS * HALF, WINDOW, TILE, tree is not None
     )
     slot = gl.where(slot < 0, slot, kv_head * room + slot)
-    q_smem = gl.allocate_shared_memory(k_desc.dtype, [2, HALF, COLUMNS], k_desc.layout)
+    q_smem = gl.allocate_shared_memory(k_desc.dtype, [GROUPS, HALF, COLUMNS], k_desc.layout)
     k_smem = gl.allocate_shared_memory(k_desc.dtype, [STAGES, TILE, COLUMNS], k_desc.layout)
     v_smem = gl.allocate_shared_memory(v_desc.dtype, [STAGES, TILE, COLUMNS], v_desc.layout)
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -384,7 +410,10 @@ def prefill_hopper(
     for i in gl.static_range(STAGES):
         mbarrier.init(k_full.index(i), count=1)
         mbarrier.init(v_full.index(i), count=1)
-        if rows_left > HALF:
+        if rows_left > 2 * HALF:
+            mbarrier.init(k_empty.index(i), count=GROUPS)
+            mbarrier.init(v_empty.index(i), count=GROUPS)
+        elif rows_left > HALF:
             mbarrier.init(k_empty.index(i), count=2)
             mbarrier.init(v_empty.index(i), count=2)
         else:
@@ -399,41 +428,34 @@ def prefill_hopper(
     kv_column = kv_head * WIDTH
     if k_scale is not None:
         factor *= gl.load(k_scale + kv_head)
+    tensors = (q, more, out, parts, weights, lse, sinks, v_scale)
+    strides = (q_row, q_head, out_row, out_head, lse_row, lse_head)
+    item = (start, first, rows_left, cached, kv_head, slot, length)
+    block = (tensors, strides, item, tiles, q_smem, ring, factor, cap)
+    wanted = (table, kv_column, length, low, end)
+    keys = (k_desc, k_smem, k_full, k_empty, k_rows, k_apart)
+    values = (v_desc, v_smem, v_full, v_empty, v_rows, v_apart)
     gdc_launch_dependents()
-    gl.warp_specialize(
-        [
-            (
-                _consume,
-                (
-                    q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
-                    rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row,
-                    out_head, lse_row, lse_head, factor, cap,
-                    gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP, DEPENDENT,
-                ),
-            ),
-            (
-                _consume_others,
-                (
-                    q, more, out, parts, weights, lse, sinks, v_scale, q_smem, ring, start, first,
-                    rows_left, cached, kv_head, slot, length, tiles, q_row, q_head, out_row,
-                    out_head, lse_row, lse_head, factor, cap, DIM, WINDOW, CAPPED, GROUP, DEPENDENT,
-                ),
-            ),
-            (
-                _copy_pages,
-                (
-                    k_desc, table, k_smem, k_full, k_empty, kv_column, length, k_rows, k_apart,
-                    low, end, PAGE, BOX,
-                ),
-            ),
-            (
-                _copy_pages,
-                (
-                    v_desc, table, v_smem, v_full, v_empty, kv_column, length, v_rows, v_apart,
-                    low, end, PAGE, BOX,
-                ),
-            ),
-        ],
-        [4, COPIERS, COPIERS],
-        [240, 24, 24],
-    )  # fmt: skip
+    if GROUPS == 3:
+        gl.warp_specialize(
+            [
+                (_consume, (block, gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP, DEPENDENT)),
+                (_consume_others, (block, gl.constexpr(1), DIM, WINDOW, CAPPED, GROUP, DEPENDENT)),
+                (_consume_others, (block, gl.constexpr(2), DIM, WINDOW, CAPPED, GROUP, DEPENDENT)),
+                (_copy_pages, (keys, wanted, PAGE, BOX)),
+                (_copy_pages, (values, wanted, PAGE, BOX)),
+            ],
+            [4, 4, COPIERS, COPIERS],
+            [160, 160, 24, 24],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (_consume, (block, gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP, DEPENDENT)),
+                (_consume_others, (block, gl.constexpr(1), DIM, WINDOW, CAPPED, GROUP, DEPENDENT)),
+                (_copy_pages, (keys, wanted, PAGE, BOX)),
+                (_copy_pages, (values, wanted, PAGE, BOX)),
+            ],
+            [4, COPIERS, COPIERS],
+            [240, 24, 24],
+        )

@@ -160,3 +160,10 @@ def test_who_stops_listening_kills_all() -> None:
     next(results_)
     results_.close()
     assert [(each.ended, each.killed) for each in two] == [(1, 1)] * 2
+
+
+def test_who_finds_nothing_left_may_stay() -> None:
+    two, kept = pretended(2), []
+    assert len(list(run_on_pool(two, range(10), lambda _, task: [task], done=kept.append))) == 10
+    assert sorted(map(id, kept)) == sorted(map(id, two))
+    assert [(each.ended, each.killed) for each in two] == [(0, 0)] * 2
