@@ -147,7 +147,7 @@ def draw_config(_: Draw) -> Config:
 
 
 def draw_operation(_: ConfigMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw an option, a field, a model, or sizes of which one divides the other half of the time."""
+    """Draw an option, a field, a model, or two sizes: half of the time one divides the other."""
     what = draw(st.integers(0, 4))
     if what == 4:
         return "field", model_fields.draw_field(draw)
