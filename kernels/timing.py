@@ -6,7 +6,6 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
@@ -40,28 +39,21 @@ class Samples(list[float]):
     """The state of the device at work; see `clocks`."""
 
 
-def measure(
-    launches: Sequence[Launch],
-    *,
-    replays: int = 9,
-    alone: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> Samples:
+def measure(launches: Sequence[Launch], *, replays: int = 9) -> Samples:
     """Seconds per launch over a rotation of launches, one sample for each replay.
 
     Every launch runs once before, so kernels are compiled; then the rotation is captured as one
     CUDA graph, repeated until a replay lasts `TIMED_SECONDS`. `rotation` returns the number of
-    input sets with which no launch finds its inputs in the cache. `alone` is entered while no other
-    process may use the device.
+    input sets with which no launch finds its inputs in the cache.
 
     Raises RuntimeError without a GPU, or if a launch fails.
     """
     if not torch.cuda.is_available():
         raise RuntimeError("there is no GPU: no time is taken without one")
     work, count, why_eager = _prepared(launches)
-    with alone():
-        _warm(work)
-        state = clocks()
-        samples = Samples(seconds / count for seconds in _replayed(work, replays))
+    _warm(work)
+    state = clocks()
+    samples = Samples(seconds / count for seconds in _replayed(work, replays))
     samples.why_eager, samples.clocks = why_eager, state
     return samples
 

@@ -41,17 +41,15 @@ _CEILINGS = 180.0
 _MOST = {"cpu": 4, "cuda": 16}
 """Processes per device that check side by side; beyond that they wait for each other."""
 
-_TIMERS = 4
-"""Processes per device that time in turns: while one does, the others wait with their inputs."""
-
 _REST = 30.0
 """Seconds in which a worker gives memory back."""
 
-_CHECKED = 0.9
-"""Seconds of one of 8 processes for one cell on an H200; most of it is compilation."""
+_CHECKED = 1.3
+"""Seconds of one of 16 processes for one cell on an H200; most of it is compilation: 3 of decode
+and prefill, 0.3 to 0.7 of kernels that move bytes."""
 
-_TIMED = 0.4
-"""Seconds of one cell on the same card."""
+_TIMED = 0.3
+"""Seconds of one cell on the same card; 0.5 of decode, 0.2 of most."""
 
 _CHECKING = 0.6
 """Share of a budget in which cells are checked; the rest is for their times."""
@@ -251,8 +249,7 @@ class _Sweep:
             for each, cell in checked
             if each.timed and cell is not None and cell.outcome == "ok" and not cell.samples
         ]
-        timers = self.crew[: len(self.leads) * _TIMERS]
-        crowded = self._run("timing", timers, tasks, self._timed)
+        crowded = self._run("timing", self.leads, tasks, self._timed)
         self._alone("timing alone", crowded, self._timed)
 
     def _crew(self, leads: Sequence[DeviceWorker]) -> list[DeviceWorker]:
@@ -338,9 +335,7 @@ class _Sweep:
     def _judged(self, process: DeviceWorker, task: _Task, request: Check | Measure) -> _Found:
         """Run a cell in the process; a death of the process is an outcome of the cell."""
         try:
-            # One that times also waits for others, of which the last may hang.
-            waits = 2 if isinstance(request, Measure) else 1
-            answer = process.ask(request, waits * self.options.timeout)
+            answer = process.ask(request, self.options.timeout)
         except WorkerLost as lost:
             if lost.kind == "start":
                 raise

@@ -6,8 +6,6 @@ the first and the last set are compared again after the clock has stopped.
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from msgspec.structs import replace
 
@@ -15,7 +13,6 @@ from kvproof.harness.records.sweep_events import Cell, CellCost
 from kvproof.harness.sweep.correctness import ProviderRaised, compared, failed, provided
 from kvproof.harness.sweep.failure import failure_of
 from kvproof.harness.sweep.inputs import InputCache, Inputs, in_room, nbytes
-from kvproof.harness.sweep.turns import Turns
 from kvproof.kernels.source import Source
 from kvproof.kernels.spec import Arguments, Case, Entry, Kernel, Problem
 from kvproof.kernels.timing import measure, rotation
@@ -55,12 +52,6 @@ class InputSets:
         return [first, *(dict(each.arguments) for each in self._between), *last]
 
 
-@cache
-def turns(device: str) -> Turns:
-    """The turns of the processes of this worker's device."""
-    return Turns(str(torch.cuda.get_device_properties().uuid) if device == "cuda" else device)
-
-
 def measured(
     kernel: Kernel,
     entry: Entry,
@@ -68,26 +59,10 @@ def measured(
     *,
     seed: int,
     device: str,
-    stored: InputCache[InputSets] | None = None,
+    cache: InputCache[InputSets] | None = None,
 ) -> Cell:
-    """Time a cell that passed its check, while no other process times on the device.
-
-    Raises NoRoom, or the description's own error.
-    """
-    with turns(device).preparing():
-        return _measured(kernel, entry, case, seed=seed, device=device, stored=stored)
-
-
-def _measured(
-    kernel: Kernel,
-    entry: Entry,
-    case: Case,
-    *,
-    seed: int,
-    device: str,
-    stored: InputCache[InputSets] | None,
-) -> Cell:
-    sets = (stored or InputCache(most=1)).take(
+    """Time a cell that passed its check. Raises NoRoom, or the description's own error."""
+    sets = (cache or InputCache(most=1)).take(
         kernel, case, seed, lambda: InputSets(kernel, case, seed=seed, device=device)
     )
     cell = Cell(
@@ -103,7 +78,7 @@ def _measured(
         launches = provided(
             device, lambda: [entry.prepare(case, each) for each in sets.arguments()]
         )
-        samples = provided(device, lambda: measure(launches, alone=turns(device).alone))
+        samples = provided(device, lambda: measure(launches))
     except ProviderRaised as raised:
         return failed(cell, failure_of(raised.__cause__ or raised))
     cell = replace(cell, samples=list(samples), why_eager=samples.why_eager, clocks=samples.clocks)

@@ -120,7 +120,7 @@ class SweepWorker:
             request.case,
             seed=request.seed,
             device=self._device,
-            stored=self._sets,
+            cache=self._sets,
         )
 
     def _lost_its_device(self) -> bool:

@@ -314,7 +314,8 @@ def _time_of(sweep: SweepStarted) -> str:
     """How long a sweep takes, as far as it is known."""
     if sweep.budget and sweep.budget < sweep.expected:
         whole, budget = duration(sweep.expected), duration(sweep.budget)
-        return f": all cells take about {whole}, the budget of {budget} ends it"
+        share = f"{sweep.budget / sweep.expected:.0%}".replace("%", " %")
+        return f": all cells take about {whole}, the budget of {budget} ends it with about {share}"
     return f": about {duration(sweep.expected)}" if sweep.expected else ""
 
 

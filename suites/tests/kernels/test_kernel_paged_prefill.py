@@ -219,9 +219,14 @@ def test_on_hopper_pages_are_read_as_they_are_if_they_can_be(hopper):
 def test_two_warps_start_the_many_copies_of_short_pages_and_wide_rows(hopper):
     for page, copiers in ((8, 2), (16, 2), (32, 1), (128, 1)):
         assert planned(2048, page=page, dim=256).copiers == copiers
-    assert planned(2048, page=16).copiers == 1
+    assert planned(2048, page=16).copiers == 2
+    assert planned(2048, page=16, dim=64).copiers == 1
     gathered = planned(2048, page=16, dim=256, kv_dtype=torch.float8_e4m3fn)
     assert (gathered.gather, gathered.copiers) == (True, 1)
+
+
+def test_three_warp_groups_attend_with_narrow_heads(hopper):
+    assert [planned(2048, dim=dim).rows for dim in (32, 64, 65, 256)] == [192, 192, 128, 128]
 
 
 @pytest.mark.slow(reason="compiles every launch")

@@ -22,7 +22,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Arguments]:
     """The arguments of every launch, in order; four input sets, each launched twice."""
     launched: list[Arguments] = []
 
-    def measure(launches: Sequence[Callable[[], None]], alone: object) -> Samples:
+    def measure(launches: Sequence[Callable[[], None]]) -> Samples:
         for launch in [*launches, *launches]:
             launch()
         samples = Samples([1e-6, 2e-6, 3e-6])
