@@ -102,7 +102,7 @@ _STANDS = re.compile(r"after \d+ more steps, 80 of them without progress, ")
 def own_window_blocks_its_request(found: Failed) -> bool:
     """Nothing moves, no request is lost, and whatever is locked of a small window pool is its own.
 
-    The pool does not hold a chunk and a page beside the windows of two nodes.
+    The pool is smaller than a chunk, a page and the windows of two nodes.
     """
     engine, left = found.config["engine"], found.violation.sentence
     statuses = dict(re.findall(r"'(\w+)': '(\w+)'", left))
