@@ -66,7 +66,7 @@ class Pool:
 
 @dataclass
 class Marks:
-    """Who wrote the blocks of one memory last."""
+    """The last writers of the blocks of one memory."""
 
     blocks: int
     written: npt.NDArray[np.int64] = field(init=False)

@@ -83,5 +83,5 @@ class PublishedPrefixes:
         chain, first = request.chain, request.request.embedded
         if len(tokens) > max(request.known, chain.prompt):
             return False
-        chain.ensure(len(tokens))  # nobody has asked an aborted request for its last answer
+        chain.ensure(len(tokens))  # the last answer of an aborted request was not taken
         return chain.tokens[first : len(tokens)] == list(tokens[first:])

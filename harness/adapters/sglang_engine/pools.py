@@ -101,7 +101,7 @@ class Pools:
         return next(count for name, count in odd.items() if "in use" in name), able
 
     def _pages(self, memory: str) -> tuple[int, int, Mapping[str, int]]:
-        """Return how many pages of a memory can be handed out, how many it has, and what is odd."""
+        """Return the numbers of pages that can be handed out, of all pages, and of odd ones."""
         allocator = self.allocators[memory]
         free = allocator.get_all_free_pages().tolist()
         cached = {*self.cached(memory).values()}

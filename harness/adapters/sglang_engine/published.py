@@ -1,8 +1,8 @@
 """Events of SGLang's tree by its own publisher, and the keys under which they name cached pages.
 
-The tree does not tell the hash of a page. An insert tells the tokens of its slots, and an event the
-tokens of its hash: so a page in the tree has the key of the event with its tokens, and one that no
-event has named has a key of its own.
+The hash of a page cannot be read from the tree. Inserts give the tokens of slots, and events those
+of hashes: so a page in the tree has the key of the event with its tokens, and one that no event has
+named has a key of its own.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _salts(native: Sequence[Any]) -> Iterator[str]:
 
 
 def _next(digest: bytes, tokens: Sequence[int], salt: str) -> bytes:
-    """Return the digest of a page behind the pages before it."""
+    """Return the digest of a page that follows others."""
     own = blake2b(digest or salt.encode(), digest_size=16)
     own.update(array("q", tokens).tobytes())
     return own.digest()
