@@ -1,6 +1,6 @@
 """Calls of the suite `disaggregation`: prompts that move from prefilling to decoding workers.
 
-    traits {}                          -> planner -> `Traits`: what it lacks, and its layouts
+    traits {}                          -> planner -> `Traits`: missing capabilities, layouts
     open   {planner, prefill, decode}  -> why the engine refuses them, or null (`Refused`)
     move   {...}                       -> what a prompt's move did (`Prompt`, `Moved`)
 

@@ -22,7 +22,7 @@ WORDS = 2
 PARTS = (8, 8, 16, 8)
 """Channels of the parts of a state: three of its convolution, and the heads of its recurrence."""
 ROWS = 5
-"""Rows of states in a pool; row 0 is for nobody."""
+"""Rows of a pool of states; row 0 is not used."""
 Words: TypeAlias = NDArray[np.int64]
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -47,7 +47,7 @@ class Tables(NamedTuple):
     window: list[int]
     """As long as `blocks`; 0 for blocks that lie before the window."""
     row: int
-    """That of its states."""
+    """Row of the pool of states."""
 
 
 class Filled(NamedTuple):

@@ -123,7 +123,7 @@ def _owner(kind: Kind, position: int) -> list[bool]:
 
 
 def _follows(first: tuple[Slot, Slot], count: int, slots: tuple[Slot, Slot]) -> bool:
-    """Whether slots come right behind a run on both sides."""
+    """Whether slots continue a run on both sides."""
     return all(
         at == (block, offset + count) for (block, offset), at in zip(first, slots, strict=True)
     )

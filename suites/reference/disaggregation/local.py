@@ -127,7 +127,7 @@ class LocalPair:
         return {each: [*self._plan.pieces(each, tables, start, prompt.tokens)] for each in workers}
 
     def _await(self, number: int, pieces: dict[int, list[Piece]]) -> None:
-        """Tell both sides for whom they wait; a worker without a part waits for the first one."""
+        """Set the parts that each side needs; a worker without one is linked to the first."""
         readers_ = [readers(pieces, source) for source in range(len(self._leases))]
         for lease, each in zip(self._leases, readers_, strict=True):
             lease.keep(number, each)

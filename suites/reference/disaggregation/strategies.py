@@ -36,8 +36,10 @@ PROFILES: Mapping[str, tuple[str, ...]] = {
     "latent heads": ("latent",),
     "context parallel": ("latent", "context"),
     "kernel blocks": ("kernel",),
-    "pipeline stages": ("stages", "latent"),
-    "windows": ("windows", "stages"),
+    "pipeline stages": ("stages",),
+    "latent heads of stages": ("stages", "latent"),
+    "windows": ("windows",),
+    "windows of stages": ("windows", "stages"),
     "states": ("states", "stages", "latent"),
     EVERYTHING: tuple(CAPABILITIES),
 }

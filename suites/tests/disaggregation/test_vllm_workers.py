@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.harness.contract.disaggregation import Side
+from kvproof.harness.contract.disaggregation_sides import Side
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.engines.vllm.mechanisms import disaggregation as known
 from kvproof.suites.framework.failed import Failed

@@ -85,7 +85,7 @@ def _connect(_: Any, endpoint: str, is_ipv6: bool = False) -> tuple[Box, Any]:  
 
 
 def _route(_: Any, dp_rank: int, cp_rank: int, tp_rank: int, pp_rank: int) -> dict[str, Any] | None:
-    """Return how a worker is reached, as the bootstrap server tells it; None: there is none."""
+    """Return where a worker is reached, from the registered rows; None: there is none."""
     asked = dp_rank, cp_rank, tp_rank, pp_rank
     ranks = "attn_dp_rank", "attn_cp_rank", "attn_tp_rank", "pp_rank"
     for row in ROUTES:
@@ -95,7 +95,7 @@ def _route(_: Any, dp_rank: int, cp_rank: int, tp_rank: int, pp_rank: int) -> di
 
 
 def _asked(url: str, **_: Any) -> Any:
-    """Answer for the bootstrap server: what it tells of the side that prefills."""
+    """Answer in place of the bootstrap server: the sizes of the prefilling side."""
     del url
     row = ROUTES[0]
     names = {each.name for each in dataclasses.fields(common.PrefillServerInfo)} & {*row}

@@ -11,7 +11,7 @@ from kvproof.suites.framework.failed import Failed
 _NO_STAGES = "non-MLA SWA hybrid models with pipeline parallelism yet"
 
 
-class Half(NamedTuple):
+class _Half(NamedTuple):
     """Keys or values of a layer."""
 
     layer: int
@@ -48,16 +48,16 @@ def _predicted(found: Failed) -> bool:
         return False
     order = found.fact("prompt", dict)["order"]
     rank = found.fact("rank", int)
-    held: dict[int, Half] = {}
+    held: dict[int, _Half] = {}
     for worker in order:
         if head in prefill.of_rank(worker) and _sends(prefill, decode, worker, rank):
             held.update(_writes(prefill, decode, worker, kind))
     own = _layers(decode, range(decode.layers), kind)
     keys, values = held.get(own.index(layer)), held.get(len(own) + own.index(layer))
-    if (keys, values) == (Half(layer, values=False), Half(layer, values=True)):
+    if (keys, values) == (_Half(layer, values=False), _Half(layer, values=True)):
         return False
     origin = found.violation.facts["origin"]
-    if keys and values and not keys.values and values == Half(keys.layer, values=True):
+    if keys and values and not keys.values and values == _Half(keys.layer, values=True):
         return bool(origin == (keys.layer, head, position))
     return origin is None
 
@@ -74,7 +74,7 @@ def _layers(side: Side, layers: range, kind: str) -> list[int]:
     return [layer for layer in layers if side.kind(layer) == kind]
 
 
-def _writes(prefill: Side, decode: Side, worker: int, kind: str) -> Iterator[tuple[int, Half]]:
+def _writes(prefill: Side, decode: Side, worker: int, kind: str) -> Iterator[tuple[int, _Half]]:
     """Yield pointers of the decoding side, keys before values, and what a worker writes there."""
     stage = prefill.layers_of(worker)
     own, count = _layers(prefill, stage, kind), len(_layers(decode, range(decode.layers), kind))
@@ -83,5 +83,5 @@ def _writes(prefill: Side, decode: Side, worker: int, kind: str) -> Iterator[tup
     if own and len(own) < count and count % len(own):
         border = count // len(own) * len(own)
     for index, layer in enumerate(own):
-        yield start + index, Half(layer, values=False)
-        yield border + start + index, Half(layer, values=True)
+        yield start + index, _Half(layer, values=False)
+        yield border + start + index, _Half(layer, values=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from kvproof.harness.contract.disaggregation import Side
+from kvproof.harness.contract.disaggregation_sides import Side
 from kvproof.suites.framework.failed import Failed
 
 _SILENT = "AssertionError: "
