@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 import select
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -39,6 +41,21 @@ def _wait(poller: select.poll, deadline: float) -> None:
         raise TimeoutError
 
 
+def _started(
+    command: Sequence[str], log: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    with log.open("ab") as stderr:
+        return subprocess.Popen(  # noqa: S603 - the command is built by WorkerHandle
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=environment,
+            bufsize=0,
+            start_new_session=True,
+        )
+
+
 class WorkerProcess:
     """One running worker: lines with deadlines, its log, and how it ended."""
 
@@ -46,18 +63,16 @@ class WorkerProcess:
         self, command: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None
     ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
+        self._folder = tempfile.mkdtemp(prefix="kvproof-worker-")
+        """Its temporary files, which it may leave behind however it ends."""
         self._log = log
         self._log_start = log.stat().st_size if log.exists() else 0
-        with log.open("ab") as stderr:
-            self._process = subprocess.Popen(  # noqa: S603 - the command is built by WorkerHandle
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                env=environment,
-                bufsize=0,
-                start_new_session=True,
-            )
+        own = {**(os.environ if environment is None else environment), "TMPDIR": self._folder}
+        try:
+            self._process = _started(command, log, own)
+        except OSError:
+            self._remove_files()
+            raise
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._sink, self._source = self._process.stdin.fileno(), self._process.stdout.fileno()
@@ -121,7 +136,7 @@ class WorkerProcess:
         return self._process.pid
 
     def end(self, patience: float = 0.0) -> None:
-        """Close its input, wait `patience` seconds, kill the process group."""
+        """Close its input, wait `patience` seconds, kill the process group, remove its files."""
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
@@ -130,6 +145,10 @@ class WorkerProcess:
                 self._process.wait(patience)
         self.kill()
         self._process.wait()
+        self._remove_files()
+
+    def _remove_files(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def kill(self) -> None:
         """Kill the process group; a waiting reader gets the end of the pipe."""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -271,6 +272,14 @@ target = handle.create(TargetConfig(8, 64))
 print(target.lookup(Request("any", (1,))), flush=True)
 target.finish("hang with child")
 """
+
+
+def test_closing_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with open_worker(tmp_path / "log", call_timeout=LONG) as handle:
+        handle.run_job(f"{FAKES}:leave_a_file", {}, timeout=LONG)
+        assert len([*tmp_path.glob("kvproof-worker-*/left-*")]) == 1
+    assert not [*tmp_path.glob("kvproof-worker-*")]
 
 
 def test_a_killed_host_leaves_no_orphan(tmp_path: Path) -> None:

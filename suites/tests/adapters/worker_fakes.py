@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from array import array
 from collections.abc import Sequence
@@ -177,6 +178,11 @@ def echo(arguments: dict[str, Any]) -> dict[str, Any]:
 def no_dict(arguments: dict[str, Any]) -> list[int]:
     del arguments
     return [1]
+
+
+def leave_a_file(_: dict[str, Any]) -> dict[str, Any]:
+    """Make a temporary folder that nobody removes."""
+    return {"folder": tempfile.mkdtemp(prefix="left-")}
 
 
 def sleep(arguments: dict[str, Any]) -> dict[str, Any]:
