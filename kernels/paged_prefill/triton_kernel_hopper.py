@@ -359,9 +359,9 @@ def _consume(
         weight, mine, theirs = shares(weight, other)
         read = gl.convert_layout(other, gl.SliceLayout(1, o_layout)) > float("-inf")
         there = part + (token_row * part_row + head * DIM)[:, None] + column[None, :]
-        value = gl.load(there, mask=mask & read[:, None], other=0.0).to(gl.float32)
+        addend = gl.load(there, mask=mask & read[:, None], other=0.0).to(gl.float32)
         acc = acc * gl.convert_layout(mine, gl.SliceLayout(1, o_layout))[:, None]
-        acc += value * gl.convert_layout(theirs, gl.SliceLayout(1, o_layout))[:, None]
+        acc += addend * gl.convert_layout(theirs, gl.SliceLayout(1, o_layout))[:, None]
     if slot < 0:
         value = acc.to(out.dtype.element_ty)
         if COLUMNS > 64 and value.dtype == q_tile.dtype:

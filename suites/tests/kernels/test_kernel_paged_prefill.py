@@ -239,6 +239,16 @@ def test_the_widest_launches_fit_into_a_hopper_with_either_number_of_copying_war
     )
 
 
+@pytest.mark.slow(reason="compiles two launches")
+def test_another_part_is_merged_in_blocks_of_two_and_three_warp_groups():
+    fit_a_hopper(
+        [
+            {"kernel": "prefill", "page": 16, "head_dim": dim, "copiers": 1, "part": True}
+            for dim in (64, 128)
+        ]
+    )
+
+
 def test_rows_of_pages_lie_on_a_grid_or_not():
     pool = torch.zeros(3, 2, 16, 2, 64, dtype=torch.bfloat16)
     assert slots(pool[:, 0])[1:] == (80, 256, 2, 128)
