@@ -22,6 +22,7 @@ from kvproof.harness.contract.disaggregation_sides import Side, Tables, Words
 CAPABILITIES = {
     "latent": "latent heads, which all workers hold",
     "context": "context parallel: the tokens of a prompt lie on several ranks",
+    "gathered": "more context ranks on the side that prefills",
     "kernel": "kernel blocks that are smaller than blocks",
     "unequal": "blocks of unlike sizes on both sides",
     "copies": "more workers than heads on the side that prefills",

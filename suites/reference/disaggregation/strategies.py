@@ -34,7 +34,7 @@ PROFILES: Mapping[str, tuple[str, ...]] = {
     "copies of heads": ("copies",),
     "blocks of unlike sizes": ("unequal",),
     "latent heads": ("latent",),
-    "context parallel": ("latent", "context"),
+    "context parallel": ("latent", "context", "gathered"),
     "kernel blocks": ("kernel",),
     "pipeline stages": ("stages",),
     "latent heads of stages": ("stages", "latent"),
@@ -47,7 +47,8 @@ PROFILES: Mapping[str, tuple[str, ...]] = {
 engine lacks: it has to refuse them."""
 _SITUATIONS = {
     "latent": (seen.LATENT,),
-    "context": (seen.GATHERED, seen.SCATTERED),
+    "context": (seen.SCATTERED,),
+    "gathered": (seen.GATHERED,),
     "kernel": (seen.KERNEL,),
     "unequal": (seen.UNEQUAL,),
     "copies": (seen.COPIES_SENT,),
@@ -64,7 +65,8 @@ def draw_config(
     draw: Draw, *, planner: str, traits: Traits, has: tuple[str, ...], every: bool
 ) -> Config:
     """Draw both sides; with `every`, sizes and layouts that are refused."""
-    latent = "latent" in has and (has == PROFILES["context parallel"] or draw(st.booleans()))
+    context = "context" in has and {*has} <= {*PROFILES["context parallel"]}
+    latent = "latent" in has and (context or draw(st.booleans()))
     model = _model(draw, has, latent=latent)
     odd, layouts = ((3, 3), traits.refused) if every else ((), [])
     layouts = [traits.layouts[0], *traits.layouts, *layouts]
@@ -72,6 +74,8 @@ def draw_config(
     first, second = (_side(draw, has, model, traits.interleave, ranks, layouts) for _ in range(2))
     if "copies" not in has and not latent:
         first = replace(first, ranks=min(first.ranks, first.heads))
+    if "gathered" not in has and first.context > second.context:
+        first = replace(first, context=1, interleave=0)
     if "unequal" not in has:
         second = replace(second, block_size=first.block_size, kernel=first.kernel)
     if draw(st.integers(0, 2)):

@@ -20,6 +20,7 @@ from kvproof.harness.contract.disaggregation_sides import Side, Tables
 TRAITS = {
     "mooncake": Traits(
         lacks={
+            "gathered": "the side that prefills has one context rank, or as many as the other side",
             "kernel": "a pool has pages of one size",
             "unequal": "both servers must use the same page size, and a sentence says so",
         },
