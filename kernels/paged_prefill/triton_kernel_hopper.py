@@ -387,7 +387,7 @@ def _consume_others(
     block, WHICH: gl.constexpr, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
     GROUP: gl.constexpr, DEPENDENT: gl.constexpr,
 ):  # fmt: skip
-    """Rows behind those of the first warp group, if there are any."""
+    """The rows after those of the first warp group, if there are any."""
     _, _, item, _, q_smem, _, _, _ = block
     if item[2] > WHICH * q_smem.shape[1]:
         _consume(block, WHICH, DIM, WINDOW, CAPPED, GROUP, DEPENDENT)
