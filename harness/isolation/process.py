@@ -64,7 +64,7 @@ class WorkerProcess:
     ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._folder = tempfile.mkdtemp(prefix="kvproof-worker-")
-        """Its temporary files, which it may leave behind however it ends."""
+        """For its temporary files, which it may not have removed when it ends."""
         self._log = log
         self._log_start = log.stat().st_size if log.exists() else 0
         own = {**(os.environ if environment is None else environment), "TMPDIR": self._folder}
