@@ -10,10 +10,13 @@ import ctypes
 import os
 import resource
 import select
+import shutil
 import signal
 from contextlib import suppress
 from pathlib import Path
 
+FOLDER = "kvproof-worker-"
+"""Beginning of the name of a worker's folder for temporary files, its TMPDIR."""
 _PDEATHSIG, _CHILD_SUBREAPER = 1, 36
 
 
@@ -75,6 +78,7 @@ def _guard(child: int, source: int) -> None:
     poller.poll()
     pid, status = os.waitpid(child, os.WNOHANG)
     end_all()
+    _remove_files()
     if pid and os.WIFSIGNALED(status):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with suppress(OSError):  # SIGKILL has no handler
@@ -82,3 +86,10 @@ def _guard(child: int, source: int) -> None:
         os.kill(os.getpid(), os.WTERMSIG(status))
     if pid:
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _remove_files() -> None:
+    """Remove a worker's folder, which nobody else does where the host was killed."""
+    folder = Path(os.environ.get("TMPDIR", ""))
+    if folder.name.startswith(FOLDER):
+        shutil.rmtree(folder, ignore_errors=True)

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from kvproof.harness.isolation.descendants import FOLDER
+
 _LOG_TAIL = 6000
 """Characters of a worker's log that go into a verdict."""
 
@@ -63,7 +65,7 @@ class WorkerProcess:
         self, command: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None
     ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._folder = tempfile.mkdtemp(prefix="kvproof-worker-")
+        self._folder = tempfile.mkdtemp(prefix=FOLDER)
         """For its temporary files, which it may not have removed when it ends."""
         self._log = log
         self._log_start = log.stat().st_size if log.exists() else 0

@@ -282,18 +282,21 @@ def test_closing_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.Mo
     assert not [*tmp_path.glob("kvproof-worker-*")]
 
 
-def test_a_killed_host_leaves_no_orphan(tmp_path: Path) -> None:
+def test_a_killed_host_leaves_no_orphan_and_no_temporary_file(tmp_path: Path) -> None:
     host = subprocess.Popen(
-        [sys.executable, "-c", HOST, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", HOST, str(tmp_path / "log")],
+        env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     assert host.stdout is not None
     pid = int(host.stdout.readline())
     family = [pid, *first_children(pid)]
+    assert [*tmp_path.glob("kvproof-worker-*")]
     host.kill()
     host.wait()
     host.stdout.close()
     assert len(family) == 2
     assert all(map(gone, family))
+    until(lambda: not [*tmp_path.glob("kvproof-worker-*")])
 
 
 def first_children(pid: int) -> list[int]:
