@@ -89,7 +89,7 @@ def _guard(child: int, source: int) -> None:
 
 
 def _remove_files() -> None:
-    """Remove a worker's folder, which nobody else does where the host was killed."""
+    """Remove a worker's folder, which is left where the host was killed."""
     folder = Path(os.environ.get("TMPDIR", ""))
     if folder.name.startswith(FOLDER):
         shutil.rmtree(folder, ignore_errors=True)

@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from kvproof.harness.isolation.descendants import FOLDER
-
 _LOG_TAIL = 6000
 """Characters of a worker's log that go into a verdict."""
 
@@ -64,6 +62,8 @@ class WorkerProcess:
     def __init__(
         self, command: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None
     ) -> None:
+        from kvproof.harness.isolation.descendants import FOLDER  # a refused command needs none
+
         log.parent.mkdir(parents=True, exist_ok=True)
         self._folder = tempfile.mkdtemp(prefix=FOLDER)
         """For its temporary files, which it may not have removed when it ends."""
