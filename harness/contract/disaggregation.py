@@ -34,7 +34,7 @@ CAPABILITIES = {
 
 
 class Traits(NamedTuple):
-    """What a planner can do."""
+    """The abilities of a planner."""
 
     lacks: dict[str, str]
     """Capability -> why not (`CAPABILITIES`)."""

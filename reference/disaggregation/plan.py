@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from kvproof.reference.disaggregation.workers import Cache, Layer, Slot, Workers, stage_of
+from kvproof.reference.disaggregation.workers import Cache, Layer, Slot, stage_of
 
 Table: TypeAlias = Sequence[int]
 
@@ -135,6 +135,3 @@ def copy(piece: Piece, source: Cache, target: Cache) -> None:
     theirs, mine = piece.heads
     taken = source[block, theirs, first : first + piece.tokens]
     target[to, mine, at : at + piece.tokens] = taken
-
-
-__all__ = ["Kind", "Piece", "Plan", "Workers", "copy", "readers"]

@@ -42,6 +42,7 @@ class SglangEngine:
     takes_ends: Collection[str] = ()
     evicts_singly = False
     silent_groups: Collection[int] = (1,)
+    """Its events speak of the full pool; windows are the second group, in a pool of their own."""
 
     def __init__(self, config: EngineConfig, findings: Findings) -> None:
         self._config, self._sent = config, list[Any]()

@@ -29,7 +29,7 @@ class Origin(NamedTuple):
 
 
 class Content:
-    """What must be in the slots of one decoding worker: for each layer [block, unit, offset]."""
+    """The due content of one decoding worker: for each layer [block, unit, offset]."""
 
     def __init__(self, side: Side, worker: int) -> None:
         self._side, self._worker = side, worker

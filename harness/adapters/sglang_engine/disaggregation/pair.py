@@ -56,7 +56,7 @@ def _said(error: Exception) -> str:
 
 
 class Sent(NamedTuple):
-    """What one prefilling worker did."""
+    """The turn of one prefilling worker."""
 
     freed: bool
     written: list[int]

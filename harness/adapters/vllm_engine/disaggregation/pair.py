@@ -59,7 +59,7 @@ def _said(error: Exception) -> str:
 
 
 class Taken(NamedTuple):
-    """What one decoding worker did."""
+    """The turn of one decoding worker."""
 
     read: list[int]
     freed: list[int]
