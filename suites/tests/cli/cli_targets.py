@@ -19,7 +19,9 @@ from kvproof.harness.contract.target import Refused, Target, TargetConfig
 VERSION = "KVPROOF_TEST_VERSION"
 """Variable with the release that a target here stands in for."""
 STARTED = "started"
-"""File in the working directory that says that a target has admitted its first request."""
+"""File in the working directory that says that a target is in the middle of its histories."""
+_IN_THE_MIDDLE = 100
+"""Requests admitted by then: the first history, which alone leaves counts, is complete."""
 
 
 def _with_admit(change: Callable[[ReferenceTarget], Callable[..., Any]]) -> Any:
@@ -52,7 +54,8 @@ def _then(deed: Callable[[], object], target: ReferenceTarget) -> Callable[..., 
 
 
 def _slow() -> None:
-    Path(STARTED).touch()
+    if next(_calls) == _IN_THE_MIDDLE:
+        Path(STARTED).touch()
     time.sleep(0.005)
 
 
