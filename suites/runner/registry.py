@@ -30,6 +30,7 @@ from kvproof.suites.reference.pool_sizes import strategies as pool
 from kvproof.suites.reference.recurrent_states import strategies as states
 from kvproof.suites.reference.routed_experts import strategies as experts
 from kvproof.suites.reference.router import strategies as router
+from kvproof.suites.reference.sessions import strategies as sessions
 from kvproof.suites.reference.stored_prefixes import strategies as prefixes
 from kvproof.suites.reference.tiered_hits import strategies as tiered
 from kvproof.suites.reference.tiers import strategies as tiers
@@ -40,6 +41,7 @@ SUITES: tuple[ComponentSuite, ...] = (
     settings.SUITE,
     plan.SUITE,
     pool.SUITE,
+    sessions.SUITE,
     access.SUITE,
     keys.SUITE,
     hits.SUITE,
