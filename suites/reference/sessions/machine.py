@@ -184,8 +184,9 @@ class SessionMachine:
             return self.abort_of(name)
         return f"{name} has {len(whole)}"
 
-    def end(self, which: int) -> object:
-        """End a turn."""
+    def end(self, which: int, after: float) -> object:
+        """End a turn, some seconds later."""
+        self._now += after
         busy = [name for name, talk in self.talks.items() if talk.turn]
         if not busy:
             return IGNORED

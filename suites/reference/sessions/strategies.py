@@ -16,7 +16,9 @@ _VERBS = st.sampled_from([verb for verb, weight in _WEIGHTS.items() for _ in ran
 _MOST = 4
 """Sessions that are open: with more of them few have a second turn."""
 _WHICH = st.integers(0, 4)
-_TEXT = st.lists(st.sampled_from(("aaaa", "aab", "b")), min_size=1, max_size=5).map("".join)
+_TEXT = st.lists(st.sampled_from(("aaaa", "aab", "b", "cc", "dac")), min_size=1, max_size=5).map(
+    "".join
+)
 _SECONDS = st.sampled_from((0.5, 0.5, 0.5, 1.0, 1.0, 4.0, 5.0, 40.0))
 
 
@@ -41,6 +43,8 @@ def draw_operation(machine: SessionMachine, draw: Draw) -> tuple[str, Arguments]
         return verb, {"which": draw(_WHICH), "text": draw(_TEXT)}
     if verb == "serve":
         return verb, {"text": draw(_TEXT) * draw(st.integers(1, 3)), "stays": draw(st.booleans())}
+    if verb == "end":
+        return verb, {"which": draw(_WHICH), "after": draw(st.sampled_from((0.0, 0.5, 0.5)))}
     if verb == "wait":
         return verb, {"seconds": draw(_SECONDS)}
     if verb == "evict":
