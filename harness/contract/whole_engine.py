@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Protocol, TypeAlias
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +79,8 @@ class EngineConfig:
     """Name, in the engine's traits, of a tier next to the pool or of a link; empty: none."""
     embeds: bool = False
     """Prompts may come as embeddings."""
+    sessions: bool = False
+    """Conversations may keep their blocks in the engine between their turns."""
     seed: Annotated[int, within(0, 1 << 63)] = 0
     """Seed of the completion orders."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -147,6 +149,10 @@ class EngineRequest:
     """It may hit; False: it computes all of its prompt, and stores it."""
     handover: Mapping[str, Any] = field(default_factory=dict)
     """Transfer parameters: those that another engine returned, or those that ask for an answer."""
+    session: str = ""
+    """The engine's session of which it is a turn; empty: none."""
+    history: int = 0
+    """How many of its first tokens its session has: the engine gets only the others."""
 
     @property
     def namespace(self) -> Namespace:
@@ -309,6 +315,14 @@ class WholeEngine(Protocol):
 
     def close(self) -> None:
         """Forget the engine."""
+
+
+@runtime_checkable
+class EngineWithSessions(Protocol):
+    """An engine that keeps the blocks of a conversation between its turns."""
+
+    def close_session(self, session: str) -> None:
+        """End a session; its turn goes on, if one runs."""
 
 
 class LinkedEngine(WholeEngine, Protocol):

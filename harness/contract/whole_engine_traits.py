@@ -34,6 +34,7 @@ FEATURES = {
     "embeds": "prompts come as embeddings",
     "zeroing": "new blocks are filled with zeros",
     "states": "layers have recurrent states",
+    "sessions": "a conversation keeps its blocks in the engine between its turns",
 }
 """Feature -> its meaning."""
 KINDS = tuple(visibility.KINDS)

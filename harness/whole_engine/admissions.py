@@ -8,7 +8,7 @@ not keys.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvproof.harness.contract.whole_engine import EngineConfig, HitCounts, Output, Row
@@ -37,6 +37,8 @@ class Admissions:
     config: EngineConfig
     device: ShadowDevice
     evicts_singly: bool = True
+    kept: Callable[[str], int] = lambda _: 0
+    """Tokens of a request that its session keeps."""
     started: dict[str, int] = field(default_factory=dict)
     """Request -> position at which its first row began."""
     loading: set[str] = field(default_factory=set)
@@ -150,7 +152,7 @@ class Admissions:
             ),
             0,
         )
-        least = self._less_drafts(possible, unit)
+        least = max(self._less_drafts(possible, unit), self.kept(row.request))
         self.findings.saw("a hit is possible", least)
         self.findings.check(
             LOST_HIT,

@@ -10,18 +10,21 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvproof.harness.contract.whole_engine import (
     EngineConfig,
     EngineRequest,
+    EngineWithSessions,
     Output,
     Refused,
     WholeEngine,
 )
 from kvproof.harness.whole_engine.admissions import Admissions
 from kvproof.harness.whole_engine.clock import VirtualClock
+from kvproof.harness.whole_engine.conversations import Conversations
 from kvproof.harness.whole_engine.device import AWAY
 from kvproof.harness.whole_engine.findings import Findings, IllegalAccess
 from kvproof.harness.whole_engine.published_prefixes import Group, PublishedPrefixes
@@ -46,6 +49,8 @@ IDLE_STEPS = 80
 """Steps without a token, a launch or an end after which an engine with requests is stuck."""
 MOST_ALONE = 400
 """Steps without a request after which an engine that still copies does so for ever."""
+_AFTER_SESSIONS = 3
+"""Steps after which no block of a closed session is held."""
 MOST_STEPS = 3000
 """Most steps of one `drain`."""
 
@@ -99,13 +104,16 @@ class Driver:
         self._prompts: list[int] = []
         self.findings.context["prompts"] = self._prompts
         self._just_reset = self._asleep = False
+        self._sessions = Conversations()
         self._index = ReplayedIndex(self.findings)
         self._sightings = Sightings(self.findings)
         with self.clock.running():
             self.engine = start(config, self.findings)
         self.device = self.engine.device
         self.timeline = TimelineNotes(self.device)
-        self._admissions = Admissions(self.findings, config, self.device, self.engine.evicts_singly)
+        self._admissions = Admissions(
+            self.findings, config, self.device, self.engine.evicts_singly, self._sessions.kept
+        )
         groups = [Group(each.kind.kind, each.block_size) for each in self.device.memory.pools]
         self._prefixes = PublishedPrefixes(self.findings, self.device.requests, groups)
 
@@ -171,10 +179,15 @@ class Driver:
         name = keywords["id"]
         if name in self.requests or keywords.get("after", name) not in (name, *self.requests):
             return "ignored"
-        prompt = prompt_of(keywords, self._turn(keywords["after"]) if "after" in keywords else None)
+        session = keywords.get("session", "")
+        if session and self._sessions.busy(session):
+            return "ignored"
+        prompt = prompt_of(keywords, self._before(keywords))
         request = request_of(keywords, prompt)
         if not 0 < len(prompt) < self.config.max_length:
             return "ignored"
+        if session:
+            request = self._as_turn(request, session)
         chain = chain_of(request, self.config.groups, given=keywords.get("given", ()))
         if "stop" in keywords:
             request = with_stop(request, chain, keywords["stop"])
@@ -188,6 +201,17 @@ class Driver:
         self.live[name] = 0
         return f"{len(prompt)} tokens"
 
+    def _before(self, keywords: Mapping[str, Any]) -> list[int] | None:
+        """Return the tokens of the turns before a request; None: it begins a conversation."""
+        if "after" in keywords:
+            return self._turn(keywords["after"])
+        return self._sessions.history(keywords.get("session", ""))
+
+    def _as_turn(self, request: EngineRequest, label: str) -> EngineRequest:
+        session, history = self._sessions.begin(label, request.id)
+        self.findings.saw("a session goes on", history)
+        return replace(request, session=session, history=history)
+
     def _turn(self, name: str) -> list[int]:
         """Return the tokens of a request when it ends by itself."""
         chain = self.device.requests[name].chain
@@ -196,7 +220,19 @@ class Driver:
         return list(chain.tokens[:end])
 
     def _hand_in(self, request: EngineRequest, _: Mapping[str, Any]) -> None:
-        self.engine.submit(request)
+        try:
+            self.engine.submit(request)
+        except Refused:
+            self._sessions.refused(request.id)
+            raise
+
+    def _close_session(self, session: str) -> str:
+        name = self._sessions.close(session)
+        if not name:
+            return "ignored"
+        assert isinstance(self.engine, EngineWithSessions), "it has the feature"
+        self.engine.close_session(name)
+        return name
 
     def _advance(self, request: str, to: int) -> str:
         """Step until a request has computed that many tokens, or has ended."""
@@ -264,6 +300,7 @@ class Driver:
 
     def _take(self, output: Output) -> None:
         name = output.id
+        self._sessions.answered(output, self.device.requests[name].chain)
         if name not in self.live:
             self.findings.check(
                 ANSWERS,
@@ -326,6 +363,7 @@ class Driver:
         done = self.engine.reset(running=running)
         if done:
             self.device.epoch += 1
+            self._sessions.reset()
             self.timeline.resets.append(self.device.tick)
             self._index.reset()
         self.findings.saw("a reset is done" if done else "a reset is refused")
@@ -371,6 +409,7 @@ class Driver:
         steps, quiet, alone = 0, 0, 0
         before = self._progress()
         while not self._over() and quiet < IDLE_STEPS and alone < MOST_ALONE and steps < MOST_STEPS:
+            self._close_idle_sessions()
             self._once()
             steps, now = steps + 1, self._progress()
             quiet, before = (quiet + 1 if now == before else 0), now
@@ -390,10 +429,15 @@ class Driver:
                 "failed": sorted(self.device.losses.requests),
                 "elsewhere": self._elsewhere(),
                 "requests": sorted(self.live),
+                "needs": {name: self._most(name) for name in self.live},
             },
         )
         self._check_rest()
         return f"{steps} steps"
+
+    def _most(self, name: str) -> int:
+        """Return the tokens of a request when it ends by itself."""
+        return len(self.requests[name].prompt) + self._wanted[name]
 
     def _elsewhere(self) -> dict[str, str]:
         """Return the statuses of requests of another engine."""
@@ -405,10 +449,18 @@ class Driver:
         return Progress(device.worked, device.transfers.count, ended)
 
     def _check_rest(self) -> None:
+        self._close_idle_sessions()
+        for _ in range(_AFTER_SESSIONS if self.config.sessions else 0):
+            self._once()
         if self.findings.wrong is None:
             self._check_holds_nothing(self.engine)
             self._admissions.counted(self.engine.hit_counts())
             self.findings.saw("the engine comes to rest")
+
+    def _close_idle_sessions(self) -> None:
+        """Close sessions as a client that is done: what they hold may keep others waiting."""
+        for session in self._sessions.idle():
+            self._close_session(session)
 
     def _check_holds_nothing(self, engine: WholeEngine) -> None:
         held = engine.holdings()

@@ -30,11 +30,14 @@ _BUDGETS: Mapping[str, tuple[tuple[int, int], ...]] = {
 _REQUESTS = {"one": (1, 2), "few": (3,), "many": (6, 9)}
 _DRAFTS_ROOM, _STATE_DRAFTS_ROOM = 16, 32
 """Additional blocks for drafts with several groups."""
+_SECOND = 1.5
+"""Seconds of a step: SGLang looks each second for sessions that are to be closed."""
 _WHOLE_POOL = 80
 """Blocks that hold the prompts of all requests of a step, and more."""
 _ALIKE = ("policy", "drafts", "kernel_block_size", "embeds", "caching")
 """Settings in which two engines are alike."""
-FEATURES = ("namespaces", "turns", "media", "embeds", "reset", "sleep", "losses", "repeats")
+FEATURES = ("namespaces", "turns", "media", "embeds", "reset", "sleep", "losses", "repeats",
+            "sessions")  # fmt: skip
 """Factors that concern the operations of a history."""
 
 
@@ -84,6 +87,7 @@ def engine_of(row: Row, choices: Choices, groups: Sequence[Arguments] = ()) -> A
         "settings": _settings(row, choices, _settings_for(traits, block), "setting"),
         **_drafts(row, choices),
         **_tier(row, choices),
+        **({"sessions": True, "tick_s": _SECOND} if row.get("sessions") == ON else {}),
     }
     if row.get("kernel blocks") == "parts":
         engine["kernel_block_size"] = one_of(choices, divisors(traits, block))

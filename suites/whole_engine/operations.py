@@ -19,6 +19,8 @@ def operation(machine: EngineMachine, choices: Choices) -> tuple[str, Arguments]
     more = (("reset",) if "reset" in machine.features else ()) + (
         ("sleep", "sleep", "wake", "wake") if "sleep" in machine.features else ()
     )
+    if "sessions" in machine.features:
+        more += ("close_session",)
     verb = choices.pick(_VERBS + more)
     if verb == "drain" and not machine.since_drain:
         verb = "submit"
@@ -60,6 +62,10 @@ def _sleep(_: EngineMachine, choices: Choices) -> Arguments:
     }
 
 
+def _close_session(_: EngineMachine, choices: Choices) -> Arguments:
+    return {"session": choices.pick(_SESSIONS)}
+
+
 def _wake(_: EngineMachine, choices: Choices) -> Arguments:
     return {"in_parts": choices.pick((False, True))}
 
@@ -69,7 +75,10 @@ def _reset(_: EngineMachine, choices: Choices) -> Arguments:
     return {"running": able and choices.pick((False, True))}
 
 
-_ARGUMENTS = {"step": _step, "abort": _abort, "sleep": _sleep, "wake": _wake, "reset": _reset}
+_ARGUMENTS = {
+    "step": _step, "abort": _abort, "sleep": _sleep, "wake": _wake, "reset": _reset,
+    "close_session": _close_session,
+}  # fmt: skip
 
 
 def _request(machine: EngineMachine, choices: Choices) -> Arguments:
@@ -82,7 +91,7 @@ def _request(machine: EngineMachine, choices: Choices) -> Arguments:
     if not traits.lacks("unread") and not choices.number(0, 9):
         request["reads_cache"] = False
     request["priority"] = choices.pick((0, 0, 1, 2))
-    if "namespaces" in features:
+    if "namespaces" in features and "session" not in request:
         request |= choices.pick(_namespaces(choices))
     if "drafts" in features:
         request["accepts"] = [
@@ -103,13 +112,19 @@ def _prompt(machine: EngineMachine, choices: Choices) -> Arguments:
     features, block = machine.features, machine.block_size
     if "turns" in features and machine.submitted and not choices.number(0, 4):
         return {"after": choices.pick(machine.submitted), "own": choices.number(1, 20)}
+    session = _session(choices) if "sessions" in features else {}
     family = choices.number(0, 2)
     near = choices.pick((-1, 0, 0, 1, 7))
     shared = max(0, block * choices.number(0, 5) + near)
     own = choices.pick((0, 1, 1, 5, block - 1, block, block + 1))
     if "findable" in features and (shared + own) % block == 1:
         own += 1
-    return {"family": family, "shared": shared, "own": own}
+    return {"family": family, "shared": shared, "own": own, **session}
+
+
+def _session(choices: Choices) -> Arguments:
+    """Choose a session for a request, or none."""
+    return {"session": choices.pick(_SESSIONS)} if choices.pick((False, True)) else {}
 
 
 def _namespaces(choices: Choices) -> list[Arguments]:
@@ -121,6 +136,7 @@ def _namespaces(choices: Choices) -> list[Arguments]:
     ]
 
 
+_SESSIONS = ("s0", "s0", "s1")
 _TWICE = (*[False] * 7, True)
 _LOSSES = (0, 0, 0, 1, 2, 3, 4)
 """Patterns of `harness.whole_engine.failed_loads`."""

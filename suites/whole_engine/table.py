@@ -50,6 +50,7 @@ def missing(traits: WholeEngineTraits) -> dict[str, str]:
         **{f"{CONNECTOR} {each.name}": each.refused for each in traits.tiers},
         **{f"{CONNECTOR} {each.copies}": each.refused for each in traits.links},
     }
+    lacking["sessions"] = traits.lacks("sessions")
     whole = {
         "windows and chunks": "" if traits.local else traits.lacks("windows"),
         "drafts": traits.lacks("drafts"),
@@ -81,6 +82,7 @@ def _levels(traits: WholeEngineTraits) -> dict[str, list[str]]:
         "requests": ["one", "few", "many"],
         "pool": ["tight", "tight", "roomy"],
         **switches,
+        **({"sessions": [OFF, ON]} if not traits.lacks("sessions") else {}),
         **_of_connectors(traits),
         **{
             _setting(name): [OFF, OFF, ON]

@@ -8,7 +8,7 @@ from typing import Any
 from kvproof.harness.adapters.sglang_engine import environment
 from kvproof.harness.adapters.sglang_engine.launches import Launches
 from kvproof.harness.adapters.sglang_engine.loop import Loop
-from kvproof.harness.adapters.sglang_engine.pools import WINDOW, Pools, memory
+from kvproof.harness.adapters.sglang_engine.pools import FULL, WINDOW, Pools, memory
 from kvproof.harness.adapters.sglang_engine.published import Published
 from kvproof.harness.adapters.sglang_engine.requests import name_of, outputs, rid, tokenized
 from kvproof.harness.adapters.sglang_engine.running import RUNNING
@@ -84,10 +84,25 @@ class SglangEngine:
         """Hand a request in. Raises Refused."""
         from sglang.srt.managers.io_struct import AbortReq
 
+        if request.session and request.session not in self.scheduler.session_controller:
+            self._open_session(request.session)
         self._dispatch(tokenized(request, self._config))
         refused = [each for each in self._sent if isinstance(each, AbortReq)]
         if any(each.rid == rid(request.id) for each in refused):
             raise Refused(str(refused[-1].finished_reason))
+
+    def _open_session(self, session: str) -> None:
+        from sglang.srt.managers.io_struct import OpenSessionReqInput
+
+        self._dispatch(
+            OpenSessionReqInput(capacity_of_str_len=1 << 20, session_id=session, streaming=True)
+        )
+
+    def close_session(self, session: str) -> None:
+        """Close by id; SGLang waits for its turn."""
+        from sglang.srt.managers.io_struct import CloseSessionReqInput
+
+        self._dispatch(CloseSessionReqInput(session_id=session))
 
     def abort(self, request: str) -> None:
         """Abort by id."""
@@ -97,6 +112,8 @@ class SglangEngine:
 
     def step(self) -> list[Output]:
         """Run the loop once, and once more where it has nothing to do: it checks itself then."""
+        if self._config.sessions:
+            self._dispatch()  # its own loop looks for sessions to close where it takes messages
         self._loop.step()
         if self.scheduler.is_fully_idle():
             self._loop.step()
@@ -123,15 +140,23 @@ class SglangEngine:
         return [*found, *filter(None, [scheduler.chunked_req])]
 
     def holders(self) -> list[tuple[str, int, bool, int]]:
-        """Return the request whose prompt goes on next, if it needs window pages.
+        """Return the request whose prompt goes on next, if windows or sessions may keep it out.
 
-        With those that are locked, and those that can be handed out.
+        With the pages that are locked or in sessions, and those that can be handed out.
         """
         waiting = [*filter(None, [self.scheduler.chunked_req]), *self.scheduler.waiting_queue]
+        if self._config.sessions and waiting:
+            able = self._pools.locked_and_free(FULL)[1]
+            return [(name_of(waiting[0].rid), self._in_sessions(), True, able)]
         if WINDOW not in self._pools.allocators or not waiting:
             return []
         locked, free = self._pools.locked_and_free(WINDOW)
         return [(name_of(waiting[0].rid), locked, True, free)]
+
+    def _in_sessions(self) -> int:
+        """Count the pages of sessions, those that requests share in the tree included."""
+        page, records = self._config.block_size, self.scheduler.tree_cache.session_records()
+        return sum(-(-kv.kv_allocated_len // page) for kv in records.values() if kv.holds_kv)
 
     def reset(self, *, running: bool) -> bool:
         """Flush the cache; `running`: within a pause that retracts what runs."""

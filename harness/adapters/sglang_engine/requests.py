@@ -24,7 +24,7 @@ def name_of(native: str) -> str:
 
 def tokenized(request: EngineRequest, config: EngineConfig) -> Any:
     """Return a request as the tokenizer's process hands it to the scheduler."""
-    from sglang.srt.managers.io_struct import TokenizedGenerateReqInput
+    from sglang.srt.managers.io_struct import SessionParams, TokenizedGenerateReqInput
     from sglang.srt.sampling.sampling_params import SamplingParams
 
     sampling = SamplingParams(
@@ -37,7 +37,7 @@ def tokenized(request: EngineRequest, config: EngineConfig) -> Any:
     return TokenizedGenerateReqInput(
         rid=rid(request.id),
         input_text=None,
-        input_ids=array("q", request.prompt),
+        input_ids=array("q", request.prompt[request.history :]),
         input_embeds=None,
         mm_inputs=None,
         token_type_ids=None,
@@ -49,6 +49,7 @@ def tokenized(request: EngineRequest, config: EngineConfig) -> Any:
         stream=True,
         cache_salt=request.salt or None,
         priority=request.priority if config.policy == "priority" else None,
+        session_params=SessionParams(id=request.session) if request.session else None,
     )
 
 

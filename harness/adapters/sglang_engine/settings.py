@@ -101,6 +101,7 @@ def server_args(config: EngineConfig) -> Any:
         chunked_prefill_size=max(page, config.token_budget // page * page),
         disable_radix_cache=not config.caching,
         disable_overlap_schedule=not config.asynchronous,
+        enable_streaming_session=config.sessions,
         enable_priority_scheduling=config.policy == "priority",
         schedule_low_priority_values_first=config.policy == "priority",
         kv_events_config=json.dumps({"publisher": PUBLISHER}) if config.events else None,

@@ -14,6 +14,7 @@ _FEATURES = (
     "reset",
     "reset of running requests",
     "salts",
+    "sessions",
 )
 _NOT_DRIVEN = "it is SGLang's, and this adapter does not drive it yet"
 _REFUSES = {
@@ -87,6 +88,8 @@ _EXCLUDED: tuple[Excluded, ...] = (
         "the tree of Python hashes by an extension that has to be compiled",
         {f"setting {_CORE}": "on", "events": "on"},
     ),
+    never("streaming sessions run on its radix tree", {"caching": "off", "sessions": "on"}),
+    never("windows in sessions are not driven yet", {"window": ["one"], "sessions": "on"}),
     never("all windows of a model have one size", {"window": ["two"]}),
     *(
         never("windows have no pool", {f"setting {_ONE_POOL}": "on", f"setting {name}": "on"})

@@ -107,7 +107,8 @@ def own_window_blocks_its_request(found: Failed) -> bool:
     engine, left = found.config["engine"], found.violation.sentence
     statuses = dict(re.findall(r"'(\w+)': '(\w+)'", left))
     running = {name for name, status in statuses.items() if status == "running"}
-    if not _STANDS.match(left) or not engine.get("caching", True):
+    windows = any(each.get("kind") == "window" for each in engine["groups"])
+    if not windows or not _STANDS.match(left) or not engine.get("caching", True):
         return False
     holders = found.fact("holders", list)
     if len(holders) != 1:

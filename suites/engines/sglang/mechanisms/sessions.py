@@ -1,0 +1,51 @@
+"""Known failures of SGLang's streaming sessions; the pages of the findings have the causes."""
+
+from __future__ import annotations
+
+import re
+
+from kvproof.suites.framework.failed import Failed
+
+_STAND_IN = re.compile(
+    r".*\b_VirtualNode\b.* in sglang/srt/mem_cache/\S*:(node_by_id|dfs_weight_order)$"
+)
+_NO_ROW = re.compile(
+    r".*alloc_req_slots runs out of memory.*available_size\(\)=(\d+), num_reqs=(\d+), .*"
+    r":alloc_req_slots$"
+)
+_STANDS = re.compile(r"after \d+ more steps, 80 of them without progress, ")
+
+
+def weights_meet_a_sessions_stand_in(found: Failed) -> bool:
+    """The queue is sorted by weights while a second turn of a session is in it."""
+    policy = found.config["engine"].get("settings", {}).get("schedule_policy")
+    later = any(count > 1 for count in _turns(found).values())
+    return policy == "dfs-weight" and later and bool(_STAND_IN.match(found.violation.sentence))
+
+
+def preempted_turns_keep_their_rows(found: Failed) -> bool:
+    """Priorities preempt a turn for its row, which stays with its session."""
+    rows, engine = _NO_ROW.match(found.violation.sentence), found.config["engine"]
+    if not rows or engine.get("policy") != "priority" or not _turns(found):
+        return False
+    free, asked = map(int, rows.groups())
+    return free < asked
+
+
+def sessions_keep_others_out(found: Failed) -> bool:
+    """The first in the queue would fit, but for the pages of sessions whose next turns wait too."""
+    left, engine = found.violation.sentence, found.config["engine"]
+    statuses = dict(re.findall(r"'(\w+)': '(\w+)'", left))
+    holders, needs = found.fact("holders", list), found.fact("needs", dict)
+    if not _STANDS.match(left) or not _turns(found) or len(holders) != 1:
+        return False
+    name, held, _, able = holders[0]
+    pages = -(-needs[name] // engine.get("block_size", 16)) + 1  # SGLang keeps one more free
+    idle = statuses.keys() == needs.keys() and "running" not in statuses.values()
+    return idle and able < pages <= able + held
+
+
+def _turns(found: Failed) -> dict[str, int]:
+    """Return session -> turns."""
+    names = [arguments.get("session") for verb, arguments in found.calls if verb == "submit"]
+    return {name: names.count(name) for name in names if name}
