@@ -142,21 +142,25 @@ class SglangEngine:
     def holders(self) -> list[tuple[str, int, bool, int]]:
         """Return the request whose prompt goes on next, if windows or sessions may keep it out.
 
-        With the pages that are locked or in sessions, and those that can be handed out.
+        With pages that are locked or in sessions, and those that can be handed out. Sessions have
+        rows of the request table, too.
         """
         waiting = [*filter(None, [self.scheduler.chunked_req]), *self.scheduler.waiting_queue]
         if self._config.sessions and waiting:
             able = self._pools.locked_and_free(FULL)[1]
-            return [(name_of(waiting[0].rid), self._in_sessions(), True, able)]
+            rows = len(self.scheduler.req_to_token_pool.free_slots)
+            pages, taken = self._in_sessions()
+            return [(name_of(waiting[0].rid), pages, True, able), ("rows", taken, True, rows)]
         if WINDOW not in self._pools.allocators or not waiting:
             return []
         locked, free = self._pools.locked_and_free(WINDOW)
         return [(name_of(waiting[0].rid), locked, True, free)]
 
-    def _in_sessions(self) -> int:
-        """Count the pages of sessions, those that requests share in the tree included."""
+    def _in_sessions(self) -> tuple[int, int]:
+        """Count pages of sessions, those that requests share in the tree included, and rows."""
         page, records = self._config.block_size, self.scheduler.tree_cache.session_records()
-        return sum(-(-kv.kv_allocated_len // page) for kv in records.values() if kv.holds_kv)
+        held = [-(-kv.kv_allocated_len // page) for kv in records.values() if kv.holds_kv]
+        return sum(held), len(held)
 
     def reset(self, *, running: bool) -> bool:
         """Flush the cache; `running`: within a pause that retracts what runs."""

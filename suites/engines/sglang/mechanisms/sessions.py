@@ -33,16 +33,16 @@ def preempted_turns_keep_their_rows(found: Failed) -> bool:
 
 
 def sessions_keep_others_out(found: Failed) -> bool:
-    """The first in the queue would fit, but for the pages of sessions whose next turns wait too."""
+    """The first in the queue would fit, but for the pages or rows of sessions without a turn."""
     left, engine = found.violation.sentence, found.config["engine"]
     statuses = dict(re.findall(r"'(\w+)': '(\w+)'", left))
     holders, needs = found.fact("holders", list), found.fact("needs", dict)
-    if not _STANDS.match(left) or not _turns(found) or len(holders) != 1:
+    if not _STANDS.match(left) or not _turns(found) or len(holders) != 2:
         return False
-    name, held, _, able = holders[0]
+    (name, held, _, able), (_, taken, _, rows) = holders
     pages = -(-needs[name] // engine.get("block_size", 16)) + 1  # SGLang keeps one more free
     idle = statuses.keys() == needs.keys() and "running" not in statuses.values()
-    return idle and able < pages <= able + held
+    return idle and (able < pages <= able + held or rows == 0 < taken)
 
 
 def _turns(found: Failed) -> dict[str, int]:
