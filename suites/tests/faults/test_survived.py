@@ -109,6 +109,9 @@ def test_suites_are_kept_only_of_a_process_without_earlier_faults(
     job = Job(find("lmcache_salt_is_no_key"), "pr", None, "")
     child._of_engine(Engine(used=used), job.fault, job, lambda *_: None)
     assert kept == ([False, True] if used else [True])
+    kept.clear()
+    child._of_engine(Engine(used=used), replace(job.fault, promise="any"), job, lambda *_: None)
+    assert kept == [True]
 
 
 class Traced:
