@@ -34,12 +34,17 @@ def main(path: Path) -> None:
 
 
 def record(
-    path: Path, said: Callable[[str, SuiteReach], None], *, histories: int | None = None
+    path: Path,
+    said: Callable[[str, SuiteReach], None] = lambda *_: None,
+    *,
+    begun: Callable[[str], None] = lambda _: None,
+    histories: int | None = None,
 ) -> None:
-    """Explore the suites with tracing; tell `said` of each, and write the record after each.
+    """Explore the suites with tracing, and write the record after each.
 
-    `histories` of each suite are traced; None: all of budget `pr`. Suites that a record of the same
-    code has already are not explored again.
+    `begun` receives the name of a suite before, `said` its lines after it is explored. `histories`
+    of each suite are traced; None: all of budget `pr`. Suites that a record of the same code has
+    already are not explored again.
     """
     found, budget = _earlier(path), BUDGETS["pr"]
     if histories is not None:
@@ -47,6 +52,7 @@ def record(
     for name, suite in _suites():
         if name in found:
             continue
+        begun(name)
         found[name] = traced(suite, budget)
         said(name, found[name])
         write(path, Reach(digest(), "pr", found, histories or 0))

@@ -16,7 +16,7 @@ from kvproof.suites.faults.catalogue import PlantedFault
 from kvproof.suites.faults.drawn.executed import modules, recorded
 from kvproof.suites.faults.drawn.sample import draw
 from kvproof.suites.faults.drawn.unobservable import marked
-from kvproof.suites.faults.reach import Reach, SuiteReach, load
+from kvproof.suites.faults.reach import Reach, load
 
 SAMPLE, REACH = "sample.json", "reach.json"
 """Files of a run: the faults; which suite executes which line of the subject."""
@@ -44,11 +44,11 @@ def drawn(
 
 
 def _copied(active: ActiveRun, target: str, path: Path) -> Path:
-    def said(name: str, suite: SuiteReach) -> None:
-        active.status("executed lines", f"{name}, {suite.test_cases} cases", 0, 0)
+    def begun(suite: str) -> None:
+        active.status("executed lines", suite)
 
     if not path.exists():
-        shutil.copyfile(recorded(target, said), path)
+        shutil.copyfile(recorded(target, begun), path)
     return path
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from hypothesis import settings
 
@@ -31,23 +31,23 @@ TIMEOUT_S = 60.0
 _INSTALLED = "site-packages"
 _PART = ".part"
 
-Said = Callable[[str, SuiteReach], None]
+Begun: TypeAlias = Callable[[str], None]
+"""Receives the name of a suite before it is explored."""
 
 
-def recorded(target: str, said: Said) -> Path:
+def recorded(target: str, begun: Begun) -> Path:
     """Return a record of the lines that suites execute in the first histories of budget `pr`.
 
-    It is kept for the next sample. `said` receives each suite when it was explored. Raises
-    TargetDied, UsageError.
+    It is kept for the next sample. Raises TargetDied, UsageError.
     """
     kept = home() / "executed" / f"{target}-{_key(target)}.json"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         part = kept.with_suffix(_PART)
         if target == SUBJECT:
-            record(part, said, histories=HISTORIES)
+            record(part, begun=begun, histories=HISTORIES)
         else:
-            _record_engine(target, part, said)
+            _record_engine(target, part, begun)
         part.rename(kept)
     return kept
 
@@ -82,7 +82,7 @@ def _traced(target: str) -> dict[str, Any]:
     return {"packages": packages(target)}
 
 
-def _record_engine(target: str, path: Path, said: Said) -> None:
+def _record_engine(target: str, path: Path, begun: Begun) -> None:
     """Explore an engine's suites with tracing, and write the record after each.
 
     Its packages are those of its planted faults.
@@ -92,22 +92,22 @@ def _record_engine(target: str, path: Path, said: Said) -> None:
         known = known_failures(handle)
         for suite in levels.suites(handle, "full"):
             if suite.judged and suite.name not in reach.suites:
+                begun(suite.name)
                 found, paths = _explored(suite.knowing(known), handle)
-                said(suite.name, found)
                 reach.suites[suite.name] = found
                 reach.paths.update(paths)
                 write(path, reach)
 
 
 def _explored(suite: Suite, handle: Handle) -> tuple[SuiteReach, dict[str, str]]:
-    begun = time.monotonic()
+    started = time.monotonic()
     seen = search_of(suite)(suite, settings(BUDGETS["pr"], max_examples=HISTORIES))
     if seen.interrupted:
         raise KeyboardInterrupt
     lines = handle.run_job(LINES, {}, timeout=TIMEOUT_S)["lines"]
     paths = {module_of(Path(path)): path for path in lines}
     by_module = {name: lines[path] for name, path in paths.items()}
-    return SuiteReach(round(time.monotonic() - begun, 1), seen.test_cases, by_module), paths
+    return SuiteReach(round(time.monotonic() - started, 1), seen.test_cases, by_module), paths
 
 
 def module_of(path: Path) -> str:
