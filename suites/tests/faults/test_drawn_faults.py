@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from kvproof.harness.cli.actions.drawn_faults import REACH
 from kvproof.harness.records.fault_events import FaultJudged
@@ -182,6 +183,9 @@ def test_an_unobservable_change_is_marked_with_the_reason(
     row = unobservable.Unobservable(first.module, unobservable.change_of(first), "a cache")
     monkeypatch.setattr(unobservable, "load", lambda: [row])
     assert [each.equivalent for each in unobservable.marked([first, second])] == ["a cache", ""]
+    elsewhere = structs.replace(row, near="of another place")
+    monkeypatch.setattr(unobservable, "load", lambda: [elsewhere])
+    assert [each.equivalent for each in unobservable.marked([first])] == [""]
 
 
 @pytest.mark.slow(reason="judges faults by exploration")
