@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.isolation.handles import InProcessHandle
+from kvproof.harness.whole_engine.executed_lines import FILES
 from kvproof.suites.faults import child, reach
 from kvproof.suites.faults.catalogue import find
 from kvproof.suites.faults.drawn import executed
@@ -133,7 +134,7 @@ class Traced:
         yield
 
     def run_job(self, job: str, *_: object, **__: object) -> Any:
-        if job == executed.FILES:
+        if job == FILES:
             return {"digest": self.files}
         lines, self.ran = {"/engine/pool.py": self.ran}, []
         return {"lines": lines}
