@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvproof.harness.recorder.codec import TokenChain, Veil, pack
+from kvproof.harness.recorder.ring import RingWriter
 from kvproof.harness.recorder.rotation import Segments
 
 FORMAT = 1
@@ -36,6 +37,8 @@ class Settings(NamedTuple):
     """Bytes that the files of one cache may take."""
     key: bytes = b""
     """Tokens, salts, adapters and images are hashed under it; empty: written as they are."""
+    watched: bool = False
+    """Lines go to a watcher, through `limit` bytes of shared memory, and not into files."""
 
 
 Tokens = Callable[[Any, int, int], Sequence[int]]
@@ -106,7 +109,8 @@ class LogWriter:
         os.register_at_fork(after_in_child=self._forked)
         begun = time.strftime("%Y%m%d-%H%M%S")  # containers give the same process id again
         stem = f"{cache.engine}-{begun}-{os.getpid()}-{next(_stems)}"
-        self._segments = Segments(settings.directory, stem, settings.limit)
+        lines = RingWriter if settings.watched else Segments
+        self._segments: RingWriter | Segments = lines(settings.directory, stem, settings.limit)
         self._numbers = count(1)
         self._live: dict[str, tuple[Entry, Any]] = {}
         self._start = time.monotonic()
