@@ -5,34 +5,25 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.signals import ENDS
 
-_KERNEL = 0x80
-"""`si_code` of signals that a terminal sends to all processes of its group."""
+AS_TYPED = "write the command as in the shell: kvproof watch -- vllm serve MODEL"
 
 
 class Engine:
-    """Starts a command, and passes signals on to it. One at a time, in the main thread.
-
-    From its start on signals that end a command wait until `signals` takes them.
-    """
+    """Starts a command, and passes signals on to it."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Raises UsageError if the command cannot be run."""
-        path = shutil.which(command[0])
-        if path is None:
-            raise UsageError(
-                f"cannot run {command[0]!r}: No such file or directory",
-                "write the command as in the shell: kvproof watch -- vllm serve MODEL",
-            )
-        hold_signals()
+        path = runnable(command[0])
         try:
-            self.process = os.posix_spawn(path, list(command), environment, setsigmask=[])
+            self.process = os.posix_spawn(path, list(command), environment)
         except OSError as error:
-            raise UsageError(f"cannot run {command[0]!r}: {error.strerror}") from error
+            raise UsageError(f"cannot run {command[0]!r}: {error.strerror}", AS_TYPED) from error
         self.code: int | None = None
         """Its exit code, 128 and more for a signal; None: it runs."""
 
@@ -45,23 +36,41 @@ class Engine:
                 self.code = 128 - code if code < 0 else code
         return self.code
 
-    def take(self) -> int | None:
-        """Return a signal that came, passed on unless the terminal sent it to both."""
-        found = waiting_signal()
-        if found is None:
-            return None
-        number, from_terminal = found
-        if not from_terminal and self.poll() is None:
+    def send(self, number: int) -> None:
+        """Pass a signal on, unless the terminal has sent it to both."""
+        if self.poll() is None and not (number == signal.SIGINT and _in_front()):
             os.kill(self.process, number)
-        return number
 
 
-def hold_signals() -> None:
-    """Let signals that end a command wait."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+def runnable(program: str) -> str:
+    """Return the path of a program. Raises UsageError if there is none."""
+    path = shutil.which(program)
+    if path is None:
+        raise UsageError(f"cannot run {program!r}: No such file or directory", AS_TYPED)
+    return path
 
 
-def waiting_signal() -> tuple[int, bool] | None:
-    """Return a signal that came, and whether a terminal sent it."""
-    found = signal.sigtimedwait(ENDS, 0)
-    return (found.si_signo, found.si_code == _KERNEL) if found else None
+def _in_front() -> bool:
+    """Whether Ctrl-C in our terminal reaches us, and the engine with us."""
+    with suppress(OSError):
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+        try:
+            return os.tcgetpgrp(terminal) == os.getpgrp()
+        finally:
+            os.close(terminal)
+    return False
+
+
+@contextmanager
+def collected() -> Iterator[list[int]]:
+    """Collect the signals that end a command; in the main thread."""
+    received: list[int] = []
+    before = {each: signal.getsignal(each) for each in ENDS}
+    kept = [each for each, handler in before.items() if handler is not signal.SIG_IGN]
+    try:
+        for each in kept:
+            signal.signal(each, lambda number, _: received.append(number))
+        yield received
+    finally:
+        for each in kept:
+            signal.signal(each, before[each])

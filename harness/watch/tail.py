@@ -52,7 +52,7 @@ class Tail:
     def take(self, line: Line, text: bytes) -> None:
         """Keep a line. Raises ValueError and KeyError for one that does not follow."""
         last = self._pieces[-1]
-        if line.t - last.begun > self._period or len(last.text) > self._most // _PIECES:
+        if line.t - last.begun >= self._period or len(last.text) > self._most // _PIECES:
             self._turn(line.t)
         self._apply(line)
         self._pieces[-1].text += text

@@ -5,6 +5,7 @@ A watcher that falls behind judges a smaller share of the new requests, until it
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -80,7 +81,8 @@ class WatchedCache:
         """The first violation."""
         self._kept, self._clock = kept, clock
         self._now: _Follower | None = None
-        self._turn, self._looked, self._begun = 0.0, 0.0, 0.0
+        self._chance = random.Random(0)  # noqa: S311 - no secret
+        self._looked = self._begun = 0.0
         self._was_late = 0.0
         """How late it was at the latest look at the share."""
         self._before = 0, 0
@@ -205,12 +207,8 @@ class WatchedCache:
     # --- the share that is judged ---
 
     def _draw(self) -> bool:
-        """Choose evenly: one of four where the share is a quarter."""
-        self._turn += self.counts.share
-        if self._turn < 1:
-            return False
-        self._turn -= 1
-        return True
+        """Choose by chance: requests that come in turns must not be chosen in turns."""
+        return self._chance.random() < self.counts.share
 
     def _adapt(self, late: float) -> None:
         """Halve the share where the delay grows beyond `BEHIND`, double it where it is short."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from kvproof.harness.recorder.import_hook import DIRECTORY, WATCH
 from kvproof.harness.recorder.recording import Header, Line, Place
 from kvproof.harness.recorder.verdict import RunningCheck
 from kvproof.harness.records.events import Checked, HarnessFault
-from kvproof.harness.watch.engine import Engine, hold_signals, waiting_signal
+from kvproof.harness.watch.engine import Engine, collected, runnable
 from kvproof.harness.watch.folder import WatchedFolder
 from kvproof.harness.watch.watched import Incident, Kept, WatchedCache
 from kvproof.reports.values.text import clean, one_line, plural
@@ -74,11 +73,8 @@ def _refuse(command: Sequence[str], attach: Path | None, options: Options) -> No
             f"{DIRECTORY} is set: an engine is recorded or watched",
             f"unset {DIRECTORY}; an incident has the recording",
         )
-    if command and not shutil.which(command[0]):
-        raise UsageError(
-            f"cannot run {command[0]!r}: No such file or directory",
-            "write the command as in the shell: kvproof watch -- vllm serve MODEL",
-        )
+    if command:
+        runnable(command[0])
     for name, seconds in (("--keep", options.keep), ("--every", options.every)):
         if not 1 <= seconds <= 86_400:
             raise UsageError(f"{name} {seconds:g} is not between 1 and 86400 seconds",
@@ -100,7 +96,7 @@ def _memory(attach: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _exit_code(verdict: int, received: set[int], engine: int) -> int:
+def _exit_code(verdict: int, received: Sequence[int], engine: int) -> int:
     """A violation comes first, then the engine's own code, then that of Ctrl-C."""
     if verdict in (Exit.FAILURE, Exit.HARNESS):
         return verdict
@@ -123,43 +119,41 @@ class _Watch:
         self._begun: set[str] = set()
         """Caches whose first line was shown."""
         self._refused = 0
-        self._received: set[int] = set()
 
-    def run(self, command: Sequence[str], memory: Path) -> tuple[set[int], int]:
+    def run(self, command: Sequence[str], memory: Path) -> tuple[Sequence[int], int]:
         """Watch; returns the signals that came and the engine's exit code."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-        try:
-            if self._options.metrics_port:
-                hold_signals()  # its thread must not take them
-                _publish(self._folder, self._options.metrics_port)
-            code = self._below(command, memory) if command else self._beside(memory)
-            self._conclude()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            self._folder.close()
-        return self._received, code
+        with collected() as received:
+            try:
+                if self._options.metrics_port:
+                    _publish(self._folder, self._options.metrics_port)
+                if command:
+                    code = self._below(command, memory, received)
+                else:
+                    code = self._beside(memory, received)
+                self._conclude()
+            finally:
+                self._folder.close()
+        return received, code
 
-    def _below(self, command: Sequence[str], memory: Path) -> int:
+    def _below(self, command: Sequence[str], memory: Path, received: list[int]) -> int:
         paths = [str(boot_folder()), *filter(None, [os.environ.get("PYTHONPATH")])]
         own = {"PYTHONPATH": os.pathsep.join(paths), WATCH: str(memory)}
         _warm_up()
         engine = Engine(command, {**os.environ, **own})
         _say(f"watching process {engine.process}; incidents go to {self._active.writer.directory}")
-        shown = time.monotonic()
+        shown, passed_on = time.monotonic(), 0
         while engine.poll() is None:
-            if (number := engine.take()) is not None:
-                self._received.add(number)
+            for number in received[passed_on:]:
+                engine.send(number)
+                passed_on += 1
             shown = self._look(shown)
         self._found(self._folder.drain())
         return engine.code or 0
 
-    def _beside(self, memory: Path) -> int:
-        hold_signals()
+    def _beside(self, memory: Path, received: list[int]) -> int:
         _say(f"watching engines that have KVPROOF_WATCH={memory}, until Ctrl-C")
         shown = time.monotonic()
-        while not self._received:
-            if found := waiting_signal():
-                self._received.add(found[0])
+        while not received:
             shown = self._look(shown)
         self._found(self._folder.drain())
         return 0
