@@ -89,6 +89,21 @@ def test_a_bug_that_goes_on_does_not_fill_the_disk(
     assert len(list((tmp_path / "incidents").iterdir())) == cache.counts.incidents == 2
 
 
+def test_a_line_that_makes_no_sense_does_not_end_the_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched, "_REST", 0.0)
+    to, cache = watched_writer(tmp_path), watcher(tmp_path)
+    for number, line in enumerate((b"garbage\n", b'{"op":"extend","n":99,"t":0,"stop":4}\n')):
+        to._segments.write(line)
+        cycle(to, number)
+        cache.work(LONG)
+    assert [fault.partition(":")[0] for fault in cache.faults] == ["DecodeError", "KeyError"]
+    salted(to)
+    (found,) = cache.work(LONG)
+    assert found.property == "namespaces_are_separate"
+
+
 def test_a_full_disk_does_not_end_the_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

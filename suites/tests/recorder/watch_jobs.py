@@ -75,17 +75,15 @@ def serves() -> None:
     Path("received").write_text(" ".join(map(str, received)))
 
 
-def vllm(fault: str, seconds: str) -> None:
-    """vLLM's scheduler with a bug that is planted while it serves; it says when."""
+def vllm(fault: str, requests: str) -> None:
+    """vLLM's scheduler with a bug that is planted while it serves."""
     sys.path.insert(0, str(Path(__file__).parent))
     import record_jobs
 
-    draw, begun = random.Random(1), time.monotonic()
+    draw = random.Random(1)
     engine = record_jobs.Vllm(draw, ahead=fault == "ahead")
     heads = [[draw.randrange(50) for _ in range(40)] for _ in range(3)]
-    number = 0
-    while time.monotonic() < begun + float(seconds):
-        number += 1
+    for number in range(1, int(requests) + 1):
         if number == FAULTED_AFTER:
             record_jobs.FAULTS[fault](engine)
         prompt = [*draw.choice(heads)[: draw.randrange(6, 40)], 60 + draw.randrange(9)]
@@ -99,7 +97,7 @@ def vllm(fault: str, seconds: str) -> None:
                 raise
             engine = record_jobs.Vllm(draw, ahead=False)
         time.sleep(0.02)
-    sys.stdout.write(f"served {number}\n")
+    sys.stdout.write(f"served {requests}\n")
 
 
 if __name__ == "__main__":

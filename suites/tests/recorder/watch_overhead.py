@@ -10,6 +10,7 @@ process drains. Times are CPU time of the thread, since other work on the machin
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -33,7 +34,7 @@ from kvproof.harness.recorder import hooks, import_hook  # noqa: E402 - the pack
 from kvproof.harness.recorder.ring import SUFFIX, RingReader  # noqa: E402 - as above
 
 SIDES = ("alone", "recorded", "watched")
-ROUNDS, WARM, STEPS = 24, 4, 64
+ROUNDS, WARM, STEPS = 100, 10, 16
 SIZE = 16
 
 
@@ -133,6 +134,8 @@ def measure(sizes: tuple[int, int]) -> dict[str, list[float]]:
         hooks.begin = lambda owner, what, _, tokens: begin(owner, what, chosen[0], tokens)
         vllm_hooks.hook(module, first)
         schedulers = {side: made(side, Path(name), sizes) for side in SIDES}
+        gc.collect()
+        gc.freeze()  # as vLLM does once it has started
         took: dict[str, list[float]] = {side: [] for side in SIDES}
         for number in range(ROUNDS):
             order = SIDES[number % 3 :] + SIDES[: number % 3]
