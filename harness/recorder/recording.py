@@ -25,7 +25,7 @@ VERBS = ("admit", "extend", "table", "finish", "cancel", "preempt", "reset", "ev
          "carry", "stopped")  # fmt: skip
 
 BEGINS, ENDS = ("admit", "carry"), ("finish", "cancel", "preempt")
-"""Of a request that holds blocks."""
+"""Operations that begin and end the life of an admission."""
 _NUMBERED = (*BEGINS, "extend", "table", *ENDS)
 
 MOST_SLOTS = 1 << 29

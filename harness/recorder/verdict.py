@@ -342,7 +342,7 @@ class RunningCheck:
         state.live[request.id] = live
 
     def _trust(self, request: Request, table: Table, stop: int, *, cached: bool) -> None:
-        """Trust the content of blocks that nobody was seen to fill.
+        """Trust the content of blocks that were filled unseen.
 
         `cached`: the whole ones can be hit. A block outside the pool is checked later.
         """

@@ -32,7 +32,7 @@ class WatchedFolder:
         return list(self._rings.values())
 
     def work(self) -> list[Incident]:
-        """Read what has come from each cache, or wait a moment; returns the violations."""
+        """Read the new lines of each cache, or wait a moment; returns the violations."""
         self._look()
         found: list[Incident] = []
         before = sum(cache.counts.lines for cache in self.caches)

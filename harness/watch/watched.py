@@ -1,6 +1,6 @@
 """One cache of a running engine: its lines are kept, judged, and counted as they come.
 
-A watcher that falls behind judges a smaller share of the new requests, until it keeps up again.
+A watcher that is late judges a smaller share of the new requests, until it keeps up again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kvproof.harness.watch.counts import Counts
 from kvproof.harness.watch.incidents import MOST, write_incident
 from kvproof.harness.watch.tail import Tail
 
-BEHIND, CAUGHT_UP = 0.5, 0.1
+TOO_LATE, CAUGHT_UP = 0.5, 0.1
 """Seconds late from which the share may be halved, and below which it is doubled again."""
 
 _EACH = 0.25
@@ -100,7 +100,7 @@ class WatchedCache:
         return slots * SLOT_BYTES + self.ring.size + 2 * self._kept.most
 
     def work(self, seconds: float) -> list[Incident]:
-        """Read what has come, for at most so long; returns the violations."""
+        """Read the new lines, for at most so long; returns the violations."""
         found: list[Incident] = []
         until = self._clock() + seconds
         while self._clock() < until and (text := self.ring.take()) is not None:
@@ -211,12 +211,12 @@ class WatchedCache:
         return self._chance.random() < self.counts.share
 
     def _adapt(self, late: float) -> None:
-        """Halve the share where the delay grows beyond `BEHIND`, double it where it is short."""
+        """Halve the share where the delay grows beyond `TOO_LATE`, double it where it is short."""
         counts, now = self.counts, self._clock()
         counts.late, counts.latest = late, max(counts.latest, late)
         if now - self._looked < _EACH:
             return
-        grows = late > BEHIND and (late >= self._was_late or late > 2 * BEHIND)
+        grows = late > TOO_LATE and (late >= self._was_late or late > 2 * TOO_LATE)
         factor = 0.5 if grows else 2.0 if late < CAUGHT_UP else 1.0
         counts.share = min(1.0, max(LEAST, counts.share * factor))
         self._looked, self._was_late = now, late

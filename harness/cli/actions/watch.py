@@ -159,7 +159,7 @@ class _Watch:
         return 0
 
     def _look(self, shown: float) -> float:
-        """Judge what has come; returns when the last line was shown."""
+        """Judge the new lines; returns when the last line was shown."""
         self._found(self._folder.work())
         self._show_new()
         if time.monotonic() - shown < self._options.every:

@@ -16,12 +16,12 @@ def watch(
     every: float = 60.0,
     metrics_port: int = 0,
 ) -> int:
-    """Judge the cache of a serving engine while it serves, from a process beside it.
+    """Judge the cache of an engine while it serves, from a process of its own.
 
     kvproof watch -- vllm serve MODEL
 
     A violation is written with the last seconds before it, for kvproof replay. The engine is never
-    touched: it goes on, also without the watcher. docs/guides/record.md says more.
+    touched: it goes on, also without the watcher. docs/guides/record.md has the limits.
 
     Parameters
     ----------
