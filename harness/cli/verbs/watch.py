@@ -39,7 +39,7 @@ def watch(
         Port of Prometheus metrics on 127.0.0.1; 0 for none.
 
     """
-    from kvproof.harness.cli.actions import watch as action
+    from kvproof.harness.cli.actions.serving import watch as action
 
     return action.watch(
         command, output=output, attach=attach,
