@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -120,6 +121,8 @@ def test_an_engine_outlives_its_watcher(tmp_path: Path) -> None:
     os.kill(engine, 0)  # it is there
     os.kill(engine, signal.SIGTERM)
     until((tmp_path / "received").exists)
+    for ring in Path("/dev/shm").glob(f"kvproof-watch-*/toy-*-{engine}-*"):
+        shutil.rmtree(ring.parent)  # what a killed watcher leaves
 
 
 def test_an_engine_with_the_variable_is_joined_and_its_figures_are_served(tmp_path: Path) -> None:
