@@ -10,7 +10,7 @@ from kvproof.harness.adapters.vllm_engine.disaggregation.mooncake import pair as
 from kvproof.harness.adapters.vllm_engine.disaggregation.nixl import pair as nixl
 from kvproof.harness.adapters.vllm_engine.disaggregation.workers import Connector, Workers
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
-from kvproof.harness.contract.disaggregation import Pair, Prompt, Moved, Refused, Traits, said
+from kvproof.harness.contract.disaggregation import Moved, Pair, Prompt, Refused, said
 from kvproof.harness.contract.disaggregation_sides import Side
 
 TRAITS = {"nixl": nixl.TRAITS, "mooncake": mooncake.TRAITS}

@@ -85,7 +85,7 @@ class Workers:
         self.workers = [self._worker(number, connector) for number in range(side.workers)]
 
     def _plan(self) -> tuple[list[Any], list[Any]]:
-        """Return all groups, and the pool of each worker, by vLLM's own steps when an engine starts."""
+        """Return all groups, and the pool of each worker, by vLLM's own steps at a start."""
         side, cache = self.side, self.config.cache_config
         record_kv_cache_layout(cache, side.layout)
         specs = [

@@ -13,10 +13,11 @@ from vllm.v1.kv_cache_layout import KVCacheLayout
 
 from kvproof.harness.adapters.vllm_engine.disaggregation.mooncake.wires import (
     Line,
+    at_once,
     carried_out,
     wire,
 )
-from kvproof.harness.adapters.vllm_engine.disaggregation.workers import Connector, Worker, Workers
+from kvproof.harness.adapters.vllm_engine.disaggregation.workers import Connector, Workers
 from kvproof.harness.contract.disaggregation import Moved, Prompt, Traits, said
 
 _ADDRESS = "http://prefill"
@@ -36,8 +37,6 @@ TRAITS = Traits(
 )
 
 
-
-
 def _started(config: Any, name: str, plan: Any) -> MooncakeConnectorWorker:
     wire()
     return MooncakeConnectorWorker(config, name, plan)
@@ -46,11 +45,12 @@ def _started(config: Any, name: str, plan: Any) -> MooncakeConnectorWorker:
 CONNECTOR = Connector("MooncakeConnector", _started)
 
 
-class Taken(NamedTuple):
-    """The turn of one decoding worker."""
+class Heard(NamedTuple):
+    """One worker's answer to another one's pull."""
 
     read: list[int]
     freed: list[int]
+    taker: int
     whole: bool
 
 
@@ -83,52 +83,56 @@ class MooncakePair:
         self._prefill.write(prompt, prompt.sender, prompt.tokens)
         self._decode.write(prompt, prompt.receiver, start)
         name = f"prompt {prompt.number}"
-        steps: list[Taken] = []
+        self._heard: list[Heard] = []
         error = ""
         try:
             self._send(name, prompt)
-            steps.extend(
-                self._take(each, name, prompt) for each in self._decode.in_turn(prompt.order)
-            )
+            for number in prompt.order:
+                self._take(number, name, prompt)
         except Exception as raised:  # noqa: BLE001 - whatever the engine raises in a step ends it
             error = said(raised)
-        turns = [*zip(prompt.order, steps, strict=False)]
         return Moved(
             error,
             self._decode.contents(),
-            read=[taken.read for _, taken in turns],
-            freed=[taken.freed for _, taken in turns],
-            written=[[each] if taken.read else [] for each, taken in turns],
-            arrived=[[each] if taken.whole else [] for each, taken in turns],
+            read=[each.read for each in self._heard],
+            freed=[each.freed for each in self._heard],
+            written=[[each.taker] if each.read else [] for each in self._heard],
+            arrived=[[each.taker] if each.whole else [] for each in self._heard],
         )
 
     def _send(self, name: str, prompt: Prompt) -> None:
         """Tell the prefilling workers of a prompt, before and after it is computed."""
         blocks = self._senders.get_sw_clipped_blocks(self._prefill.tables(prompt.sender))
         for worker in self._prefill.in_turn([*range(self._prefill.side.workers)]):
-            for known in ([], blocks):
+            for known in (list[list[int]](), blocks):
                 metadata = MooncakeConnectorMetadata()
                 metadata.add_new_req(name, known, {"transfer_id": name}, load_remote_cache=False)
                 worker.connector.start_load_kv(metadata)
 
-    def _take(self, worker: Worker, name: str, prompt: Prompt) -> Taken:
-        port = worker.connector.rpc_port
-        for each in self._prefill.workers:
-            each.connector.engine.written.clear()
+    def _take(self, number: int, name: str, prompt: Prompt) -> None:
+        (worker,) = self._decode.in_turn([number])
+        connector = worker.connector
         Line.errors.clear()
-        worker.connector.start_load_kv(self._wanted(name, prompt))
-        results = worker.connector.get_transfer_results()
-        lost = worker.connector.get_block_ids_with_load_errors()
-        if results.failed_recving or lost:
+        Line.heard = lambda: self._heard.append(self._answer(number, connector, name))
+        try:
+            connector.start_load_kv(self._wanted(name, prompt))
+        finally:
+            Line.heard = lambda: None
+        failed = connector.get_transfer_results().failed_recving
+        if failed or connector.get_block_ids_with_load_errors():
             raise RuntimeError(f"the transfer failed: {'; '.join(Line.errors)}")
-        senders = [*enumerate(self._prefill.workers)]
-        read = [n for n, each in senders if port in each.connector.engine.written]
-        freed = [
-            n
-            for n, each in senders
-            if name in each.connector.get_transfer_results().finished_sending
-        ]
-        return Taken(read, freed, name in results.finished_recving)
+
+    def _answer(self, number: int, connector: Any, name: str) -> Heard:
+        """Return all that has happened since the last answer."""
+        read, freed = [], []
+        for sender, worker in enumerate(self._prefill.workers):
+            written = worker.connector.engine.written
+            read += [sender] if connector.rpc_port in written else []
+            written.clear()
+            done = at_once(worker.connector.fetch_finished_sending_reqs())
+            freed += [sender] if name in done else []
+        whole = name in at_once(connector.fetch_finished_recving_reqs())
+        return Heard(read, freed, number, whole)
 
     def _wanted(self, name: str, prompt: Prompt) -> Any:
         """Return the request as the decoding side's scheduler passes it on."""

@@ -19,10 +19,14 @@ import msgspec
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.mooncake import mooncake_connector as vllms
 
-_LONGEST_S = 20.0
+_LONGEST_S = 5.0
 """Time after which a transfer that does not end is given up."""
 _PORTS = count(1)
 _LOOP = asyncio.new_event_loop()
+
+
+_TURN = asyncio.Lock()
+"""Held while one worker answers and its answer is heard."""
 
 
 class NotAnswered(Exception):
@@ -61,6 +65,15 @@ def carried_out(call: Callable[..., Any], *args: Any) -> Any:
         return call(*args)
 
     return _scheduled(called(), _LOOP).result()
+
+
+def at_once(task: Coroutine[Any, Any, Any]) -> Any:
+    """Return the result of a coroutine that waits for nothing."""
+    try:
+        task.send(None)
+    except StopIteration as ended:
+        return ended.value
+    raise RuntimeError("the coroutine waits")
 
 
 async def _listening(worker: Any, ready: threading.Event) -> None:
@@ -120,6 +133,8 @@ class Line:
     by_port: ClassVar[WeakValueDictionary[int, Any]] = WeakValueDictionary()
     errors: ClassVar[list[str]] = []
     """The reasons in the answers since it was emptied."""
+    heard: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
+    """Called when an answer has been heard."""
 
     def __init__(self, address: str) -> None:
         self._worker = Line.by_port[int(address.rsplit(":", 1)[1])]
@@ -130,13 +145,17 @@ class Line:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is to be closed."""
+        """Let the next worker answer."""
+        Line.heard()
+        if _TURN.locked():
+            _TURN.release()
 
     def setsockopt(self, *_: Any) -> None:
         """It has no options."""
 
     async def send(self, message: bytes) -> None:
-        """Let the other worker's own loop answer a pull."""
+        """Let the other worker's own loop answer a pull, after all others that were asked."""
+        await _TURN.acquire()
         listener = asyncio.create_task(self._worker._sender_worker(self))
         await self._worker.sender_worker_queue.put((b"decode", message))
         await self._worker.sender_worker_queue.join()

@@ -120,7 +120,9 @@ class NixlPair:
         if not cached and (results.failed_recving or name not in results.finished_recving):
             raise RuntimeError(f"the transfer failed: {results}")
         read = [
-            n for n, each in enumerate(self._prefill.workers) if _agent(each).name in _agent(worker).read
+            n
+            for n, each in enumerate(self._prefill.workers)
+            if _agent(each).name in _agent(worker).read
         ]
         freed = [
             n
