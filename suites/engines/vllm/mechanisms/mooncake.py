@@ -73,10 +73,10 @@ def _predicted(found: Failed, lists: _Lists) -> bool:
         return any(each in found.fact("error", str) for each in _reasons(lists))
     if found.violation.property == "a_move_leaves_other_slots_alone":
         return lists.parts(lists.prefill) > lists.parts(lists.decode)
-    due = _origin(found, lists)
+    origin, due = found.violation.facts["origin"], _origin(found, lists)
     if due is None or due >= found.fact("prompt", dict)["tokens"]:
-        return found.violation.facts["origin"] is None
-    return bool(found.fact("origin", tuple)[2] == due)
+        return origin is None
+    return isinstance(origin, tuple) and bool(origin[2] == due)
 
 
 def _reasons(lists: _Lists) -> tuple[str, ...]:
