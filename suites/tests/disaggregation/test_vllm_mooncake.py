@@ -1,4 +1,4 @@
-"""vLLM's Mooncake workers: what is known to be wrong is recognised by its copies, and nothing else."""
+"""vLLM's Mooncake workers: known failures are recognised by their copies, and nothing else is."""
 
 from __future__ import annotations
 
