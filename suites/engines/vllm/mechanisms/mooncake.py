@@ -71,8 +71,6 @@ def _predicted(found: Failed, lists: _Lists) -> bool:
         return False
     if found.has("error"):
         return any(each in found.fact("error", str) for each in _reasons(lists))
-    if found.violation.property == "a_move_leaves_other_slots_alone":
-        return lists.parts(lists.prefill) > lists.parts(lists.decode)
     origin, due = found.violation.facts["origin"], _origin(found, lists)
     if due is None or due >= found.fact("prompt", dict)["tokens"]:
         return origin is None

@@ -102,7 +102,7 @@ class Module:
 
 
 class Unstarted:
-    """A thread that never runs: the loop is run by whoever asks for something."""
+    """A thread that never runs: a call that needs its loop runs it."""
 
     def __init__(self, **_: Any) -> None:
         """Nothing is kept of it."""
