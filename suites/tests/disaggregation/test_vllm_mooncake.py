@@ -71,5 +71,5 @@ def test_failures_of_one_connector_are_none_of_the_other() -> None:
     found = failed(side(block_size=8), side(block_size=16), **slot(0, 0, (1, 1)))
     with pytest.raises(MissingFact):
         nixl.blocks_are_paired_from_their_ends(found)
-    found.config["planner"] = "nixl"
-    assert not known.pulled_latent_blocks_are_not_compared(found)
+    of_nixl = Failed(found.violation, {**found.config, "planner": "nixl"}, found.calls)
+    assert not known.pulled_latent_blocks_are_not_compared(of_nixl)
