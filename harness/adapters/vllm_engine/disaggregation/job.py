@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvproof.harness.adapters.vllm_engine.disaggregation.mooncake import packages
+from kvproof.harness.adapters.vllm_engine.disaggregation import mooncake_packages
 from kvproof.harness.adapters.vllm_engine.jobs import job
 from kvproof.harness.contract.disaggregation import answered
 
@@ -12,7 +12,7 @@ from kvproof.harness.contract.disaggregation import answered
 def disaggregation(arguments: dict[str, Any]) -> dict[str, Any]:
     """Carry out the calls of `harness.contract.disaggregation`."""
     job()
-    packages.install()
+    mooncake_packages.install()
     from kvproof.harness.adapters.vllm_engine.disaggregation.opening import TRAITS, opened
 
     return answered(arguments, TRAITS, opened)

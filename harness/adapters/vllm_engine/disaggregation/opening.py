@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from vllm.distributed import parallel_state
 
-from kvproof.harness.adapters.vllm_engine.disaggregation.mooncake import pair as mooncake
-from kvproof.harness.adapters.vllm_engine.disaggregation.nixl import pair as nixl
+from kvproof.harness.adapters.vllm_engine.disaggregation import mooncake_pair as mooncake
+from kvproof.harness.adapters.vllm_engine.disaggregation import nixl_pair as nixl
 from kvproof.harness.adapters.vllm_engine.disaggregation.workers import Connector, Workers
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.contract.disaggregation import Moved, Pair, Prompt, Refused, said

@@ -14,7 +14,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import (
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 from vllm.v1.kv_cache_layout import KVCacheLayout
 
-from kvproof.harness.adapters.vllm_engine.disaggregation.nixl.agent import DirectAgent
+from kvproof.harness.adapters.vllm_engine.disaggregation.nixl_agent import DirectAgent
 from kvproof.harness.adapters.vllm_engine.disaggregation.workers import Connector, Worker, Workers
 from kvproof.harness.contract.disaggregation import Moved, Prompt, Traits, said
 

@@ -11,7 +11,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_connector im
 )
 from vllm.v1.kv_cache_layout import KVCacheLayout
 
-from kvproof.harness.adapters.vllm_engine.disaggregation.mooncake.wires import (
+from kvproof.harness.adapters.vllm_engine.disaggregation.mooncake_wires import (
     Line,
     at_once,
     carried_out,
