@@ -247,7 +247,7 @@ class Session:
         state, live = self.state, self.live.pop(operation.id, None)
         state.left = live
         self._answers.released(operation.id, live, answer)
-        if live is not None and not live.steps and live.epoch == state.epoch:
+        if live is not None and not live.steps and live.epoch == state.epoch and state.audited:
             state.recency.released()
         if live is not None and live.steps:
             state.fenced.append(Fenced(live.request, live.blocks, set(live.steps)))

@@ -37,6 +37,7 @@ VERBS = {
     "eval": "eval:eval_app",
     "probe": "probe:probe",
     "record": "record:record",
+    "watch": "watch:watch",
     "explain": "explain:explain",
     "compare": "compare:compare",
     "baseline": "compare:baseline_app",

@@ -15,7 +15,7 @@ FIRST, LONGEST = 2.0, 10.0
 """Seconds of silence before the first line; they double up to the longest."""
 _TICK = 0.25
 """Seconds between two looks at the clock."""
-_SERVERS = frozenset({"serve", "cache-server"})
+_SERVERS = frozenset({"serve", "cache-server", "watch"})
 """Verbs that are silent for good reason once they have written where they listen."""
 
 

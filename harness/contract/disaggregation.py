@@ -109,6 +109,11 @@ class Refused(NamedTuple):
     """Whether it does not start one of them, whatever the other one is."""
 
 
+def said(error: Exception) -> str:
+    """Return an engine's error as its words."""
+    return f"{type(error).__name__}: {str(error).strip()}"
+
+
 class Pair(Protocol):
     """Two sides that are connected."""
 

@@ -84,6 +84,8 @@ class Contents:
         needs = self._needs.pop(key, 0)
         if needs:
             self._needed[needs] -= 1
+            if not self._needed[needs]:
+                del self._needed[needs]  # histories of any length forget contents that are gone
             self.orphans -= needs not in self.by_content
         copies = self.by_content[entry.content]
         copies.discard(key)

@@ -24,6 +24,9 @@ Slots = npt.NDArray[np.int64]
 
 _NO_SLOTS = np.zeros(0, np.int64)
 
+_UNUSED = 256
+"""Writers without a slot that are kept at most where there is one for each request."""
+
 SLOT_BYTES = 16
 """Bytes of shadow per slot: content, writer, and the position that was written."""
 
@@ -36,6 +39,10 @@ class Writer:
     epoch: int
     step: int
     group: int = 0
+
+
+def _whose(writer: Writer) -> tuple[str, int, int]:
+    return writer.request.id, writer.epoch, writer.group
 
 
 @dataclass(frozen=True)
@@ -95,8 +102,19 @@ class ShadowMemory:
         self._writers: list[Writer] = []
         self._patience = self._most = 1_024 + slots // 64
         """Writers after which unused ones are dropped: finding those takes time for each slot."""
+        self._latest: dict[tuple[str, int, int], int] | None = None
+        """(request, epoch, group) -> its only writer; None: each step has one."""
         self.compared = 0
         """Slots compared so far."""
+
+    def keep_one_writer_a_request(self) -> None:
+        """Let the latest step of a request stand for all its steps, whose tokens only grow.
+
+        Each writer keeps all tokens of its request: memory is then that of the requests, and not of
+        their steps.
+        """
+        self._latest = {}
+        self._patience = self._most = _UNUSED
 
     def slots(
         self, table: Sequence[int], start: int, stop: int, paging: Paging | None = None
@@ -158,8 +176,14 @@ class ShadowMemory:
         self._position[slots] = np.arange(start, stop, entry, dtype=np.int32)
 
     def _enter(self, writer: Writer) -> int:
+        latest = self._latest
+        if latest is not None and (known := latest.get(_whose(writer))) is not None:
+            self._writers[known] = writer
+            return known
         if len(self._writers) >= self._most:
             self._forget()
+        if latest is not None:
+            latest[_whose(writer)] = len(self._writers)
         self._writers.append(writer)
         return len(self._writers) - 1
 
@@ -171,6 +195,9 @@ class ShadowMemory:
         self._origin[written] = (np.cumsum(left, dtype=np.int32) - 1)[self._origin[written]]
         self._writers = [self._writers[number] for number in left.nonzero()[0]]
         self._most = len(self._writers) + self._patience
+        if self._latest is not None:
+            self._latest.clear()
+            self._latest.update({_whose(each): at for at, each in enumerate(self._writers)})
 
     def holds(self, slots: slice, content: np.uint64) -> bool:
         """Whether all these slots hold `content`."""
@@ -186,6 +213,12 @@ class ShadowMemory:
     def block(self, block: int) -> slice:
         """Return all slots of a block."""
         return slice(block * self.block_size, (block + 1) * self.block_size)
+
+    def forget(self, block: int) -> None:
+        """Hold nothing in a block, as before the first write."""
+        slots = self.block(block)
+        self.content[slots] = POISON
+        self._origin[slots] = self._position[slots] = -1
 
     def copy(self, source: int, destination: int) -> None:
         """Copy a whole block with its origin."""

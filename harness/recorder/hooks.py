@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import logging
+import os
+import time
 from collections.abc import Callable
 from typing import Any
 
 from kvproof.harness.recorder.log_writer import Cache, LogWriter, Settings, Tokens
+from kvproof.harness.recorder.ring import REFUSED
 
 ATTRIBUTE = "_kvproof_log_writer"
 """Where the log writer of a cache is kept: an attribute of the engine's own object."""
@@ -65,11 +68,21 @@ def begin(
         cache = describe(owner)
         if isinstance(cache, str):
             log.warning("kvproof record: this cache is not recorded: %s", cache)
+            if settings.watched:
+                _tell(settings, cache)
         else:
             setattr(owner, ATTRIBUTE, LogWriter(cache, settings, tokens))
             log.info("kvproof record: recording into %s", settings.directory)
     except Exception as error:  # noqa: BLE001 - the engine must not notice
         log.warning("kvproof record: not recording: %s: %s", type(error).__name__, error)
+
+
+def _tell(settings: Settings, reason: str) -> None:
+    """Leave a note for the watcher, whole under its name."""
+    settings.directory.mkdir(parents=True, exist_ok=True)
+    path = settings.directory / f"{os.getpid()}-{time.monotonic_ns()}.new"
+    path.write_text(reason, encoding="utf-8")
+    path.rename(path.with_suffix(REFUSED))
 
 
 def wrap(owner: Any, name: str, make: Make) -> None:

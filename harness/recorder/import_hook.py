@@ -1,7 +1,7 @@
 """Starts to record in a process of an engine: hooks the modules of its cache as they are imported.
 
-It imports only modules that the engine imports itself, and does nothing unless KVPROOF_RECORD names
-a folder.
+It imports only modules that the engine imports itself, and does nothing unless KVPROOF_RECORD or
+KVPROOF_WATCH names a folder.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ from kvproof.harness.recorder.log_writer import Settings
 DIRECTORY, LIMIT, KEY = "KVPROOF_RECORD", "KVPROOF_RECORD_BYTES", "KVPROOF_RECORD_KEY"
 """Environment: where to; how many bytes for each cache; the key, in hexadecimal, of the hashes."""
 
+WATCH, RING = "KVPROOF_WATCH", "KVPROOF_WATCH_BYTES"
+"""Environment: folder in memory that a watcher reads; bytes there for each cache."""
+
+RING_BYTES = 16 << 20
+"""Three million tokens of new requests."""
+
 HOOKS = {
     "vllm.v1.core.kv_cache_manager": "kvproof.harness.recorder.vllm",
     "vllm.v1.core.sched.scheduler": "kvproof.harness.recorder.vllm_loop",
@@ -36,7 +42,9 @@ log = logging.getLogger("kvproof.record")
 
 def settings_from(environment: Mapping[str, str]) -> Settings | None:
     """Return the user's settings; None if nothing is to be recorded. Raises ValueError."""
-    directory = environment.get(DIRECTORY)
+    directory, watched = environment.get(DIRECTORY), environment.get(WATCH)
+    if watched and not directory:
+        return Settings(Path(watched), int(environment.get(RING) or RING_BYTES), watched=True)
     if not directory:
         return None
     limit = int(environment.get(LIMIT) or Settings(Path()).limit)
@@ -48,7 +56,8 @@ def start(environment: Mapping[str, str] = os.environ) -> None:
     try:
         settings = settings_from(environment)
     except ValueError as error:  # a plugin that raises would keep the engine down
-        log.warning("kvproof record: not recording: %s or %s is wrong: %s", LIMIT, KEY, error)
+        names = (RING, "nothing else") if environment.get(WATCH) else (LIMIT, KEY)
+        log.warning("kvproof record: not recording: %s or %s is wrong: %s", *names, error)
         return
     if settings is None or any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return

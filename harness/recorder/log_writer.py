@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvproof.harness.recorder.codec import TokenChain, Veil, pack
+from kvproof.harness.recorder.ring import RingWriter
 from kvproof.harness.recorder.rotation import Segments
 
 FORMAT = 1
@@ -36,6 +37,8 @@ class Settings(NamedTuple):
     """Bytes that the files of one cache may take."""
     key: bytes = b""
     """Tokens, salts, adapters and images are hashed under it; empty: written as they are."""
+    watched: bool = False
+    """Lines go to a watcher, through `limit` bytes of shared memory, and not into files."""
 
 
 Tokens = Callable[[Any, int, int], Sequence[int]]
@@ -78,6 +81,7 @@ class Entry:
         "arrival",
         "chain",
         "logged",
+        "next",
         "number",
         "pending",
         "seen",
@@ -92,6 +96,8 @@ class Entry:
         """Tokens as they were written, if it takes long to hash them again."""
         self.logged = self.stop = self.seen = 0
         """Tokens written; positions written as computed; positions computed."""
+        self.next = 0
+        """Positions computed, of which the step is written: they fill the next block."""
         self.table: list[int] = []
         self.pending: list[int] = []
 
@@ -106,7 +112,8 @@ class LogWriter:
         os.register_at_fork(after_in_child=self._forked)
         begun = time.strftime("%Y%m%d-%H%M%S")  # containers give the same process id again
         stem = f"{cache.engine}-{begun}-{os.getpid()}-{next(_stems)}"
-        self._segments = Segments(settings.directory, stem, settings.limit)
+        lines = RingWriter if settings.watched else Segments
+        self._segments: RingWriter | Segments = lines(settings.directory, stem, settings.limit)
         self._numbers = count(1)
         self._live: dict[str, tuple[Entry, Any]] = {}
         self._start = time.monotonic()
@@ -160,7 +167,8 @@ class LogWriter:
         self._turn()
         entry = Entry(next(self._numbers), arrival, self._veil.chain() if self._veil else None)
         self._live[arrival.name] = entry, request
-        entry.table, entry.stop = list(blocks), stop
+        entry.table = list(blocks)
+        self._computed(entry, stop)
         entry.seen = stop
         more: dict[str, Any] = {"loaded": loaded} if loaded else {}
         self._capped |= loaded > 0  # others find it when it has come
@@ -184,18 +192,38 @@ class LogWriter:
         if found is None:
             return False
         entry, request = found
-        size = self._size
         stop = max(entry.seen, min(stop, known))
         entry.seen = stop
-        if fresh or stop // size != entry.stop // size:
+        if fresh or stop >= entry.next:
             self._turn()
             self._extend(entry, request, stop, known, fresh)
         return True
 
+    def passes(self, name: str, known: int, stop: int) -> bool:
+        """Whether a step without fresh blocks is one of those that are not written; notes it.
+
+        A shorter `step`: engines that serve many requests ask for each token of each.
+        """
+        found = self._live.get(name)
+        if found is None:
+            return False
+        entry = found[0]
+        if stop > known:
+            stop = known
+        if stop >= entry.next:
+            return False
+        if stop > entry.seen:
+            entry.seen = stop
+        return True
+
+    def _computed(self, entry: Entry, stop: int) -> None:
+        entry.stop, entry.next = stop, (stop // self._size + 1) * self._size
+
     def _extend(
         self, entry: Entry, request: Any, stop: int, known: int, fresh: Sequence[int]
     ) -> None:
-        tokens, entry.stop = self._following(entry, request, known), stop
+        tokens = self._following(entry, request, known)
+        self._computed(entry, stop)
         entry.table += fresh
         self._write(pack(tokens), pack(fresh), op="extend", n=entry.number, stop=stop)
 

@@ -24,8 +24,9 @@ _NAME = re.compile(rf"(?P<stem>.+)\.(?P<number>\d{{5,}}){re.escape(SUFFIX)}")
 VERBS = ("admit", "extend", "table", "finish", "cancel", "preempt", "reset", "evict", "cap",
          "carry", "stopped")  # fmt: skip
 
-_BEGINS, _ENDS = ("admit", "carry"), ("finish", "cancel", "preempt")
-_NUMBERED = (*_BEGINS, "extend", "table", *_ENDS)
+BEGINS, ENDS = ("admit", "carry"), ("finish", "cancel", "preempt")
+"""Operations that begin and end the life of an admission."""
+_NUMBERED = (*BEGINS, "extend", "table", *ENDS)
 
 MOST_SLOTS = 1 << 29
 """Tokens of a pool that is judged: more than a large device has for a toy of a model."""
@@ -159,13 +160,13 @@ def _follow(live: set[int], line: Line, place: Place) -> None:
     """Keep the numbers of the requests that there are. Raises UsageError for one astray."""
     if line.op not in _NUMBERED:
         return
-    if line.op in _BEGINS:
+    if line.op in BEGINS:
         if line.n in live:
             raise _astray(place, f"admits request {line.n}, which is there already")
         live.add(line.n)
     elif line.n not in live:
         raise _astray(place, f"is about request {line.n}, which no line before it admits")
-    elif line.op in _ENDS:
+    elif line.op in ENDS:
         live.remove(line.n)
 
 
@@ -217,7 +218,7 @@ def _file(path: Path) -> tuple[Header, Iterator[tuple[int, Line]]]:
             f"{str(path)!r} is no recording: it ends inside its first line",
             "the process was killed as it began; there is nothing in it",
         )
-    return _header(path, first), _decoded(path, lines)
+    return read_header(path, first), _decoded(path, lines)
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
@@ -230,7 +231,8 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
 
 
-def _header(path: Path, text: bytes) -> Header:
+def read_header(path: Path, text: bytes) -> Header:
+    """Return the first line of a file. Raises UsageError for another one."""
     hint = f"recordings are made by kvproof record and end in {SUFFIX}"
     try:
         found: Any = msgspec.json.decode(text)
@@ -256,15 +258,23 @@ def _header(path: Path, text: bytes) -> Header:
     return header
 
 
+_decode = msgspec.json.Decoder(Line).decode
+
+
+def read_line(text: bytes) -> Line:
+    """Return a line; its packed numbers may be damaged. Raises one of UNREADABLE."""
+    line = _decode(text)
+    if line.op not in VERBS:
+        raise msgspec.ValidationError(f"unknown operation {line.op!r}")
+    if line.op in _NUMBERED and line.n < 1:
+        raise msgspec.ValidationError(f"{line.op} of request {line.n}")
+    return line
+
+
 def _decoded(path: Path, lines: Iterator[bytes]) -> Iterator[tuple[int, Line]]:
-    decode = msgspec.json.Decoder(Line).decode
     for number, text in enumerate(lines, 2):
         try:
-            line = decode(text)
-            if line.op not in VERBS:
-                raise msgspec.ValidationError(f"unknown operation {line.op!r}")
-            if line.op in _NUMBERED and line.n < 1:
-                raise msgspec.ValidationError(f"{line.op} of request {line.n}")
+            line = read_line(text)
             unpack(line.tokens), unpack(line.blocks or "i")
         except (*UNREADABLE, ValueError) as error:
             raise UsageError(

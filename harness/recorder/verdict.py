@@ -132,43 +132,73 @@ def judge(recording: Recording, *, explain: bool = False) -> Judged:
 
     `explain`: keep the hit and the losses of each admission.
     """
-    return _RecordingCheck(recording, explain=explain).run()
+    check = RunningCheck(recording.header, trusting=recording.dropped > 0, explain=explain)
+    for place, line in recording.lines():
+        if check.take(place, line):
+            break
+    return check.result()
 
 
-class _RecordingCheck:
-    def __init__(self, recording: Recording, *, explain: bool) -> None:
-        self._recording, header = recording, recording.header
+class RunningCheck:
+    """Judges the lines of one cache in order, up to the first violation.
+
+    `trusting`: there were lines before the first; blocks hold content that was not seen.
+    """
+
+    def __init__(self, header: Header, *, trusting: bool, explain: bool = False) -> None:
+        """Raises UsageError if the pool is too large for this machine."""
         self._target = _Recorded(header)
         target = cast("Target", self._target)  # it has the verbs that are recorded
         self._session = long_session(target, header.config)
+        self._session.state.shadow.keep_one_writer_a_request()
         self._size = header.block_size
         self._step = 0
-        self._trusting = recording.dropped > 0
-        self._known: set[int] = set()
-        """Blocks allocated or reset since the start; others hold unrecorded content."""
-        self._fenced = self._trusting
+        self._unseen = set(range(header.num_blocks)) if trusting else set()
+        """Blocks that may hold content whose computation was not judged."""
+        self._fenced = trusting
         """Whether blocks may be under way back or in a transfer: their holders cannot be seen."""
         self._names: dict[str, str] = {}
+        self._passed: set[int] = set()
+        """Admissions that are not judged; only the blocks that they hold are followed."""
         self._story = Story(self._session) if explain else None
         self.judged = Judged(header)
 
-    def run(self) -> Judged:
+    def take(self, place: Place, line: Line, *, judged: bool = True) -> Broken | None:
+        """Judge a line; returns the violation, after which no line may follow.
+
+        `judged=False`: the request of an admission is passed over, and all its later lines.
+        """
+        try:
+            self._follow(line, judged=judged)
+        except Violation as violation:
+            name = self._names.get(f"r{line.n}", "")
+            self.judged.broken = Broken(violation, place, line.t, name)
+            return self.judged.broken
+        self.judged.operations += 1
+        if len(self._session.history) >= _HISTORY:
+            self._session.forget_history()
+        return None
+
+    def passes(self, number: int) -> bool:
+        """Whether an admission is passed over."""
+        return number in self._passed
+
+    def result(self) -> Judged:
+        """Return the verdict so far."""
         judged, session = self.judged, self._session
-        for place, line in self._recording.lines():
-            try:
-                self._apply(line)
-            except Violation as violation:
-                name = self._names.get(f"r{line.n}", "")
-                judged.broken = Broken(violation, place, line.t, name)
-                break
-            judged.operations += 1
-            if len(session.history) >= _HISTORY:
-                session.forget_history()
         judged.checks = session.checks
         judged.slots_compared = session.state.shadow.compared
         if self._story:
             judged.explained = self._story.explained
         return judged
+
+    def _follow(self, line: Line, *, judged: bool) -> None:
+        if not judged and line.op in ("admit", "carry"):
+            self._passed.add(line.n)
+        if line.n in self._passed:
+            self._pass_over(line)
+        else:
+            self._apply(line)
 
     def _apply(self, line: Line) -> None:
         if line.op in ("admit", "carry"):
@@ -213,7 +243,7 @@ class _RecordingCheck:
 
     def _evicts(self, fresh: Table) -> None:
         cached = self._session.state.model.cached
-        self._known.update(fresh)
+        self._unseen.difference_update(fresh)
         self.judged.happened["evicted block"] += sum(block in cached for block in fresh)
 
     def _scheduled(self, hit: int, start: int, stop: int, table: Table) -> Scheduled:
@@ -240,13 +270,14 @@ class _RecordingCheck:
         if self._fenced and not line.done:
             return
         self.judged.happened["reset"] += line.done
-        self._trusting &= not line.done  # nothing that was cached before may be hit
+        if line.done:  # nothing that was cached before may be hit
+            self._unseen.clear()
         self._target.answer = Released() if line.done else Refused("busy")
         self._session.apply(ops.Reset())
 
     def _evict(self, line: Line) -> None:
         blocks = unpack(line.blocks or "i")
-        self._known.update(blocks)
+        self._unseen.difference_update(blocks)
         for block in blocks:
             self._session.state.model.drop(block)
 
@@ -258,7 +289,42 @@ class _RecordingCheck:
     def _stopped(self, line: Line) -> None:
         self.judged.stopped = line.reason
 
-    # --- blocks from before the first line ---
+    # --- requests that are passed over ---
+
+    def _pass_over(self, line: Line) -> None:
+        """Follow the blocks of a request: others may not get them, and trust their content."""
+        name, live = f"r{line.n}", self._session.state.live
+        if line.op in _RELEASES:
+            self._passed.discard(line.n)
+            self._fenced |= line.fenced
+            del live[name]
+        elif line.op == "table":
+            blocks = unpack(line.blocks or "i")
+            self._holds(name, blocks + live[name].groups[0][len(blocks) :])
+        elif line.op == "extend":
+            fresh = unpack(line.blocks or "i")
+            self._written_unseen(fresh)
+            self._holds(name, live[name].groups[0] + fresh)
+        else:
+            table = unpack(line.blocks or "i")
+            state = self._session.state
+            none = Request(name, ())
+            live[name] = RequestState(none, state.prints(none), state.epoch, state.layout)
+            self._written_unseen(table[line.hit // self._size :] if line.op == "admit" else ())
+            self._holds(name, table)
+
+    def _holds(self, name: str, table: Table) -> None:
+        self._session.state.live[name].show((table,), (table,))
+
+    def _written_unseen(self, fresh: Table) -> None:
+        state = self._session.state
+        known = [block for block in fresh if 0 < block < state.config.num_blocks]
+        state.allocate(tuple(known))
+        self._unseen.update(known)
+        for block in known:
+            state.shadow.forget(block)
+
+    # --- blocks whose computation was not judged ---
 
     def _carry(self, line: Line) -> None:
         """Continue a request whose admission is in a deleted file."""
@@ -276,17 +342,17 @@ class _RecordingCheck:
         state.live[request.id] = live
 
     def _trust(self, request: Request, table: Table, stop: int, *, cached: bool) -> None:
-        """Trust the content of blocks that were filled before recording began.
+        """Trust the content of blocks that were filled unseen.
 
         `cached`: the whole ones can be hit. A block outside the pool is checked later.
         """
-        if not self._trusting:
+        if not self._unseen:
             return
         state, size, prints = self._session.state, self._size, self._session.state.prints(request)
         stop = min(stop, len(prints), len(table) * size)
         for index in range(-(-stop // size)):
             block, start, end = table[index], index * size, min(stop, (index + 1) * size)
-            if block in self._known or not 0 <= block < state.config.num_blocks:
+            if block not in self._unseen:
                 continue
             if state.shadow.writer_of_block(block) is None:
                 slots = state.shadow.slots(table, start, end)

@@ -78,6 +78,12 @@ def _allocate(original: Any) -> Callable[..., Any]:
         writer = writer_of(self)
         if writer is not None and blocks is not None and writer.active:
             try:  # as `LogWriter.guard`, without its price: this is called for every token
+                if not blocks.blocks[0] and writer.passes(
+                    request.request_id,
+                    request.num_tokens,
+                    request.num_computed_tokens + num_new_tokens,
+                ):
+                    return blocks
                 _allocated(writer, self, request, num_new_tokens, args, kwargs, blocks)
             except BaseException as error:  # noqa: BLE001 - the engine must not notice
                 writer.fail(error)

@@ -1,24 +1,32 @@
 """Which lines of a subject's functions run: in this process, or as jobs in an engine's.
 
-A function whose lines have all run is no longer traced, so that tracing soon costs little. From
-Python 3.12 on `sys.monitoring` reports each line once, which costs next to nothing.
+From Python 3.12 on `sys.monitoring` reports each line once, which costs next to nothing. Before,
+functions are compiled again with probes; those that live already get the new code.
 """
 
 from __future__ import annotations
 
+import builtins
+import gc
 import sys
-import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
+from hashlib import sha256
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import decode_source, find_spec
 from inspect import CO_NEWLOCALS
-from types import CodeType, FrameType
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
+
+from kvproof.harness.whole_engine.line_probes import RAN, Probes
 
 START = f"{__name__}:start"
 LINES = f"{__name__}:lines"
-"""Jobs of any engine: trace from now on; which lines have run."""
+FILES = f"{__name__}:files"
+"""Jobs of any engine: trace from now on; lines that have run; a digest of the files."""
 _TOOL = 4
 """A number of `sys.monitoring` that no debugger, profiler or coverage takes."""
 
@@ -28,80 +36,154 @@ class ExecutedLines:
 
     def __init__(self, folders: tuple[str, ...]) -> None:
         """Trace the files whose paths begin with one of `folders`."""
-        self._folders = folders
-        self._left: dict[CodeType, set[int]] = {}
-        """Function -> its lines that have not run."""
+        self._trace: _Monitored | _Probed = (
+            _Monitored(folders) if sys.version_info >= (3, 12) else _Probed(folders)
+        )
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Trace everything inside, in all threads that start there."""
-        self.start()
+        """Trace everything inside."""
+        self._trace.start()
         try:
             yield
         finally:
-            if sys.version_info >= (3, 12):
-                sys.monitoring.set_events(_TOOL, 0)
-                sys.monitoring.free_tool_id(_TOOL)
-            else:
-                sys.settrace(None)
-                threading.settrace(None)
+            self._trace.stop()
 
     def start(self) -> None:
-        """Trace from now on, in this thread and in new ones."""
+        """Trace from now on."""
+        self._trace.start()
+
+    def taken(self) -> dict[str, list[int]]:
+        """Return file -> lines that have run since the last call."""
+        return self._trace.taken()
+
+
+class _Monitored:
+    """By events of Python 3.12."""
+
+    def __init__(self, folders: tuple[str, ...]) -> None:
+        self._folders = folders
+        self._ran: dict[CodeType, set[int]] = {}
+
+    def start(self) -> None:
         if sys.version_info >= (3, 12):
             events = sys.monitoring.events
             if sys.monitoring.get_tool(_TOOL) is None:
                 sys.monitoring.use_tool_id(_TOOL, __name__)
             sys.monitoring.register_callback(_TOOL, events.PY_START, self._begun)
-            sys.monitoring.register_callback(_TOOL, events.LINE, self._ran)
+            sys.monitoring.register_callback(_TOOL, events.LINE, self._line)
             sys.monitoring.set_events(_TOOL, events.PY_START | events.LINE)
             sys.monitoring.restart_events()
-        else:
-            threading.settrace(self._call)
-            sys.settrace(self._call)
+
+    def stop(self) -> None:
+        if sys.version_info >= (3, 12):
+            sys.monitoring.set_events(_TOOL, 0)
+            sys.monitoring.free_tool_id(_TOOL)
+
+    def taken(self) -> dict[str, list[int]]:
+        found = defaultdict[str, set[int]](set)
+        for code, lines in list(self._ran.items()):
+            found[code.co_filename] |= lines
+        self._ran.clear()
+        if sys.version_info >= (3, 12):
+            sys.monitoring.restart_events()
+        return {path: sorted(lines) for path, lines in sorted(found.items())}
 
     def _begun(self, code: CodeType, offset: int) -> object:
         del offset
-        return self._ran(code, code.co_firstlineno)
+        return self._line(code, code.co_firstlineno)
 
-    def _ran(self, code: CodeType, line: int) -> object:
-        if self._traced(code):
-            self._left[code].discard(line)
+    def _line(self, code: CodeType, line: int) -> object:
+        if code.co_flags & CO_NEWLOCALS and code.co_filename.startswith(self._folders):
+            self._ran.setdefault(code, set()).add(line)
         if sys.version_info >= (3, 12):
             return sys.monitoring.DISABLE
         return None
 
-    def lines(self) -> dict[str, list[int]]:
-        """Return file -> lines that have run."""
-        found = defaultdict[str, set[int]](set)
-        for code, left in list(self._left.items()):
-            found[code.co_filename] |= _lines(code) - left
-        return {path: sorted(lines) for path, lines in sorted(found.items())}
 
-    def _call(self, frame: FrameType, event: str, argument: object) -> Any:
-        del event, argument
-        code = frame.f_code
-        if not (code.co_filename.startswith(self._folders) and self._traced(code)):
+class _Probed(MetaPathFinder):
+    """By probes: in functions that live now, and in modules imported from now on."""
+
+    def __init__(self, folders: tuple[str, ...]) -> None:
+        self._folders = folders
+        self._probes = Probes()
+        self._kept: list[tuple[FunctionType, CodeType]] = []
+
+    def start(self) -> None:
+        setattr(builtins, RAN, self._probes.marks)
+        sys.meta_path.insert(0, self)
+        mine = [each for each in _living() if each.__code__.co_filename.startswith(self._folders)]
+        codes = self._codes({each.__code__.co_filename for each in mine})
+        for function in mine:
+            code = codes.get(_key(function.__code__))
+            if code and code.co_freevars == function.__code__.co_freevars:
+                self._kept.append((function, function.__code__))
+                function.__code__ = code
+
+    def stop(self) -> None:
+        """Code that was made inside keeps its probes, which then mark nothing that is read."""
+        sys.meta_path.remove(self)
+        while self._kept:
+            function, code = self._kept.pop()
+            function.__code__ = code
+
+    def taken(self) -> dict[str, list[int]]:
+        return self._probes.taken()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find modules in the folders, to be compiled with probes."""
+        spec = PathFinder.find_spec(fullname, path, target)
+        mine = spec and spec.origin and spec.origin.startswith(self._folders)
+        if not (spec and mine and isinstance(spec.loader, SourceFileLoader)):
             return None
-        self._left[code].discard(code.co_firstlineno)
-        return self._line if self._left[code] else None
+        spec.loader = _Loader(fullname, spec.origin or "", self._probes.compiled)
+        return spec
 
-    def _traced(self, code: CodeType) -> bool:
-        if code not in self._left:
-            if not (code.co_flags & CO_NEWLOCALS and code.co_filename.startswith(self._folders)):
-                return False
-            self._left[code] = _lines(code)
-        return True
-
-    def _line(self, frame: FrameType, event: str, argument: object) -> Any:
-        del argument
-        if event == "line":
-            self._left[frame.f_code].discard(frame.f_lineno)
-        return self._line
+    def _codes(self, paths: Iterable[str]) -> dict[tuple[str, str, int], CodeType]:
+        modules = [self._probes.compiled(_source(path), path) for path in sorted(paths)]
+        return {_key(code): code for module in modules for code in _inner(module)}
 
 
-def _lines(code: CodeType) -> set[int]:
-    return {line for _, _, line in code.co_lines() if line}
+class _Loader(SourceFileLoader):
+    """Compiles with probes; compiled files are neither read nor written."""
+
+    def __init__(self, name: str, path: str, compiled: Callable[[str, str], CodeType]) -> None:
+        super().__init__(name, path)
+        self._compiled = compiled
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compile the source."""
+        path = self.get_filename(fullname)
+        return self._compiled(_source(path), path)
+
+
+def _living() -> list[FunctionType]:
+    """Return all functions, also those that an engine has frozen out of garbage collection."""
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()
+    found = [each for each in gc.get_objects() if type(each) is FunctionType]  # asks no lazy object
+    if frozen:
+        gc.freeze()
+    return found
+
+
+def _source(path: str) -> str:
+    return decode_source(Path(path).read_bytes())
+
+
+def _key(code: CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
+
+
+def _inner(code: CodeType) -> Iterator[CodeType]:
+    """Find all code inside of a module's; a lambda or comprehension has no probe."""
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            if not each.co_name.startswith("<"):
+                yield each
+            yield from _inner(each)
 
 
 _TRACES: list[ExecutedLines] = []
@@ -109,13 +191,25 @@ _TRACES: list[ExecutedLines] = []
 
 def start(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """A job of any engine: trace the functions of its packages `packages` from now on."""
-    specs = [find_spec(name) for name in arguments["packages"]]
-    places = [place for spec in specs if spec for place in spec.submodule_search_locations or ()]
-    _TRACES[:] = [ExecutedLines(tuple(f"{place}/" for place in places))]
+    _TRACES[:] = [ExecutedLines(tuple(f"{place}/" for place in _places(arguments)))]
     _TRACES[0].start()
     return {}
 
 
 def lines(_: Mapping[str, Any]) -> dict[str, Any]:
-    """A job: the lines that have run in this process, by file."""
-    return {"lines": _TRACES[0].lines()}
+    """A job: the lines that have run in this process since the last such job, by file."""
+    return {"lines": _TRACES[0].taken()}
+
+
+def files(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A job: a digest of the files of the packages `packages`."""
+    found = sha256()
+    for place in _places(arguments):
+        for path in sorted(Path(place).rglob("*.py")):
+            found.update(str(path).encode() + path.read_bytes())
+    return {"digest": found.hexdigest()}
+
+
+def _places(arguments: Mapping[str, Any]) -> list[str]:
+    specs = [find_spec(name) for name in arguments["packages"]]
+    return [place for spec in specs if spec for place in spec.submodule_search_locations or ()]

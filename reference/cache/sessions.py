@@ -1,8 +1,8 @@
 """Sessions: conversations whose blocks stay between turns, until they close or expire (Q7).
 
     begin   the history and new tokens are admitted as one request
-    end     the tokens of the turn become history, and what is cached of it is held
-    abort   the turn is gone; the session has what it had before
+    end     the tokens of the turn become history; its cached blocks are held
+    abort   the turn is gone; the session has the history and blocks of before
 
 Held blocks keep no request out for good: where one finds no room, the session that was idle
 longest gives its blocks to the cache and stays open.
@@ -193,7 +193,7 @@ class Sessions:
         return [*others, own] if own and own.pin else others
 
     def _hold(self, session: Session, most: int | None = None) -> None:
-        """Hold what is cached of the history, or of its first `most` tokens; media stay whole.
+        """Hold the cached blocks of the history, or of its first `most` tokens; media stay whole.
 
         The blocks that the session held until now are given up after that.
         """

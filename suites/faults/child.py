@@ -81,10 +81,13 @@ def _of_engine(planter: Live, fault: PlantedFault, job: Job, progress: _Progress
     A process keeps traces of earlier histories, identifiers for example. So a fault that survives
     in a used one, or is found by a history that fails without it, is judged again in a new process.
     There the history that finds it has to pass in another new process without a planted fault.
-    Suites that a fault has survived are kept for a run that goes on only if its process was new.
+    Suites that a fault has survived are kept for a run that goes on only if its process was new. A
+    drawn fault has a new one at once: many survive, and their suites would run twice.
     """
     from kvproof.suites.faults.verdict import judged
 
+    if fault.promise and planter.used:
+        planter.renew()
     used = planter.used
     event = _planted(planter, fault, job, progress)
     if (used and event.kill is None) or _fails_without(planter.handle, event, job):

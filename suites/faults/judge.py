@@ -101,7 +101,7 @@ class Judge:
             kill,
             shadow=shadow if shadowed(fault) else None,
             unshadowed="only its own property may find it" if self._alone else "",
-            reason="" if kill else f"ran: {ran}",
+            reason="" if kill else f"ran: {ran or 'no suite executes it'}",
             cases=self._cases,
             seconds=time.monotonic() - begin,
         )
@@ -169,8 +169,7 @@ class Judge:
         suite, begin = attempt.suite, time.monotonic()
         self._progress(suite.name, 0)
         try:
-            explore: Callable[..., Exploration] = _SEARCHES.get(suite.name, Suite.explore)
-            seen = explore(
+            seen = search_of(suite)(
                 suite, self._budget, seed=self._seed, tolerate=attempt.tolerate,
                 shrink=attempt.shrink, progress=partial(self._progress, suite.name),
             )  # fmt: skip
@@ -222,6 +221,11 @@ def _only(suite: Suite, name: str) -> Attempt:
 
 _SEARCHES: Mapping[str, Callable[..., Exploration]] = {WHOLE_ENGINE.name: by_seeds}
 """Suite -> the search in place of its own, many times as fast."""
+
+
+def search_of(suite: Suite) -> Callable[..., Exploration]:
+    """Return the search for a planted fault."""
+    return _SEARCHES.get(suite.name, Suite.explore)
 
 
 def _ignore(_: AnyEvent) -> None:

@@ -1,8 +1,8 @@
-"""Which lines of the reference each suite executes: the others cannot find a fault there.
+"""Which lines of a subject each suite executes: the others cannot find a fault there.
 
-`trace` makes the record. Budget `pr` draws the same
-histories in every run. So a suite that never executes the changed lines of the reference draws and
-judges the same with the fault as without it.
+`trace` makes the record. Budget `pr` draws the same histories in every run. So a suite that never
+executes the changed lines draws and judges the same with the fault as without it. A record of some
+of the histories leaves out a few suites more.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ CORE = "cache, level core"
 
 
 class SuiteReach(msgspec.Struct, frozen=True):
-    """One exploration of a suite on the reference as it is."""
+    """One exploration of a suite on the subject as it is."""
 
     seconds: float
-    """Processor time, with the tracing."""
+    """Time with the tracing: of the processor, or, for an engine, of the clock."""
     test_cases: int
     lines: dict[str, list[int]]
-    """Module below `kvproof` -> lines executed in functions."""
+    """Module, of the reference below `kvproof` -> lines executed in functions."""
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -40,19 +40,28 @@ class Reach(msgspec.Struct, frozen=True):
     digest: str
     budget: str
     suites: dict[str, SuiteReach]
+    histories: int = 0
+    """Histories of each suite that were traced; 0: all of the budget."""
+    paths: dict[str, str] = {}
+    """Module of an engine -> its file."""
 
     def may_find(self, change: Change, suite: str) -> bool:
         """Whether the suite executes a changed line; lines outside of functions always count."""
         reach = self.suites.get(suite)
-        lines = changed_lines(change)
-        if reach is None or lines & outside_functions(change.module):
+        path = self.path(change.module)
+        lines = changed_lines(change, path)
+        if reach is None or lines & outside_functions(path):
             return True
         return not lines.isdisjoint(reach.lines.get(change.module, ()))
 
+    def path(self, module: str) -> Path:
+        """Return the file of a module."""
+        return Path(self.paths[module]) if module in self.paths else origin(module)
 
-def changed_lines(change: Change) -> set[int]:
+
+def changed_lines(change: Change, path: Path) -> set[int]:
     """Return the lines of the statements, or of their heads, that a change replaces a part of."""
-    source = origin(change.module).read_text()
+    source = path.read_text(encoding="utf-8")
     first = source[: source.index(change.old)].count("\n") + 1
     texts = enumerate(change.old.split("\n"), first)
     changed = {number for number, text in texts if text.strip()}
@@ -67,10 +76,9 @@ def changed_lines(change: Change) -> set[int]:
     return found
 
 
-def outside_functions(module: str) -> set[int]:
+def outside_functions(path: Path) -> set[int]:
     """Return the lines that run when a module is imported: its own, and those of its classes."""
-    path = origin(module)
-    codes = [compile(path.read_text(), str(path), "exec")]
+    codes = [compile(path.read_text(encoding="utf-8"), str(path), "exec")]
     for code in codes:
         inner = (each for each in code.co_consts if isinstance(each, CodeType))
         codes += [each for each in inner if not each.co_flags & CO_NEWLOCALS]

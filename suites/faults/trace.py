@@ -33,18 +33,29 @@ def main(path: Path) -> None:
     record(path, said)
 
 
-def record(path: Path, said: Callable[[str, SuiteReach], None]) -> None:
-    """Explore the suites with tracing; tell `said` of each, and write the record after each.
+def record(
+    path: Path,
+    said: Callable[[str, SuiteReach], None] = lambda *_: None,
+    *,
+    begun: Callable[[str], None] = lambda _: None,
+    histories: int | None = None,
+) -> None:
+    """Explore the suites with tracing, and write the record after each.
 
-    Suites that a record of the same code has already are not explored again.
+    `begun` receives the name of a suite before, `said` its lines after it is explored. `histories`
+    of each suite are traced; None: all of budget `pr`. Suites that a record of the same code has
+    already are not explored again.
     """
-    found = _earlier(path)
+    found, budget = _earlier(path), BUDGETS["pr"]
+    if histories is not None:
+        budget = settings(budget, max_examples=histories)
     for name, suite in _suites():
         if name in found:
             continue
-        found[name] = traced(suite, BUDGETS["pr"])
+        begun(name)
+        found[name] = traced(suite, budget)
         said(name, found[name])
-        write(path, Reach(digest(), "pr", found))
+        write(path, Reach(digest(), "pr", found, histories or 0))
 
 
 def _earlier(path: Path) -> dict[str, SuiteReach]:
@@ -66,7 +77,7 @@ def traced(suite: Suite, budget: settings) -> SuiteReach:
 
 def by_module(trace: ExecutedLines) -> dict[str, list[int]]:
     """Return module below `kvproof` -> executed lines."""
-    files = {Path(path).relative_to(_ROOT): lines for path, lines in trace.lines().items()}
+    files = {Path(path).relative_to(_ROOT): lines for path, lines in trace.taken().items()}
     return {".".join(path.with_suffix("").parts): lines for path, lines in files.items()}
 
 

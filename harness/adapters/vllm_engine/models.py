@@ -43,6 +43,20 @@ class ShadowHybridForCausalLM(ShadowForCausalLM, IsHybrid):  # type: ignore[misc
     supports_mamba_prefix_caching: ClassVar[Any] = True
 
 
+class ShadowStagedForCausalLM(ShadowForCausalLM):
+    """A decoder whose layers are shared by pipeline stages."""
+
+    supports_pp: ClassVar[Any] = True
+
+    def forward(self, input_ids: Any, positions: Any, intermediate_tensors: Any = None) -> Any:
+        """Part of the interface that vLLM's registry looks for."""
+        raise NotImplementedError  # only the name counts: no stage computes
+
+    def make_empty_intermediate_tensors(self, batch_size: int, dtype: Any, device: Any) -> Any:
+        """Part of the interface that vLLM's registry looks for."""
+        raise NotImplementedError  # as above
+
+
 class ShadowBackend(AttentionBackend):  # type: ignore[misc] # the engine's class, untyped here
     """Declares the kernel block sizes of the device."""
 

@@ -75,5 +75,6 @@ def register_models() -> None:
 
     ModelRegistry.register_model("ShadowForCausalLM", models.ShadowForCausalLM)
     ModelRegistry.register_model("ShadowHybridForCausalLM", models.ShadowHybridForCausalLM)
+    ModelRegistry.register_model("ShadowStagedForCausalLM", models.ShadowStagedForCausalLM)
     for draft in ("EagleShadowForCausalLM", "MiMoMTPModel"):
         ModelRegistry.register_model(draft, models.ShadowForCausalLM)

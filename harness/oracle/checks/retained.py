@@ -29,7 +29,7 @@ class RetainedChecks:
             self._within(
                 kept.tokens, (least, self._most(least)), "tokens", "tokens of cached blocks"
             )
-        elif not state.layout.attention and not state.pins:
+        elif state.profile.index == "tree" and not (state.layout.attention or state.pins):
             self._before_states(kept.tokens)
         self._wait()
         least = len(state.live) + len(state.pins)

@@ -37,7 +37,7 @@ def _hidden() -> None:
 
 
 try:
-    if os.environ.get("KVPROOF_RECORD"):
+    if os.environ.get("KVPROOF_RECORD") or os.environ.get("KVPROOF_WATCH"):
         _record()
 except Exception as error:  # noqa: BLE001 - whatever happens here must not keep the engine down
     sys.stderr.write(f"kvproof record: not recording: {type(error).__name__}: {error}\n")

@@ -1,85 +1,113 @@
-"""Executed lines of a subject: of the reference by a record of reach, of an engine by a run."""
+"""Executed lines of a subject: a record of reach, kept until the subject or kvproof changes."""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-import msgspec
+from hypothesis import settings
 
+from kvproof.harness.isolation.environments import home
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
-from kvproof.harness.records.run_directory import store
-from kvproof.harness.whole_engine.executed_lines import LINES, START
-from kvproof.suites.faults.catalogue import engines
+from kvproof.harness.whole_engine.executed_lines import FILES, LINES, START
+from kvproof.suites.faults.catalogue import SUBJECT, engines
 from kvproof.suites.faults.drawn.sample import Executed
-from kvproof.suites.faults.planting import origin
-from kvproof.suites.faults.reach import Reach
+from kvproof.suites.faults.judge import search_of
+from kvproof.suites.faults.reach import Reach, SuiteReach, digest, load, write
+from kvproof.suites.faults.trace import record
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.runner import levels
 from kvproof.suites.runner.replay import known_failures
 
+HISTORIES = 50
+"""Histories of each suite that are traced: a quarter of budget `pr`."""
 TIMEOUT_S = 60.0
 _INSTALLED = "site-packages"
+_PART = ".part"
 
-_Lines: TypeAlias = Mapping[str, list[int]]
-"""File -> lines."""
+Begun: TypeAlias = Callable[[str], None]
+"""Receives the name of a suite before it is explored."""
 
 
-def of_reference(reach: Reach) -> list[Executed]:
-    """Return the modules of the reference with the lines that any suite executes."""
+def recorded(target: str, begun: Begun) -> Path:
+    """Return a record of the lines that suites execute in the first histories of budget `pr`.
+
+    It is kept for the next sample. Raises TargetDied, UsageError.
+    """
+    kept = home() / "executed" / f"{target}-{_key(target)}.json"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        part = kept.with_suffix(_PART)
+        if target == SUBJECT:
+            record(part, begun=begun, histories=HISTORIES)
+        else:
+            _record_engine(target, part, begun)
+        part.rename(kept)
+    return kept
+
+
+def modules(reach: Reach) -> list[Executed]:
+    """Return the modules of a record with the lines that any suite executes."""
     lines = defaultdict[str, set[int]](set)
     for suite in reach.suites.values():
         for module, executed in suite.lines.items():
             lines[module] |= set(executed)
-    return [Executed(name, origin(name), frozenset(found)) for name, found in sorted(lines.items())]
-
-
-def of_engine(target: str, kept: Path, said: Callable[[str], None]) -> list[Executed]:
-    """Explore an engine's suites once at budget `pr` while its packages are traced.
-
-    Its packages are those of its planted faults. `said` receives the name of each suite. The file
-    `kept` has the lines of suites that an earlier call has explored. Raises TargetDied, UsageError.
-    """
-    found: dict[str, _Lines] = msgspec.json.decode(kept.read_bytes()) if kept.exists() else {}
-    with open_handle(target) as handle, handle.prepared(START, {"packages": packages(target)}):
-        known = known_failures(handle)
-        for suite in levels.suites(handle, "full"):
-            if suite.judged and suite.name not in found:
-                said(suite.name)
-                _explore(suite.knowing(known))
-                found[suite.name] = _executed(handle)
-                store(kept, msgspec.json.encode(found))
-    return list(_modules(found))
+    return [
+        Executed(name, reach.path(name), frozenset(each)) for name, each in sorted(lines.items())
+    ]
 
 
 def packages(target: str) -> list[str]:
     """Return the packages of an engine that have planted faults."""
-    modules = {fault.module for fault in engines().values() if fault.target == target}
-    return sorted({module.rpartition(".")[0] for module in modules})
+    found = {fault.module for fault in engines().values() if fault.target == target}
+    return sorted({module.rpartition(".")[0] for module in found})
 
 
-def _explore(suite: Suite) -> None:
-    if suite.explore(BUDGETS["pr"]).interrupted:
+def _key(target: str) -> str:
+    """Return a digest of the code that a record depends on."""
+    subject = ""
+    if target != SUBJECT:
+        with open_handle(target) as handle:
+            subject = handle.run_job(FILES, _traced(target), timeout=TIMEOUT_S)["digest"]
+    return sha256(f"{HISTORIES} {digest()} {subject}".encode()).hexdigest()[:16]
+
+
+def _traced(target: str) -> dict[str, Any]:
+    return {"packages": packages(target)}
+
+
+def _record_engine(target: str, path: Path, begun: Begun) -> None:
+    """Explore an engine's suites with tracing, and write the record after each.
+
+    Its packages are those of its planted faults.
+    """
+    reach = load(path, "pr") if path.exists() else Reach(digest(), "pr", {}, HISTORIES)
+    with open_handle(target) as handle, handle.prepared(START, _traced(target)):
+        known = known_failures(handle)
+        for suite in levels.suites(handle, "full"):
+            if suite.judged and suite.name not in reach.suites:
+                begun(suite.name)
+                found, paths = _explored(suite.knowing(known), handle)
+                reach.suites[suite.name] = found
+                reach.paths.update(paths)
+                write(path, reach)
+
+
+def _explored(suite: Suite, handle: Handle) -> tuple[SuiteReach, dict[str, str]]:
+    started = time.monotonic()
+    seen = search_of(suite)(suite, settings(BUDGETS["pr"], max_examples=HISTORIES))
+    if seen.interrupted:
         raise KeyboardInterrupt
-
-
-def _executed(handle: Handle) -> _Lines:
-    """Return the lines that have run since the engine was opened."""
-    found: _Lines = handle.run_job(LINES, {}, timeout=TIMEOUT_S)["lines"]
-    return found
-
-
-def _modules(by_suite: Mapping[str, _Lines]) -> Iterator[Executed]:
-    lines = defaultdict[str, set[int]](set)
-    for found in by_suite.values():
-        for name, executed in found.items():
-            lines[name] |= set(executed)
-    for name, every in sorted(lines.items()):
-        yield Executed(module_of(Path(name)), Path(name), frozenset(every))
+    lines = handle.run_job(LINES, {}, timeout=TIMEOUT_S)["lines"]
+    paths = {module_of(Path(path)): path for path in lines}
+    by_module = {name: lines[path] for name, path in paths.items()}
+    return SuiteReach(round(time.monotonic() - started, 1), seen.test_cases, by_module), paths
 
 
 def module_of(path: Path) -> str:

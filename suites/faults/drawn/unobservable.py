@@ -24,6 +24,13 @@ class Unobservable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     module: str
     change: str
     why: str
+    near: str = ""
+    """A part of the lines that only this place has, where a module has the changed text twice."""
+
+    def fits(self, fault: PlantedFault) -> bool:
+        """Whether a fault is this change."""
+        same = (self.module, self.change) == (fault.module, change_of(fault))
+        return same and self.near in fault.old
 
 
 @cache
@@ -35,11 +42,11 @@ def load() -> list[Unobservable]:
 
 def marked(faults: Iterable[PlantedFault]) -> list[PlantedFault]:
     """Return the faults; those that are in the list have its reason and are not run."""
-    reasons = {(row.module, row.change): row.why for row in load()}
-    return [
-        msgspec.structs.replace(fault, equivalent=reasons.get((fault.module, change_of(fault)), ""))
-        for fault in faults
-    ]
+    return [msgspec.structs.replace(fault, equivalent=_why(fault)) for fault in faults]
+
+
+def _why(fault: PlantedFault) -> str:
+    return next((row.why for row in load() if row.fits(fault)), "")
 
 
 def change_of(fault: PlantedFault) -> str:

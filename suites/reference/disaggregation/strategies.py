@@ -72,6 +72,8 @@ def draw_config(
     layouts = [traits.layouts[0], *traits.layouts, *layouts]
     ranks = 1, 1, 2, 2, *SIZES, *odd
     first, second = (_side(draw, has, model, traits.interleave, ranks, layouts) for _ in range(2))
+    if has == PROFILES["copies of heads"]:
+        first, second = _with_copies(draw, first, second)
     if "copies" not in has and not latent:
         first = replace(first, ranks=min(first.ranks, first.heads))
     if "gathered" not in has and first.context > second.context:
@@ -84,6 +86,14 @@ def draw_config(
         second = first
     pair = {"prefill": asdict(first), "decode": asdict(second)}
     return {"planner": planner, "pushes": traits.pushes, **pair}
+
+
+def _with_copies(draw: Draw, first: Side, second: Side) -> tuple[Side, Side]:
+    """Let several workers of one side have each head, and those of the other side several heads."""
+    heads = draw(st.sampled_from((2, 2, 4)))
+    many, few = 8 // draw(st.integers(1, 2)), draw(st.sampled_from((1, 1, 2)))
+    ranks = (many, few) if draw(st.booleans()) else (few, many)
+    return replace(first, heads=heads, ranks=ranks[0]), replace(second, heads=heads, ranks=ranks[1])
 
 
 def _model(draw: Draw, has: tuple[str, ...], *, latent: bool) -> dict[str, Any]:

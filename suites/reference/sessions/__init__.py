@@ -1,5 +1,5 @@
 """Component suite `sessions`: conversations that keep their blocks between turns (Q7).
 
-In: texts of few letters, turns that end or are aborted, a clock. Out: verdicts by a model of who
-holds which blocks. Imports `framework`; the subject is `kvproof.reference.cache`.
+In: texts of few letters, turns that end or are aborted, a clock. Out: verdicts by a model of held
+blocks. Imports `framework`; the subject is `kvproof.reference.cache`.
 """

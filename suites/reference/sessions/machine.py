@@ -1,4 +1,4 @@
-"""Sessions over a cache manager, and a model of who holds which blocks."""
+"""Sessions over a cache manager, and a model of the blocks that each holds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Talk:
 
 
 class SessionMachine:
-    """Every step ends at once; turns and other requests live on until they are told to end."""
+    """Every step ends at once; turns and other requests live on until an operation ends them."""
 
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self._coverage = coverage
@@ -196,7 +196,7 @@ class SessionMachine:
         self.sessions.end(name)
         talk.history, talk.turn, talk.used = talk.text, "", self._now
         whole = len(talk.history) // self._block * self._block
-        exact = self._plain and not talk.stale  # a window has let go of what it no longer sees
+        exact = self._plain and not talk.stale  # a window lets older tokens go
         self._holds(name, whole if exact else cached)
         return f"{name} keeps {talk.kept}"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from kvproof.kernels.page_formats import FORMATS
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.identity import Namespace
 from kvproof.reference.tiers import object_key
-from kvproof.reference.transfer.chunk_layout import ChunkLayout
+from kvproof.reference.transfer.chunk_layout import ChunkLayout, Geometry, LayoutError
 from kvproof.reference.transfer.grouped import Transfer
 from kvproof.reference.transfer.host_object import HostObject
 from kvproof.reference.transfer.layer_groups import layer_groups
@@ -198,6 +199,38 @@ def _memory(machine: TransferState, kind: str) -> object:
         lambda: f"{kind} for {layout.nbytes} bytes is answered by {answer!r}",
     )
     return answer
+
+
+def taken_layouts(layout: ChunkLayout) -> list[str]:
+    """Return the errors in a description of this layout that raise no LayoutError (G2)."""
+    tokens, geometries = layout.tokens, [group.geometry for group in layout.groups]
+    last = geometries[-1]
+    wrong: dict[str, tuple[int, Geometry]] = {
+        f"a {name} of {value!r}": (tokens, replace(last, **{name: value}))
+        for name, value in _IMPOSSIBLE
+    }
+    wrong["a chunk of 0 tokens"] = 0, last
+    wrong["an entry longer than its block"] = tokens, replace(last, entry=last.block + 1)
+    wrong["a window of 0 tokens"] = tokens, replace(last, kind="window", size=0)
+    wrong["a block longer than a chunk"] = tokens, replace(last, block=(tokens + 1) * last.entry)
+    return [name for name, each in wrong.items() if _is_taken([*geometries[:-1], each[1]], each[0])]
+
+
+_IMPOSSIBLE: tuple[tuple[str, Any], ...] = (
+    ("dtype", "float7"), ("names", ()), ("heads", 0), ("width", 0), ("kv", 0), ("block", 0),
+    ("rows", 0), ("entry", 0),
+)  # fmt: skip
+"""Field of a geometry, and a value that no memory has."""
+
+
+def _is_taken(geometries: list[Geometry], tokens: int) -> bool:
+    try:
+        ChunkLayout.of(geometries, tokens=tokens)
+    except LayoutError:
+        return False
+    except Exception:  # noqa: BLE001 - of any kind: it was laid out until something broke
+        return True
+    return True
 
 
 _SPOILT: dict[str, Callable[[TransferState, dict[str, Any]], bool]] = {

@@ -17,6 +17,7 @@ from kvproof.reference.transfer.staging import Staging
 from kvproof.suites.reference.transfer import oracle
 from kvproof.suites.reference.transfer import properties as seen
 from kvproof.suites.reference.transfer.oracle import Cache, Slot
+from kvproof.suites.reference.transfer.refusals import taken_layouts
 from kvproof.suites.reference.transfer.state import TransferState
 from kvproof.suites.reference.transfer.subject import ELEMENTS, hint_of, random_bytes, tensor_of
 
@@ -68,6 +69,12 @@ def described(machine: TransferState) -> object:
         "a_chunk_is_described_to_the_byte",
         ok and end <= layout.nbytes < end + 16,
         lambda: f"groups end at byte {end} of {layout.nbytes}:\n{layout.describe()}",
+    )
+    taken = taken_layouts(layout)
+    machine.coverage.check(
+        "a_chunk_is_described_to_the_byte",
+        not taken,
+        lambda: f"not refused: {', '.join(taken)}",
     )
     return layout.nbytes
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kvproof.harness.cli.actions.drawn_faults import REACH
 from kvproof.harness.records.fault_events import FaultJudged
@@ -130,28 +131,49 @@ def test_an_installed_module_has_its_whole_name(tmp_path: Path) -> None:
     assert module_of(file) == "lmcache.v1.distributed.manager"
 
 
-def test_lines_are_traced_until_the_whole_function_has_run() -> None:
-    trace = ExecutedLines((__file__,))
+SUBJECT = '''
+class Subject:
+    def method(self, way):
+        """Text."""
+        total = 0
+        for each in range(way):
+            total += each
+        else:
+            total += 1
+        try:
+            return [10, 5][
+                way
+            ] / total
+        except IndexError:
+            return -1
 
-    def subject(way: int) -> int:
-        if way:
-            return 1
-        return 2
+    def other(self):
+        return __class__
+'''
 
-    first = subject.__code__.co_firstlineno
+
+def test_lines_of_functions_that_live_and_of_modules_imported_later_are_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("traced_before", "traced_after"):
+        (tmp_path / f"{name}.py").write_text(SUBJECT)
+    monkeypatch.syspath_prepend(tmp_path)
+    subjects = [importlib.import_module("traced_before").Subject()]
+    trace = ExecutedLines((f"{tmp_path}/",))
     with trace.running():
-        subject(1)
-    assert set(trace.lines()[__file__]) >= {first, first + 1, first + 2}
-    assert first + 3 not in trace.lines()[__file__]
-    with trace.running():
-        subject(0)
-    assert first + 3 in trace.lines()[__file__]
-    assert trace._call(FrameOf(subject), "call", None) is None
-
-
-class FrameOf:
-    def __init__(self, function: Any) -> None:
-        self.f_code = function.__code__
+        subjects.append(importlib.import_module("traced_after").Subject())
+        assert [each.method(0) for each in subjects] == [10, 10]
+        found = trace.taken()
+        assert [each.method(2) for each in subjects] == [-1, -1]
+        again = trace.taken()
+    assert found.keys() == again.keys() == {str(path) for path in tmp_path.glob("*.py")}
+    for lines, later in zip(found.values(), again.values(), strict=True):
+        assert {3, 5, 6, 9, 11} <= set(lines)
+        assert not {7, 14, 15, 18} & set(lines)
+        assert {3, 7, 14, 15} <= set(later)
+    assert subjects[0].other() is type(subjects[0])
+    subjects[0].method(0)
+    assert trace.taken() == {}
 
 
 def test_an_unobservable_change_is_marked_with_the_reason(
@@ -161,6 +183,9 @@ def test_an_unobservable_change_is_marked_with_the_reason(
     row = unobservable.Unobservable(first.module, unobservable.change_of(first), "a cache")
     monkeypatch.setattr(unobservable, "load", lambda: [row])
     assert [each.equivalent for each in unobservable.marked([first, second])] == ["a cache", ""]
+    elsewhere = structs.replace(row, near="of another place")
+    monkeypatch.setattr(unobservable, "load", lambda: [elsewhere])
+    assert [each.equivalent for each in unobservable.marked([first])] == [""]
 
 
 @pytest.mark.slow(reason="judges faults by exploration")

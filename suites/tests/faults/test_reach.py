@@ -16,7 +16,7 @@ from kvproof.reference.engine.scheduler import Scheduler
 from kvproof.suites.faults import reach
 from kvproof.suites.faults.catalogue import find
 from kvproof.suites.faults.judge import Judge
-from kvproof.suites.faults.planting import Edit
+from kvproof.suites.faults.planting import Edit, origin
 from kvproof.suites.faults.trace import by_module
 from kvproof.suites.faults.trace import record as record_to
 from kvproof.suites.framework.budgets import BUDGETS
@@ -33,7 +33,7 @@ def record(lines, digest=""):
 
 
 def test_a_suite_may_find_what_it_executes_and_what_nobody_traced():
-    (line,) = reach.changed_lines(COUNT)
+    (line,) = reach.changed_lines(COUNT, origin(COUNT.module))
     assert record([line]).may_find(COUNT, "system")
     assert not record([line - 1, line + 1]).may_find(COUNT, "system")
     assert record([]).may_find(COUNT, "cache")
@@ -43,9 +43,9 @@ def test_a_suite_may_find_what_it_executes_and_what_nobody_traced():
 
 def test_whole_statements_count_where_a_part_of_them_changes():
     part = Edit("reference.prefix.trie", "and type(key) is bytes", "")
-    assert len(reach.changed_lines(part)) == 1
-    assert len(reach.changed_lines(find("tail_hits_end_inside_spans"))) == 1
-    assert len(reach.changed_lines(find("orphaned_windows_leak"))) == 2
+    planted = [part, find("tail_hits_end_inside_spans"), find("orphaned_windows_leak")]
+    lines = [reach.changed_lines(each, origin(each.module)) for each in planted]
+    assert [len(each) for each in lines] == [1, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.isolation.handles import InProcessHandle
-from kvproof.suites.faults import child
+from kvproof.harness.whole_engine.executed_lines import FILES
+from kvproof.suites.faults import child, reach
 from kvproof.suites.faults.catalogue import find
 from kvproof.suites.faults.drawn import executed
 from kvproof.suites.faults.judge import Attempt, Judge
@@ -109,13 +110,19 @@ def test_suites_are_kept_only_of_a_process_without_earlier_faults(
     job = Job(find("lmcache_salt_is_no_key"), "pr", None, "")
     child._of_engine(Engine(used=used), job.fault, job, lambda *_: None)
     assert kept == ([False, True] if used else [True])
+    kept.clear()
+    child._of_engine(Engine(used=used), replace(job.fault, promise="any"), job, lambda *_: None)
+    assert kept == [True]
 
 
 class Traced:
     """A process of an engine whose tracing tells the lines of the suites that it has explored."""
 
+    files = "first release"
+
     def __init__(self) -> None:
         self.ran: list[int] = []
+        self.explored: list[int] = []
 
     def __enter__(self) -> Traced:
         return self
@@ -126,25 +133,29 @@ class Traced:
     def prepared(self, *_: object) -> Iterator[None]:
         yield
 
-    def run_job(self, *_: object, **__: object) -> Any:
-        return {"lines": {"/engine/pool.py": self.ran}}
+    def run_job(self, job: str, *_: object, **__: object) -> Any:
+        if job == FILES:
+            return {"digest": self.files}
+        lines, self.ran = {"/engine/pool.py": self.ran}, []
+        return {"lines": lines}
 
 
 def suite(name: str, line: int, process: Traced) -> Any:
-    def explore(_: object) -> Any:
+    def explore(_: object, __: object) -> Any:
         process.ran.append(line)
-        return SimpleNamespace(interrupted=line == 0)
+        process.explored.append(line)
+        return SimpleNamespace(interrupted=line == 0, test_cases=50)
 
     found = SimpleNamespace(name=name, judged=True, explore=explore)
     found.knowing = lambda _: found
     return found
 
 
-def test_tracing_of_an_engine_goes_on_with_the_next_suite(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_engine_is_traced_once_and_goes_on_with_the_suite_it_was_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    lines = {"cache": 3, "hits": 0, "engine": 7}
     processes: list[Traced] = []
-    lines = {"cache": 3, "hits": 0, "media": 7}
 
     def opened(_: str) -> Traced:
         processes.append(Traced())
@@ -153,13 +164,20 @@ def test_tracing_of_an_engine_goes_on_with_the_next_suite(
     def suites(*_: object) -> list[Any]:
         return [suite(name, line, processes[-1]) for name, line in lines.items()]
 
+    monkeypatch.setenv("KVPROOF_HOME", str(tmp_path))
+    monkeypatch.setattr(executed, "search_of", lambda found: found.explore)
     monkeypatch.setattr(executed, "open_handle", opened)
     monkeypatch.setattr(executed, "known_failures", lambda _: ())
     monkeypatch.setattr(executed.levels, "suites", suites)
-    kept = tmp_path / "executed.json"
     with pytest.raises(KeyboardInterrupt):
-        executed.of_engine("vllm==0.33.0", kept, lambda _: None)
+        executed.recorded("vllm==0.33.0", lambda *_: None)
     lines["hits"] = 5
-    (module,) = executed.of_engine("vllm==0.33.0", kept, lambda _: None)
-    assert (module.module, module.lines) == ("pool", {3, 5, 7})
-    assert processes[1].ran == [5, 7]
+    path = executed.recorded("vllm==0.33.0", lambda *_: None)
+    (module,) = executed.modules(record := reach.load(path, "pr"))
+    assert (module.module, str(module.path)) == ("pool", "/engine/pool.py")
+    assert module.lines == {3, 5, 7}
+    assert [each.lines["pool"] for each in record.suites.values()] == [[3], [5], [7]]
+    assert executed.recorded("vllm==0.33.0", lambda *_: None) == path
+    assert [process.explored for process in processes if process.explored] == [[3, 0], [5, 7]]
+    monkeypatch.setattr(Traced, "files", "next release")
+    assert executed.recorded("vllm==0.33.0", lambda *_: None) != path

@@ -28,10 +28,11 @@ class Lenient(SimpleNamespace):
 # --- vLLM: its own scheduler ---
 
 
-def vllm_scheduler(*, ahead: bool) -> Any:
+def vllm_scheduler(*, ahead: bool, most: int = 4, budget: int = 24, longest: int = 2048) -> Any:
     """The scheduler of a model with one group of full attention, without the model.
 
-    `ahead`: the one that schedules a step before it knows the tokens of the one before.
+    `ahead`: the one that schedules a step before it knows the tokens of the one before. `most`
+    requests run, `budget` tokens a step, `longest` tokens a request.
     """
     import torch
     from vllm.config import CacheConfig, ObservabilityConfig, ParallelConfig, SchedulerConfig
@@ -43,13 +44,13 @@ def vllm_scheduler(*, ahead: bool) -> Any:
     spec = FullAttentionSpec(block_size=SIZE, num_kv_heads=1, head_size=1, dtype=torch.float32)
     cache = CacheConfig(block_size=SIZE, enable_prefix_caching=True)
     cache.num_gpu_blocks = BLOCKS
-    model = Lenient(max_model_len=2048, runner_type="generate")
+    model = Lenient(max_model_len=longest, runner_type="generate")
     config = Lenient(
         model_config=model,
         scheduler_config=SchedulerConfig(
-            max_num_seqs=4,
-            max_num_batched_tokens=24,
-            max_model_len=2048,
+            max_num_seqs=most,
+            max_num_batched_tokens=budget,
+            max_model_len=longest,
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
         ),

@@ -14,7 +14,7 @@ from kvproof.harness.adapters.sglang_engine.disaggregation.workers import (
     wire,
     workers,
 )
-from kvproof.harness.contract.disaggregation import Moved, Pair, Prompt, Refused, Traits
+from kvproof.harness.contract.disaggregation import Moved, Pair, Prompt, Refused, Traits, said
 from kvproof.harness.contract.disaggregation_sides import Side, Tables
 
 TRAITS = {
@@ -48,11 +48,7 @@ def opened(planner: str, prefill: Side, decode: Side) -> Pair | Refused:
         alone = False
         return MooncakePair((prefill, decode), sender, receiver)
     except _DIED as error:
-        return Refused(_said(error), alone)
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip()}"
+        return Refused(said(error), alone)
 
 
 class Sent(NamedTuple):
@@ -97,7 +93,7 @@ class MooncakePair:
             self._greet(prompt, cached)
             steps.extend(self._send(self._sender[each], prompt, cached) for each in prompt.order)
         except Exception as raised:  # noqa: BLE001 - whatever the engine raises in a step ends it
-            error = _said(raised)
+            error = said(raised)
         error = error or self._failures()
         turns = [*zip(prompt.order, steps, strict=False)]
         return Moved(

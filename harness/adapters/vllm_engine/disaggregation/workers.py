@@ -1,27 +1,31 @@
-"""The workers of one side: vLLM's plan of its pool, its caches, and its connector's workers."""
+"""The workers of one side: vLLM's plan of its pool, its caches, and its connector's workers.
+
+Groups of layers share a pool, so block b of a table of group g is block `b * groups + g` of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from vllm.config import KVTransferConfig, set_current_vllm_config
 from vllm.distributed import parallel_state
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_worker
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 from vllm.engine.arg_utils import EngineArgs
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.attention.backends.utils import record_kv_cache_layout
 from vllm.v1.engine.core import get_global_kv_cache_groups, get_kv_cache_configs
-from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    MLAAttentionSpec,
+    SlidingWindowSpec,
+)
 from vllm.v1.kv_cache_layout import KVCacheLayout
 from vllm.v1.worker.utils import allocate_kv_cache
 
 from kvproof.harness.adapters.vllm_engine.connectors import RankGroup
-from kvproof.harness.adapters.vllm_engine.disaggregation.agent import DirectAgent
 from kvproof.harness.adapters.vllm_engine.engine_settings import model_folder
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.adapters.vllm_engine.specs import HEAD
@@ -44,126 +48,153 @@ _LONGEST = 32
 _BYTES = 1 << 28
 
 
+class Connector(NamedTuple):
+    """A connector of vLLM."""
+
+    name: str
+    start: Callable[[Any, str, Any], Any]
+    """Makes its half of the worker that runs, from configuration, engine's name and pool."""
+
+
 @dataclass
 class Worker:
-    """One rank of a side."""
+    """One rank of a stage."""
 
     connector: Any
     caches: list[Words]
     """One array for each layer, [kernel block, head, offset, word], in vLLM's memory."""
     group: RankGroup
-
-    @property
-    def agent(self) -> DirectAgent:
-        """Its agent."""
-        agent: DirectAgent = self.connector.nixl_wrapper
-        return agent
+    stage: RankGroup
 
     def use(self) -> None:
-        """Make it the worker that runs: its group is a process global."""
-        parallel_state._TP = self.group
+        """Make it the worker that runs: its groups are process globals."""
+        parallel_state._TP, parallel_state._PP = self.group, self.stage
 
 
 class Workers:
-    """All ranks of a side."""
+    """All workers of a side."""
 
-    def __init__(self, name: str, side: Side) -> None:
+    def __init__(self, name: str, side: Side, connector: Connector) -> None:
         """Raises whatever vLLM raises for sizes that it refuses."""
         self.side, self.name = side, name
         RUNNING.config = replace(EngineConfig(), kernel_block_size=side.kernel)
-        self.config = _config(name, side)
+        self.config = _config(name, side, connector.name)
         self._kernel = side.kernel or side.block_size
         self._ratio = side.block_size // self._kernel
-        plan = self._plan()
-        self.ranks = [self._worker(rank, plan) for rank in range(side.ranks)]
+        self.groups, self.plans = self._plan()
+        self.workers = [self._worker(number, connector) for number in range(side.workers)]
 
-    def _plan(self) -> Any:
-        """Return the pool's configuration, by vLLM's own steps when an engine starts."""
+    def _plan(self) -> tuple[list[Any], list[Any]]:
+        """Return all groups, and the pool of each worker, by vLLM's own steps at a start."""
         side, cache = self.side, self.config.cache_config
         record_kv_cache_layout(cache, side.layout)
-        specs = [{f"model.layers.{n}.self_attn.attn": _spec(side) for n in range(side.layers)}]
-        groups = get_global_kv_cache_groups(self.config, specs * side.ranks)
-        memory = [_BYTES] * side.ranks
-        plan = get_kv_cache_configs(self.config, specs * side.ranks, memory, groups)[0]
-        plan.kv_cache_layout = side.layout
-        cache.hash_block_size = plan.hash_block_size
-        cache.cache_hit_alignment_tokens = plan.cache_hit_alignment_tokens
-        return plan
+        specs = [
+            {_name(layer): _spec(side, layer) for layer in side.layers_of(worker)}
+            for worker in range(side.workers)
+        ]
+        groups = get_global_kv_cache_groups(self.config, specs)
+        cache.num_gpu_blocks_override = side.blocks * len(groups)
+        plans = get_kv_cache_configs(self.config, specs, [_BYTES] * side.workers, groups)
+        for plan in plans:
+            plan.kv_cache_layout = side.layout
+        cache.hash_block_size = plans[0].hash_block_size
+        cache.cache_hit_alignment_tokens = plans[0].cache_hit_alignment_tokens
+        return groups, [*plans]
 
-    def _worker(self, rank: int, plan: Any) -> Worker:
-        group = RankGroup(rank, self.side.ranks)
-        parallel_state._TP = group
-        ours, base_worker.NixlWrapper = base_worker.NixlWrapper, DirectAgent
-        try:
-            with set_current_vllm_config(self.config):
-                connector = NixlPullConnectorWorker(self.config, self.name, plan)
-        finally:
-            base_worker.NixlWrapper = ours
+    def _worker(self, number: int, connector: Connector) -> Worker:
+        stage, rank = divmod(number, self.side.ranks)
+        group, stages = RankGroup(rank, self.side.ranks), RankGroup(stage, self.side.stages)
+        parallel_state._TP, parallel_state._PP = group, stages
+        plan = self.plans[number]
+        with set_current_vllm_config(self.config):
+            started = connector.start(self.config, self.name, plan)
         sizes = [self._kernel] * len(plan.kv_cache_groups)
         layout = KVCacheLayout[self.side.layout]
         caches = allocate_kv_cache(plan, torch.device("cpu"), layout, sizes)
-        connector.register_kv_caches(caches)
-        layers = [caches[name].view(torch.int64).numpy() for name in sorted(caches)]
-        return Worker(connector, layers, group)
+        started.register_kv_caches(caches)
+        layers = [
+            caches[_name(layer)].view(torch.int64).numpy() for layer in self.side.layers_of(number)
+        ]
+        return Worker(started, layers, group, stages)
+
+    def _group(self, layer: int) -> int:
+        """Return the number of a layer's group."""
+        return next(n for n, each in enumerate(self.groups) if _name(layer) in each.layer_names)
+
+    def tables(self, tables: Tables) -> list[list[int]]:
+        """Return a prompt's blocks in the pool for each group; 0: the null block."""
+        found = []
+        for number, group in enumerate(self.groups):
+            windowed = isinstance(group.kv_cache_spec, SlidingWindowSpec)
+            table = tables.window if windowed else tables.blocks
+            found.append([each and each * len(self.groups) + number for each in table])
+        return found
 
     def write(self, prompt: Prompt, tables: Tables, end: int) -> None:
         """Compute the first positions of a prompt."""
-        for rank, worker in enumerate(self.ranks):
-            for layer, cache in enumerate(worker.caches):
-                whose = prompt.number, prompt.tokens
-                filled = self.side.filled(rank, layer, tables, whose, end)
-                at = filled.blocks * self._ratio + filled.offsets // self._kernel
+        whose = prompt.number, prompt.tokens
+        for number, worker in enumerate(self.workers):
+            layers = self.side.layers_of(number)
+            for layer, cache in zip(layers, worker.caches, strict=True):
+                filled = self.side.filled(number, layer, tables, whose, end)
+                blocks = filled.blocks * len(self.groups) + self._group(layer)
+                at = blocks * self._ratio + filled.offsets // self._kernel
                 cache[at, :, filled.offsets % self._kernel] = filled.words.swapaxes(0, 1)
 
-    def content(self, worker: Worker) -> str:
-        """Return all words of a worker."""
-        side = self.side
-        return packed(
-            [
-                each.reshape(side.blocks, self._ratio, -1, self._kernel, WORDS)
-                .swapaxes(1, 2)
-                .reshape(side.blocks, -1, side.block_size, WORDS)
-                for each in map(np.ascontiguousarray, worker.caches)
-            ]
-        )
+    def contents(self) -> list[str]:
+        """Return all words of each worker."""
+        return [self._content(number) for number in range(self.side.workers)]
+
+    def _content(self, number: int) -> str:
+        layers = zip(self.side.layers_of(number), self.workers[number].caches, strict=True)
+        return packed([self._layer(self._group(layer), cache) for layer, cache in layers])
+
+    def _layer(self, group: int, cache: Words) -> Words:
+        """Return the blocks of one layer, [block, head, offset, word]."""
+        side, blocks = self.side, self.side.blocks * len(self.groups)
+        own = np.ascontiguousarray(cache).reshape(blocks, self._ratio, -1, self._kernel, WORDS)
+        own = own[group :: len(self.groups)].swapaxes(1, 2)
+        return own.reshape(side.blocks, -1, side.block_size, WORDS)
 
     def in_turn(self, order: list[int]) -> Iterator[Worker]:
         """Yield workers while they are the ones that run."""
-        for rank in order:
-            self.ranks[rank].use()
-            yield self.ranks[rank]
+        for number in order:
+            self.workers[number].use()
+            yield self.workers[number]
 
 
-def _spec(side: Side) -> Any:
+def _name(layer: int) -> str:
+    return f"model.layers.{layer}.self_attn.attn"
+
+
+def _spec(side: Side, layer: int) -> Any:
+    size, dtype = side.block_size, torch.bfloat16
     if side.latent:
-        return MLAAttentionSpec(
-            block_size=side.block_size, num_kv_heads=1, head_size=2 * HEAD, dtype=torch.bfloat16
-        )
-    return FullAttentionSpec(
-        block_size=side.block_size,
-        num_kv_heads=len(side.of_rank(0)),
-        head_size=HEAD,
-        dtype=torch.bfloat16,
-    )
+        return MLAAttentionSpec(block_size=size, num_kv_heads=1, head_size=2 * HEAD, dtype=dtype)
+    heads = {"num_kv_heads": len(side.of_rank(0)), "head_size": HEAD}
+    if side.kind(layer) == "w":
+        window = side.window
+        return SlidingWindowSpec(block_size=size, dtype=dtype, sliding_window=window, **heads)
+    return FullAttentionSpec(block_size=size, dtype=dtype, **heads)
 
 
-def _config(name: str, side: Side) -> Any:
+def _config(name: str, side: Side, connector: str) -> Any:
     model = _LATENT if side.latent else {"num_key_value_heads": side.heads, "head_dim": HEAD}
     arguments = EngineArgs(
         model=model_folder(
-            "ShadowForCausalLM", side.layers, num_attention_heads=_QUERY_HEADS, **model
+            "ShadowStagedForCausalLM", side.layers, num_attention_heads=_QUERY_HEADS, **model
         ),
         skip_tokenizer_init=True,
         enforce_eager=True,
         load_format="dummy",
-        distributed_executor_backend="uni",
+        distributed_executor_backend="mp",
         tensor_parallel_size=side.ranks,
+        pipeline_parallel_size=side.stages,
         decode_context_parallel_size=side.context,
         block_size=side.block_size,
-        num_gpu_blocks_override=side.blocks,
         max_model_len=_LONGEST,
         kv_transfer_config=KVTransferConfig(
-            kv_connector="NixlConnector",
+            kv_connector=connector,
             kv_role="kv_both",
             engine_id=name,
             kv_buffer_device="cpu",

@@ -1,4 +1,5 @@
-"""`kvproof serve`: an engine with a model and its language, served over HTTP until a signal.
+"""Verbs that run until a signal: `kvproof serve`, a model over HTTP, and `kvproof watch`.
 
-In: `ServeOptions`; out: a running server. May import every layer below the command line.
+In: `ServeOptions`, or a command; out: a running server, or the verdict on one. May import every
+layer below the command line.
 """

@@ -1,4 +1,4 @@
-"""Two sides of vLLM workers: the handshake, and the moves of prompts."""
+"""Two sides of Nixl workers: the handshake, and the moves of prompts."""
 
 from __future__ import annotations
 
@@ -6,56 +6,43 @@ import time
 from typing import Any, NamedTuple
 
 import msgspec
-from vllm.distributed import parallel_state
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_worker
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import (
     NixlAgentMetadata,
     NixlConnectorMetadata,
 )
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 from vllm.v1.kv_cache_layout import KVCacheLayout
 
-from kvproof.harness.adapters.vllm_engine.disaggregation.agent import DirectAgent
-from kvproof.harness.adapters.vllm_engine.disaggregation.workers import Worker, Workers
-from kvproof.harness.adapters.vllm_engine.running import RUNNING
-from kvproof.harness.contract.disaggregation import Moved, Pair, Prompt, Refused, Traits
-from kvproof.harness.contract.disaggregation_sides import Side
+from kvproof.harness.adapters.vllm_engine.disaggregation.nixl_agent import DirectAgent
+from kvproof.harness.adapters.vllm_engine.disaggregation.workers import Connector, Worker, Workers
+from kvproof.harness.contract.disaggregation import Moved, Prompt, Traits, said
 
 _UNDRIVEN = ["stages", "windows", "states"]
 _NOT_DRIVEN = "Nixl's workers are driven with one stage and one group of full attention"
-TRAITS = {
-    "nixl": Traits(
-        lacks={
-            "copies": "a prefilling side with more workers than heads is refused, but for "
-            "recurrent models",
-            **dict.fromkeys(_UNDRIVEN, _NOT_DRIVEN),
-        },
-        layouts=[each.name for each in KVCacheLayout],
-        undriven=_UNDRIVEN,
-    )
-}
+TRAITS = Traits(
+    lacks={
+        "copies": "a prefilling side with more workers than heads is refused, but for recurrent "
+        "models",
+        **dict.fromkeys(_UNDRIVEN, _NOT_DRIVEN),
+    },
+    layouts=[each.name for each in KVCacheLayout],
+    undriven=_UNDRIVEN,
+)
 _LEASE_S = 1e6
 _HOST, _PORT = "localhost", 1
 """Where a handshake would be asked for; nothing is sent there."""
 
 
-def opened(planner: str, prefill: Side, decode: Side) -> Pair | Refused:
-    """Connect two sides; what vLLM raises is a refusal."""
-    del planner
-    config, group = RUNNING.config, parallel_state._TP
-    DirectAgent.by_name.clear()
-    alone = True
+def _started(config: Any, name: str, plan: Any) -> NixlPullConnectorWorker:
+    ours, base_worker.NixlWrapper = base_worker.NixlWrapper, DirectAgent
     try:
-        sides = Workers("prefill", prefill), Workers("decode", decode)
-        alone = False
-        return NixlPair(*sides)
-    # these are vLLM's refusals at its start and at a handshake; others are faults of the adapter
-    except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
-        return Refused(_said(error), alone=alone)
+        return NixlPullConnectorWorker(config, name, plan)
     finally:
-        RUNNING.config, parallel_state._TP = config, group
+        base_worker.NixlWrapper = ours
 
 
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip()}"
+CONNECTOR = Connector("NixlConnector", _started)
 
 
 class Taken(NamedTuple):
@@ -81,7 +68,7 @@ class NixlPair:
             connector._validate_csa_linear_tp_layout(side.ranks)
         ranks = connector.transfer_topo.handshake_target_ranks(side.ranks, side.context)
         for rank in ranks:
-            payload = self._prefill.ranks[rank].connector.xfer_handshake_metadata
+            payload = self._prefill.workers[rank].connector.xfer_handshake_metadata
             if payload.compatibility_hash != connector.compat_hash:
                 raise RuntimeError("NIXL compatibility hash mismatch")
             metadata = msgspec.msgpack.decode(payload.agent_metadata_bytes, type=NixlAgentMetadata)
@@ -93,7 +80,7 @@ class NixlPair:
 
     def move(self, prompt: Prompt) -> Moved:
         """Compute a prompt, and let each decoding worker take its part."""
-        side, group = self._decode.side, parallel_state._TP
+        side = self._decode.side
         start = side.start(prompt.cached, prompt.tokens)
         self._prefill.write(prompt, prompt.sender, prompt.tokens)
         self._decode.write(prompt, prompt.receiver, start)
@@ -106,14 +93,11 @@ class NixlPair:
                 self._take(each, name, prompt) for each in self._decode.in_turn(prompt.order)
             )
         except Exception as raised:  # noqa: BLE001 - whatever the engine raises in a step ends it
-            error = _said(raised)
-        finally:
-            parallel_state._TP = group
-        content = [self._decode.content(worker) for worker in self._decode.ranks]
+            error = said(raised)
         turns = [*zip(prompt.order, steps, strict=False)]
         return Moved(
             error,
-            content,
+            self._decode.contents(),
             read=[taken.read for _, taken in turns],
             freed=[taken.freed for _, taken in turns],
             written=[[each] if taken.read else [] for each, taken in turns],
@@ -129,18 +113,20 @@ class NixlPair:
             worker.connector.start_load_kv(metadata)
 
     def _take(self, worker: Worker, name: str, prompt: Prompt) -> Taken:
-        worker.agent.read.clear()
+        _agent(worker).read.clear()
         worker.connector.start_load_kv(self._wanted(name, prompt))
         results = worker.connector.get_transfer_results()
         cached = prompt.cached >= len(prompt.decode)
         if not cached and (results.failed_recving or name not in results.finished_recving):
             raise RuntimeError(f"the transfer failed: {results}")
         read = [
-            n for n, each in enumerate(self._prefill.ranks) if each.agent.name in worker.agent.read
+            n
+            for n, each in enumerate(self._prefill.workers)
+            if _agent(each).name in _agent(worker).read
         ]
         freed = [
             n
-            for n, each in enumerate(self._prefill.ranks)
+            for n, each in enumerate(self._prefill.workers)
             if name in each.connector.get_transfer_results().finished_sending
         ]
         return Taken(read, freed, name in results.finished_recving)
@@ -166,3 +152,8 @@ class NixlPair:
             awaiting_kvs=bool(missing),
         )
         return metadata
+
+
+def _agent(worker: Worker) -> DirectAgent:
+    agent: DirectAgent = worker.connector.nixl_wrapper
+    return agent

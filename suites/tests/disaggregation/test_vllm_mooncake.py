@@ -1,0 +1,75 @@
+"""vLLM's Mooncake workers: known failures are recognised by their copies, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvproof.harness.contract.disaggregation_sides import Side
+from kvproof.harness.oracle.violation import Violation
+from kvproof.suites.engines.vllm.mechanisms import disaggregation as nixl
+from kvproof.suites.engines.vllm.mechanisms import mooncake as known
+from kvproof.suites.framework.failed import Failed, MissingFact
+
+
+def side(**values: Any) -> dict[str, Any]:
+    sizes = {"ranks": 1, "block_size": 4, "blocks": 9, "heads": 1, "layers": 1, "layout": "LBHNC"}
+    return vars(Side(**{**sizes, "latent": True, **values}))
+
+
+def failed(prefill: dict[str, Any], decode: dict[str, Any], **facts: Any) -> Failed:
+    kind = "a_connected_pair_moves_every_prompt" if "error" in facts else "content"
+    violation = Violation(kind, "brute force", "", facts=facts)
+    sides = {"planner": "mooncake", "prefill": prefill, "decode": decode}
+    return Failed(violation, sides, [("move", {})])
+
+
+def slot(position: int, origin: int | None, tables: tuple[int, int], rank: int = 0) -> Any:
+    content = None if origin is None else (0, 0, origin)
+    lists = {"prefill": [*range(tables[0])], "decode": [*range(tables[1])]}
+    prompt = {"tokens": 8, "cached": 0, **lists}
+    return {"prompt": prompt, "rank": rank, "slot": (0, 0, position), "origin": content}
+
+
+@pytest.mark.parametrize(
+    ("position", "origin", "excused"),
+    [(0, 4, True), (0, 0, False), (0, None, False), (4, None, True), (4, 5, False)],
+)
+def test_smaller_blocks_go_to_the_begin_of_larger_ones(
+    position: int,
+    origin: int | None,
+    excused: bool,  # noqa: FBT001 - a row of the table
+) -> None:
+    found = failed(side(), side(block_size=8), **slot(position, origin, (2, 1)))
+    assert known.pulled_latent_blocks_are_not_compared(found) is excused
+    assert not known.pulled_context_ranks_are_not_compared(found)
+
+
+@pytest.mark.parametrize(("origin", "excused"), [(4, True), (0, False), (None, False)])
+def test_each_context_rank_gets_the_last_block(origin: int | None, excused: bool) -> None:  # noqa: FBT001 - as above
+    found = failed(side(), side(ranks=2, context=2), **slot(0, origin, (2, 1)))
+    assert known.pulled_context_ranks_are_not_compared(found) is excused
+    assert not known.pulled_latent_blocks_are_not_compared(found)
+
+
+@pytest.mark.parametrize(
+    ("tables", "words", "excused"),
+    [
+        ((1, 2), "P num blocks less than D", True),
+        ((2, 2), "P num blocks less than D", False),
+        ((2, 1), "Destination transfer region exceeds remote KV block size.", True),
+        ((2, 1), "KeyError: 1", False),
+    ],
+)
+def test_a_failed_load_has_its_reason(tables: tuple[int, int], words: str, excused: bool) -> None:  # noqa: FBT001 - as above
+    found = failed(side(block_size=8), side(), error=words, **slot(0, 0, tables))
+    assert known.pulled_latent_blocks_are_not_compared(found) is excused
+
+
+def test_failures_of_one_connector_are_none_of_the_other() -> None:
+    found = failed(side(block_size=8), side(block_size=16), **slot(0, 0, (1, 1)))
+    with pytest.raises(MissingFact):
+        nixl.blocks_are_paired_from_their_ends(found)
+    of_nixl = Failed(found.violation, {**found.config, "planner": "nixl"}, found.calls)
+    assert not known.pulled_latent_blocks_are_not_compared(of_nixl)
