@@ -319,7 +319,11 @@ class Driver:
                 f"{name} answers {list(output.tokens)} from its {done + 1}th token on, "
                 f"without an engine it is {list(own)}"
             ),
-            facts={"load_failed": self.device.requests[name].load_failed},
+            facts={
+                "load_failed": self.device.requests[name].load_failed,
+                "computed": self.device.requests[name].computed,
+                "prompt": len(self.requests[name].prompt),
+            },
         )
         self._admissions.answered(output)
         self.live[name] += len(output.tokens)
@@ -436,8 +440,9 @@ class Driver:
         return f"{steps} steps"
 
     def _most(self, name: str) -> int:
-        """Return the tokens of a request when it ends by itself."""
-        return len(self.requests[name].prompt) + self._wanted[name]
+        """Return the most tokens that an engine has to expect of a request."""
+        request = self.requests[name]
+        return min(len(request.prompt) + request.answers, self.config.max_length)
 
     def _elsewhere(self) -> dict[str, str]:
         """Return the statuses of requests of another engine."""

@@ -16,7 +16,7 @@ if len(sys.argv) > 1:
 import torch
 from sglang.srt.configs.mamba_utils import Mamba2CacheParams, Mamba2StateShape
 from sglang.srt.managers.schedule_batch import FINISH_LENGTH, Req, ScheduleBatch
-from sglang.srt.managers.schedule_policy import PrefillAdder
+from sglang.srt.managers.schedule_policy import PrefillAdder, SchedulePolicy
 from sglang.srt.mem_cache.allocation import alloc_for_extend
 from sglang.srt.mem_cache.allocator import PagedTokenToKVPoolAllocator
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
@@ -27,6 +27,8 @@ from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.runtime_context import get_server_args
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
+from sglang.srt.session.session_controller import Session
+from sglang.srt.session.streaming_session import SessionSlot
 
 PAGE = 64
 
@@ -79,6 +81,31 @@ def request(name, tokens, cache):
     req = Req(name, "", tokens, SamplingParams(max_new_tokens=8))
     req.init_next_round_input(cache)
     return req
+
+
+def session(name):
+    """Return a streaming session."""
+    return Session(1 << 20, name, streaming=True)
+
+
+def stand_in():
+    """Return a session's stand-in for its node."""
+    return SessionSlot().virtual_node
+
+
+def sort_by_weights(queue, cache):
+    """Sort the queue as `--schedule-policy dfs-weight` does."""
+    SchedulePolicy._sort_by_dfs_weight(queue, cache)
+
+
+def adder(cache, chunk):
+    """Return the scheduler's helper that fills a batch."""
+    return PrefillAdder(PAGE, cache, cache.token_to_kv_pool_allocator, None, 0.5, 1 << 20, chunk)
+
+
+def preempt(req, cache):
+    """Release a request as `ScheduleBatch.release_req` does."""
+    release_kv_cache(req, cache, checkpoint=False)
 
 
 def plan(req, cache, *, chunk=None, decoding=0):

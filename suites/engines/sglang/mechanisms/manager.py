@@ -128,3 +128,17 @@ def _window_pages(engine: Mapping[str, Any]) -> tuple[int, int]:
     window = max(each["size"] for each in engine["groups"] if each.get("kind") == "window")
     chunk = min(engine.get("token_budget", 64), engine.get("max_length", 256))
     return pool, 2 * -(-(window - 1) // page) + -(-chunk // page) + 1
+
+
+def a_second_chunk_ends_the_first(found: Failed) -> bool:
+    """Without a tree a request answers after a part of its prompt; another one ignores the end."""
+    name = found.violation.sentence.partition(" ")[0]
+    submitted = {a["id"]: a for verb, a in found.calls if verb == "submit"}
+    others = [a for other, a in submitted.items() if other != name and "stop" not in a]
+    return (
+        not found.config["engine"].get("caching", True)
+        and "stop" in submitted.get(name, {})
+        and bool(others)
+        and " from its 1th token on" in found.violation.sentence
+        and found.fact("computed", int) < found.fact("prompt", int)
+    )

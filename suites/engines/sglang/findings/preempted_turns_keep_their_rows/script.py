@@ -12,26 +12,24 @@ from array import array
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from sglang.srt.mem_cache.common import release_kv_cache
-from sglang.srt.session.session_controller import Session
-from sglang_plain import make_cache, plan, request, run
+from sglang_plain import make_cache, plan, preempt, request, run, session
 
 cache = make_cache(pages=8, states=20)
 rows = cache.req_to_token_pool
 
 
-def freed_by_a_preemption(name, first, session):
+def freed_by_a_preemption(name, first, turn_of):
     """Run a prompt, preempt it as `ScheduleBatch.release_req` does; return the rows it frees."""
     req = request(name, array("q", range(first, first + 100)), cache)
-    req.session = session
+    req.session = turn_of
     plan(req, cache)
     run(req, cache)
     before = len(rows.free_slots)
-    release_kv_cache(req, cache, checkpoint=False)
+    preempt(req, cache)
     return len(rows.free_slots) - before
 
 
 plain = freed_by_a_preemption("a", 1, None)
-turn = freed_by_a_preemption("b", 1000, Session(1 << 20, "s", streaming=True))
+turn = freed_by_a_preemption("b", 1000, session("s"))
 print(f"rows that a preemption frees: {plain} of a plain request, {turn} of a session's turn")
 assert (plain, turn) == (1, 0)

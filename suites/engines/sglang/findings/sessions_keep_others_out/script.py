@@ -12,12 +12,11 @@ from array import array
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from sglang.srt.session.session_controller import Session
-from sglang_plain import PAGE, finish, make_cache, plan, request, run
+from sglang_plain import PAGE, finish, make_cache, plan, request, run, session
 
 cache = make_cache(pages=4, states=20)
 turn = request("turn", array("q", range(1, 2 * PAGE)), cache)
-turn.session = Session(1 << 20, "s", streaming=True)
+turn.session = session("s")
 plan(turn, cache)
 run(turn, cache)
 finish(turn, cache)

@@ -13,15 +13,13 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from types import SimpleNamespace
 
-from sglang.srt.managers.schedule_policy import SchedulePolicy
-from sglang.srt.session.streaming_session import SessionSlot
-from sglang_plain import make_cache
+from sglang_plain import make_cache, sort_by_weights, stand_in
 
 cache = make_cache(pages=8, states=20)
 # a turn whose session has blocks is matched with the stand-in, `try_match_prefix`
-queue = [SimpleNamespace(last_node=SessionSlot().virtual_node)]
+queue = [SimpleNamespace(last_node=stand_in())]
 try:
-    SchedulePolicy._sort_by_dfs_weight(queue, cache)
+    sort_by_weights(queue, cache)
 except (KeyError, TypeError) as error:
     print(f"the queue is sorted by weights: {type(error).__name__}: {error}")
 else:
