@@ -40,7 +40,7 @@ def sessions_keep_others_out(found: Failed) -> bool:
     if not _STANDS.match(left) or not _turns(found) or len(holders) != 2:
         return False
     (name, held, _, able), (_, taken, _, rows) = holders
-    pages = -(-needs[name] // engine.get("block_size", 16)) + 1  # SGLang keeps one more free
+    pages = -(-needs[name] // engine.get("block_size", 16)) + 2  # SGLang keeps more than one free
     idle = statuses.keys() == needs.keys() and "running" not in statuses.values()
     return idle and (able < pages <= able + held or rows == 0 < taken)
 
