@@ -24,7 +24,7 @@ UNSHOWN = {
         "its history ends at the known KeyError; no bug planted in a drawn one raised before it"
     ),
     ("preempted_turns_keep_their_rows", "the_engine_keeps_running"): (
-        "its history ends at the known RuntimeError; in five minutes no planted bug raised before it"
+        "its history ends at the known RuntimeError; no planted bug raises before it"
     ),
 }
 """(Mechanism, property) without a mask -> why."""
