@@ -188,6 +188,7 @@ def test_an_unobservable_change_is_marked_with_the_reason(
     assert [each.equivalent for each in unobservable.marked([first])] == [""]
 
 
+@pytest.mark.nightly(reason="minutes; its parts are tested fast")
 @pytest.mark.slow(reason="judges faults by exploration")
 def test_a_sample_is_judged_and_goes_on_with_the_same_faults(tmp_path: Path) -> None:
     lines = {

@@ -175,6 +175,7 @@ def test_a_soundness_fault_is_seen_by_a_shadow_memory_alone(tmp_path):
     assert event.shadow.size > 1
 
 
+@pytest.mark.nightly(reason="minutes; `.ci/run` judges the reference by all oracles")
 @pytest.mark.slow(reason="finds planted faults by exploration")
 def test_the_shadow_memory_alone_sees_nothing_wrong_in_the_reference():
     handle = InProcessHandle("reference", make_target)

@@ -20,6 +20,7 @@ from kvproof.reference.model_runner import paged_attention  # isort: skip
 from kvproof.reference.model_runner.cache import PagedLayer  # isort: skip
 from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config  # isort: skip
 from kvproof.reference.model_runner.specs import UnsupportedModel  # isort: skip
+from kvproof.suites.tests.fast_share import one_in  # isort: skip
 from kvproof.suites.tests.lab.parity.tiny_models import build  # isort: skip
 
 FAMILIES = ("qwen3", "gpt_oss", "gemma3", "gemma4", "qwen3_next", "falcon_h1", "qwen3_vl")
@@ -61,12 +62,19 @@ def precise(monkeypatch):
     monkeypatch.setattr(paged_attention, "paged_decode", attend)
 
 
-@pytest.mark.slow(reason="runs kernels in Triton's interpreter")
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("mode", ["exact", "batched"])
+@pytest.mark.parametrize(
+    "served",
+    one_in(
+        0,
+        [(family, mode) for family in FAMILIES for mode in ("exact", "batched")],
+        reason="runs kernels in Triton's interpreter",
+    ),
+    ids="-".join,
+)
 @pytest.mark.usefixtures("precise")
-def test_the_kernel_reads_what_the_model_would_attend_to(family, mode):
+def test_the_kernel_reads_what_the_model_would_attend_to(served):
     """K4: kernel blocks are smaller than blocks, and what nobody wrote is no number."""
+    family, mode = served
     model = make(family)
     gathered, right, _ = serve(model, attention="gather", mode=mode)
     answers, ours, runner = serve(model, attention="paged", mode=mode)
