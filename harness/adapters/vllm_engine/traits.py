@@ -73,6 +73,7 @@ def traits(lacking: Mapping[str, str]) -> WholeEngineTraits:
 
     `lacking`: feature, need or name of a connector, runner or link -> why the release has it not.
     """
+    lacking = {"sessions": "vLLM has no sessions: each turn is a request of its own", **lacking}
 
     def why(*names: str) -> str:
         return next((lacking[name] for name in names if name in lacking), "")
@@ -116,7 +117,7 @@ def traits(lacking: Mapping[str, str]) -> WholeEngineTraits:
     )
 
 
-_REFUSABLE = ("states", "reset of running requests", "unread", "windows")
+_REFUSABLE = ("states", "reset of running requests", "unread", "windows", "sessions")
 
 
 def _link(copies: str, refused: str) -> Link:
