@@ -463,7 +463,7 @@ class Driver:
             self.findings.saw("the engine comes to rest")
 
     def _close_idle_sessions(self) -> None:
-        """Close sessions as a client that is done: what they hold may keep others waiting."""
+        """Close sessions as a client that is done: their pages may keep others waiting."""
         for session in self._sessions.idle():
             self._close_session(session)
 
