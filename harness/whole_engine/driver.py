@@ -1,17 +1,15 @@
 """Runs one history of requests and time on an engine, and judges every step.
 
-The operations are `submit`, `abort`, `step`, `advance`, `reset` and `drain`, with JSON keywords. An
-operation that makes no sense now is ignored, so that histories can be cut.
+The operations are `submit`, `abort`, `step`, `advance`, `close_session`, `reset`, `sleep`, `wake`
+and `drain`, with JSON keywords. One that makes no sense now is ignored: histories can be cut.
 """
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvproof.harness.contract.whole_engine import (
@@ -26,8 +24,9 @@ from kvproof.harness.whole_engine.admissions import Admissions
 from kvproof.harness.whole_engine.clock import VirtualClock
 from kvproof.harness.whole_engine.conversations import Conversations
 from kvproof.harness.whole_engine.device import AWAY
-from kvproof.harness.whole_engine.findings import Findings, IllegalAccess
+from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.published_prefixes import Group, PublishedPrefixes
+from kvproof.harness.whole_engine.raised import raised
 from kvproof.harness.whole_engine.replayed_index import ReplayedIndex
 from kvproof.harness.whole_engine.requests import (
     chain_of,
@@ -54,27 +53,7 @@ _AFTER_SESSIONS = 3
 MOST_STEPS = 3000
 """Most steps of one `drain`."""
 
-_HARNESS = Path(__file__).parents[1]
-
 Start = Callable[[EngineConfig, Findings], WholeEngine]
-
-
-def raised(error: Exception) -> str:
-    """Return the sentence on an exception of an engine; one of the harness is raised again."""
-    frames = traceback.extract_tb(error.__traceback__)
-    last = Path(frames[-1].filename)
-    ours = _HARNESS in last.parents
-    if ours and not isinstance(error, IllegalAccess):
-        raise error
-    roots = [_HARNESS, *(Path(each) for each in sys.path if each)]
-    root = max((each for each in roots if each in last.parents), key=_depth, default=Path("/"))
-    said = str(error) or frames[-1].line  # an assertion may have no words
-    place = f"{last.relative_to(root)}:{frames[-1].name}"
-    return f"the engine raised {type(error).__name__}: {said} in {place}"
-
-
-def _depth(path: Path) -> int:
-    return len(path.parts)
 
 
 class Progress(NamedTuple):

@@ -16,7 +16,8 @@ from typing import Any
 
 from kvproof.harness.contract.whole_engine import EngineConfig, Refused, config_of
 from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
-from kvproof.harness.whole_engine.driver import RUNS, Driver, raised
+from kvproof.harness.whole_engine.driver import RUNS, Driver
+from kvproof.harness.whole_engine.raised import raised
 
 
 class Job:
