@@ -31,7 +31,7 @@ _REQUESTS = {"one": (1, 2), "few": (3,), "many": (6, 9)}
 _DRAFTS_ROOM, _STATE_DRAFTS_ROOM = 16, 32
 """Additional blocks for drafts with several groups."""
 _SECOND = 1.5
-"""Seconds of a step: SGLang looks each second for sessions that are to be closed."""
+"""Seconds of a step: an engine may look each second for sessions that are to be closed."""
 _WHOLE_POOL = 80
 """Blocks that hold the prompts of all requests of a step, and more."""
 _ALIKE = ("policy", "drafts", "kernel_block_size", "embeds", "caching")

@@ -28,7 +28,7 @@ class Start(NamedTuple):
 STARTS = (
     Start("--version", 4, frozenset(), 0.15),
     Start("rnu", 16, _LINE, 0.25),
-    Start("--help", 45, _HELP, 0.5),
+    Start("--help", 46, _HELP, 0.5),
     Start("run --help", 22, _HELP, 0.5),
     *(
         Start(words, 46, _LINE, 0.5)

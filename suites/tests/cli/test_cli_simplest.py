@@ -37,6 +37,7 @@ SIMPLEST: dict[str, tuple[str, int | tuple[int, int], str]] = {
     "eval": ("generate samples --samples 2 --max-tokens 2000", 0, "written: samples/"),
     "probe": ("http://127.0.0.1:9/v1", 2, "is it running, and the port right?"),
     "record": ("", 0, "export KVPROOF_RECORD"),
+    "watch": ("", 2, "give a command or --attach"),
     "explain": ("log.json", 0, "hit"),
     "compare": ("run other", 2, "compare runs of one verb"),
     "baseline": ("save run", 0, "baseline main: 1 run in"),

@@ -119,6 +119,8 @@ EngineRequest.embeds answers_equal_the_greedy_chain
 EngineRequest.accepts only_accepted_drafts_stay
 EngineRequest.stop every_request_ends
 EngineRequest.reads_cache a_request_that_may_not_read_computes_all
+EngineRequest.session a_hit_that_is_possible_is_given
+EngineRequest.history answers_equal_the_greedy_chain
 EngineRequest.handover a_request_that_may_not_read_computes_all
 Output.id NAMES
 Output.tokens answers_equal_the_greedy_chain
@@ -180,11 +182,15 @@ step.lose received_blocks_hold_the_requests_own_content
 step.twice a_copy_that_ends_twice_changes_nothing
 step.messages blocks_are_held_until_they_are_read
 step.pace blocks_are_held_until_they_are_read
+close_session.session an_idle_engine_holds_nothing
 reset.running no_hit_across_epochs
 sleep.level nothing_runs_on_memory_that_is_away
 sleep.keep nothing_runs_on_memory_that_is_away
 wake.in_parts nothing_runs_on_memory_that_is_away
 """
+_LOOP_VERBS = (
+    "submit", "advance", "abort", "step", "close_session", "reset", "sleep", "wake", "drain",
+)  # fmt: skip
 _OF_BLOCKS = (target, records, operations)
 _OF_LOOPS = (whole_engine, records)
 
@@ -228,7 +234,7 @@ def test_each_field_of_the_loops_contract_is_read() -> None:
 def test_each_keyword_of_an_engines_operation_is_read() -> None:
     found = {
         f"{verb}.{parameter}"
-        for verb in ("submit", "advance", "abort", "step", "reset", "sleep", "wake", "drain")
+        for verb in _LOOP_VERBS
         for driver in (Driver, LinkedDriver)
         for parameter in inspect.signature(getattr(driver, f"_{verb}")).parameters
         if parameter != "self"

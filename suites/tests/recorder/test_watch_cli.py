@@ -111,6 +111,7 @@ def test_a_signal_reaches_the_engine_once_and_ends_both(
     assert not list(Path("/dev/shm").glob(f"kvproof-watch-*/*-{watcher.pid}-*"))
 
 
+@pytest.mark.slow(reason="starts processes and waits for them")
 def test_an_engine_outlives_its_watcher(tmp_path: Path) -> None:
     watcher = started("--output", "run", *job("serves"), cwd=tmp_path)
     until(lambda: (tmp_path / "serving").exists() and (tmp_path / "serving").read_text())
