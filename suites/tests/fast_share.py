@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-_MERGED = 4
+_MERGED = 8
 """Before a merge every so many-th of the slow cases runs."""
 _NIGHT = pytest.mark.nightly(reason="others of its kind run before each merge")
 
@@ -15,8 +15,8 @@ _NIGHT = pytest.mark.nightly(reason="others of its kind run before each merge")
 def one_in(step: int, cases: Iterable[Any], *, reason: str, but: Collection[str] = ()) -> list[Any]:
     """Return the cases for `parametrize`; all but each `step`-th have the marker `slow`.
 
-    `but`: names of cases that take seconds alone, and have it too. `step` 0: all have it. Three of
-    four slow ones wait for the night.
+    `but`: names of cases that take seconds alone, and have it too. `step` 0: all have it. Seven of
+    eight slow ones wait for the night.
     """
     cases = list(cases)
     slow = [

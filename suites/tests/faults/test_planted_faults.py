@@ -50,7 +50,7 @@ def _compiled_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    one_in(6, FAULTS, reason="finds planted faults by exploration", but=LONG),
+    one_in(10, FAULTS, reason="finds planted faults by exploration", but=LONG),
     ids=lambda fault: fault.name,
 )
 def test_a_planted_fault_falls_to_its_property(fault: PlantedFault, tmp_path: Path) -> None:

@@ -32,18 +32,18 @@ OURS = registry.provider("kvproof").kernels
 TORCH = registry.provider("torch").kernels
 SLOW = "runs kernels in Triton's interpreter"
 FAST = {
-    "paged_decode": 14,
-    "paged_prefill": 7,
-    "block_transfer": 4,
-    "kv_fill": 3,
-    "indexer": 2,
-    "state_step": 3,
-    "shared_prefix": 3,
-    "tree_attention": 3,
+    "paged_decode": 28,
+    "paged_prefill": 14,
+    "block_transfer": 8,
+    "kv_fill": 6,
+    "indexer": 4,
+    "state_step": 6,
+    "shared_prefix": 6,
+    "tree_attention": 6,
 }
 """Of kernels with many cells `make test` runs every n-th."""
 
-BY_TORCH = {"block_expand": 4, "kv_fill": 3, "paged_decode": 6, "paged_prefill": 5, "indexer": 3}
+BY_TORCH = {"block_expand": 8, "kv_fill": 6, "paged_decode": 12, "paged_prefill": 10, "indexer": 6}
 """Plain torch runs every n-th of these, and all of the others."""
 
 DRAWN = {

@@ -38,6 +38,7 @@ def test_an_adapter_asks_for_the_version(adapter: str) -> None:
     assert all(isinstance(each, ast.Call) for each in given), [ast.unparse(each) for each in given]
 
 
+@pytest.mark.nightly(reason="changes with a release of an engine")
 @pytest.mark.slow(reason="imports engines")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_profile_has_the_version_that_is_installed(engine: str, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def test_it_is_small_and_the_one_of_the_card(model: Any) -> None:
     assert card["exam"]["foreign document"]["accuracy"] <= 35
 
 
+@pytest.mark.nightly(reason="the model that is shipped changes only with itself")
 @pytest.mark.slow(reason="computes with torch models")
 def test_it_answers_from_the_document_and_from_nothing_else(model: Any) -> None:
     assert right(answered(model, SAMPLES)) >= 7
