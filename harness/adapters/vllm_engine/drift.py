@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from kvproof.harness.adapters.vllm_engine import plugin
+from kvproof.harness.adapters.vllm_engine import mooncake_packages, plugin
 from kvproof.harness.contract.differences import Difference
 
 _HOOKS = {
@@ -28,6 +28,7 @@ _HOOKS = {
 def drift() -> tuple[Difference, ...]:
     """Return one difference for each module, name or method that is not there."""
     plugin.install()
+    mooncake_packages.install()
     here = Path(__file__).parent
     wanted: dict[tuple[str, str], bool] = {}
     for file in sorted(here.rglob("*.py")):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvproof.harness.adapters.vllm_engine.disaggregation import mooncake_packages
+from kvproof.harness.adapters.vllm_engine import mooncake_packages
 from kvproof.harness.adapters.vllm_engine.jobs import job
 from kvproof.harness.contract.disaggregation import answered
 
