@@ -361,3 +361,13 @@ class RunningCheck:
                 self.judged.trusted += 1
             if cached and end == (index + 1) * size and state.config.prefix_caching:
                 state.model.store(block, prints, index)
+
+
+def doubts(header: Header, *, stopped: str, requests: int, hits: int) -> list[str]:
+    """Return why a recording without a violation proves little; empty: it does not."""
+    found = [f"the recorder gave up: {stopped}"] if stopped else []
+    if not requests:
+        found.append("no request was admitted")
+    elif not hits and header.prefix_caching:
+        found.append("no request hit anything: what is reused was never read")
+    return found

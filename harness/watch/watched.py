@@ -35,7 +35,7 @@ _REST = 1.0
 
 
 class Kept(NamedTuple):
-    """What an incident keeps."""
+    """The place and the extent of an incident."""
 
     folder: Path
     seconds: float = 60.0

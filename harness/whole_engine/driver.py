@@ -279,7 +279,8 @@ class Driver:
 
     def _take(self, output: Output) -> None:
         name = output.id
-        self._sessions.answered(output, self.device.requests[name].chain)
+        if name in self.device.requests:
+            self._sessions.answered(output, self.device.requests[name].chain)
         if name not in self.live:
             self.findings.check(
                 ANSWERS,

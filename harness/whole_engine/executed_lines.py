@@ -59,7 +59,7 @@ class ExecutedLines:
 
 
 class _Monitored:
-    """By events of Python 3.12."""
+    """Traces with events of Python 3.12."""
 
     def __init__(self, folders: tuple[str, ...]) -> None:
         self._folders = folders
@@ -102,7 +102,7 @@ class _Monitored:
 
 
 class _Probed(MetaPathFinder):
-    """By probes: in functions that live now, and in modules imported from now on."""
+    """Traces with probes: in functions that live now, and in modules imported from now on."""
 
     def __init__(self, folders: tuple[str, ...]) -> None:
         self._folders = folders

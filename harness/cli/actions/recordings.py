@@ -15,7 +15,7 @@ from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.recorder.explain import ExplainedHit
 from kvproof.harness.recorder.recording import Header, Recording, is_recording, recordings
 from kvproof.harness.recorder.rerun import Rerun, rerun
-from kvproof.harness.recorder.verdict import Broken, Judged, judge
+from kvproof.harness.recorder.verdict import Broken, Judged, doubts, judge
 from kvproof.harness.records.events import Checked, Explained
 from kvproof.reports.values.text import clean, plural
 from kvproof.suites.framework.component_suite import Counterexample, History, carry_out
@@ -73,12 +73,8 @@ def _judge(active: ActiveRun, recording: Recording) -> None:
 
 def _doubt(header: Header, found: Judged | Rerun, hit_tokens: int) -> str:
     """Return why a history without a violation proves little; empty: it does not."""
-    doubts = [f"the recorder gave up: {found.stopped}"] if found.stopped else []
-    if not found.requests:
-        doubts.append("no request was admitted")
-    elif not hit_tokens and header.prefix_caching:
-        doubts.append("no request hit anything: what is reused was never read")
-    return "; ".join(doubts)
+    why = doubts(header, stopped=found.stopped, requests=found.requests, hits=hit_tokens)
+    return "; ".join(why)
 
 
 def _checked(
@@ -171,17 +167,17 @@ def _on_its_loop(active: ActiveRun, recording: Recording, handle: Handle) -> Non
 
 
 def _loop_doubt(header: Header, made: Recorded, history: History) -> str:
-    doubts = [f"the recorder gave up: {made.stopped}"] if made.stopped else []
+    found = [f"the recorder gave up: {made.stopped}"] if made.stopped else []
     if refused := getattr(history.machine, "refused", ""):
-        doubts.append(f"the engine refuses the configuration: {refused}")
+        found.append(f"the engine refuses the configuration: {refused}")
     left_out = sum(each.answer == "ignored" for each in history.operations)
     if left_out:
-        doubts.append(f"{plural(left_out, 'operation')} could not be carried out")
+        found.append(f"{plural(left_out, 'operation')} could not be carried out")
     if not made.requests:
-        doubts.append("no request was admitted")
+        found.append("no request was admitted")
     elif not history.coverage.situations[HITS] and header.prefix_caching:
-        doubts.append("no request hit anything: what is reused was never read")
-    return "; ".join(doubts)
+        found.append("no request hit anything: what is reused was never read")
+    return "; ".join(found)
 
 
 def _compared(recorded: str, spec: str, found: Rerun) -> list[str]:

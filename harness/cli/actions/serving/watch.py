@@ -20,7 +20,7 @@ from kvproof.harness.recorder import boot_folder
 from kvproof.harness.recorder.codec import pack
 from kvproof.harness.recorder.import_hook import DIRECTORY, WATCH
 from kvproof.harness.recorder.recording import Header, Line, Place
-from kvproof.harness.recorder.verdict import RunningCheck
+from kvproof.harness.recorder.verdict import RunningCheck, doubts
 from kvproof.harness.records.events import Checked, HarnessFault
 from kvproof.harness.watch.engine import Engine, collected, runnable
 from kvproof.harness.watch.folder import WatchedFolder
@@ -245,12 +245,10 @@ def _listed(cache: WatchedCache) -> str:
 
 def _doubt(cache: WatchedCache) -> str:
     counts, header = cache.counts, cache.header
-    doubts = [f"the recorder gave up: {cache.stopped}"] if cache.stopped else []
-    if not counts.requests:
-        doubts.append("no request was admitted")
-    elif not counts.hit_tokens and header and header.prefix_caching:
-        doubts.append("no request hit anything: what is reused was never read")
-    return "; ".join(doubts)
+    if header is None:
+        return "no request was admitted"
+    why = doubts(header, stopped=cache.stopped, requests=counts.requests, hits=counts.hit_tokens)
+    return "; ".join(why)
 
 
 def _nothing(reason: str) -> Checked:
