@@ -237,6 +237,7 @@ def test_a_refused_campaign_leaves_no_folder_of_examples(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["record"]
 
 
+@pytest.mark.nightly(reason="eight processes for half a minute")
 @pytest.mark.slow(reason="starts many processes")
 def test_a_fault_that_eight_workers_meet_is_shrunk_once_and_reproduces_elsewhere(tmp_path):
     (tmp_path / "kvproof.toml").write_text(FEW)

@@ -99,6 +99,7 @@ def test_1_a_target_that_dies_fails_and_the_others_are_judged(
     assert verdicts(run, "reference").total() == len(CORE)
 
 
+@pytest.mark.nightly(reason="a suite has the same verdict")
 @pytest.mark.slow(reason="starts many processes")
 def test_1_a_target_that_refuses_everything_does_not_pass(tmp_path: Path) -> None:
     assert _run(tmp_path, f"{TARGETS}:refuses").code == 1
@@ -196,6 +197,7 @@ def test_70_also_outside_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert done.err.startswith("kvproof: internal error: RuntimeError: no such clock")
 
 
+@pytest.mark.nightly(reason="the next test has both codes")
 @pytest.mark.slow(reason="measures a whole workload")
 def test_4_the_gate_compares_with_a_stored_baseline(tmp_path: Path) -> None:
     (tmp_path / "kvproof.toml").write_text(GATE)

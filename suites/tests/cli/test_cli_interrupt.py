@@ -177,6 +177,7 @@ def test_a_worker_killed_from_outside_is_a_verdict_about_its_target(tmp_path: Pa
     _kill_the_worker(tmp_path, KVPROOF_HOME=str(tmp_path))
 
 
+@pytest.mark.nightly(reason="the same on the reference runs before each merge")
 @pytest.mark.slow(reason="starts many processes")
 def test_the_same_with_the_real_engine(tmp_path: Path) -> None:
     if environments.state(VLLM) != "installed":

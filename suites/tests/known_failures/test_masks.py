@@ -51,6 +51,7 @@ def test_every_known_failure_of_an_engines_own_loop_has_another_bug() -> None:
                      if mask.mechanism}  # fmt: skip
 
 
+@pytest.mark.nightly(reason="runs whole engines for a minute")
 @pytest.mark.slow(reason="runs an installed engine")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_it_is_reported_beside_the_known_failure(engine: str, tmp_path: Path) -> None:

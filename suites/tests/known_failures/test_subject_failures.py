@@ -52,6 +52,7 @@ def known(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.nightly(reason="half a minute of shrinking")
 @pytest.mark.slow(reason="two runs shrink their failures")
 def test_xfail_writes_what_the_next_run_expects(tmp_path: Path) -> None:
     first, file = tmp_path / "first", tmp_path / "known.toml"

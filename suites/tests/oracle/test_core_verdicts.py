@@ -331,6 +331,7 @@ class BlindLookup(ReferenceTarget):
         return 0
 
 
+@pytest.mark.nightly(reason="half a minute of shrinking")
 @pytest.mark.slow(reason="shrinks failures of whole suites")
 def test_an_expected_failure_that_fails_is_told_with_its_reason_and_hides_nothing_else(monkeypatch):
     known = entry("lookup_finds_the_longest_prefix", "no API")
@@ -454,6 +455,7 @@ def test_a_verb_that_raises_breaks_its_property_and_leaves_the_others_open():
     assert others == {"inconclusive"}
 
 
+@pytest.mark.nightly(reason="half a minute of shrinking")
 @pytest.mark.slow(reason="shrinks failures of whole suites")
 def test_a_verb_that_is_expected_to_raise_hides_nothing_else(monkeypatch):
     expecting(monkeypatch, entry(ANSWERS, "cannot evict"))

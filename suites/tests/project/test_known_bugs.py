@@ -94,6 +94,7 @@ def test_historical_bugs_are_those_that_the_newest_release_does_not_show():
     assert shown.count("\n| ") == sum(map(len, found.values())) + 2 * 3
 
 
+@pytest.mark.nightly(reason="changes with an engine")
 @pytest.mark.slow(reason="runs installed engines")
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.package)
 def test_properties_judge_the_engine_itself_and_others_do_not(room: Room, tmp_path: Path) -> None:

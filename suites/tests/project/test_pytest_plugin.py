@@ -59,6 +59,7 @@ def conformance(project: pytest.Pytester, target: str, *more: str) -> pytest.Run
     )
 
 
+@pytest.mark.nightly(reason="`.ci/run` judges the reference through the installed plugin")
 @pytest.mark.slow(reason="runs whole suites in a pytest of their own")
 def test_the_reference_passes_every_property(project: pytest.Pytester) -> None:
     result = conformance(project, "reference", "-v")
@@ -72,6 +73,7 @@ def test_the_reference_passes_every_property(project: pytest.Pytester) -> None:
     )
 
 
+@pytest.mark.nightly(reason="a whole suite of a minute")
 @pytest.mark.slow(reason="runs whole suites in a pytest of their own")
 def test_the_level_chooses_the_suites(project: pytest.Pytester) -> None:
     options = ("--kvproof-level=full", "--kvproof-budget=debug", "-k", "hits and reference", "-v")
@@ -105,6 +107,7 @@ def test_an_unknown_level_is_refused(project: pytest.Pytester) -> None:
     result.stderr.fnmatch_lines(["ERROR: unknown level 'most'", "*choose one of core, full*"])
 
 
+@pytest.mark.nightly(reason="a whole suite of a minute")
 @pytest.mark.slow(reason="runs whole suites in a pytest of their own")
 def test_the_example_passes_and_says_what_it_leaves_out(project: pytest.Pytester) -> None:
     result = conformance(project, "my_engine:make_target", "-rs")
