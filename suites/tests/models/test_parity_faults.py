@@ -7,6 +7,7 @@ import pytest
 from kvproof.suites.tests.models.model_kit import shared
 
 from kvproof.reference.model_runner.object_transfer import ObjectTransfer  # isort: skip
+from kvproof.suites.tests.fast_share import one_in  # isort: skip
 from kvproof.suites.tests.lab.parity.tier_roundtrip import tiers  # isort: skip
 from kvproof.suites.tests.lab.parity.compare import TOLERANCE  # isort: skip
 from kvproof.suites.tests.lab.parity.planted_bugs import BUGS, seen  # isort: skip
@@ -22,7 +23,9 @@ def test_without_a_bug_nothing_is_seen(family):
     assert seen(shared(family), None).passed
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+@pytest.mark.parametrize(
+    "bug", one_in(0, BUGS, reason="computes with torch models"), ids=lambda bug: bug.name
+)
 def test_a_bug_is_seen_wherever_it_is_visible(bug):
     visible = [family for family in SUBJECTS if bug.visible(shared(family))]
     assert visible, "no family shows it"
