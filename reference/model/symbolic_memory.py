@@ -1,7 +1,8 @@
-"""Memory of the symbolic model: one 64-bit word per token of a block, and rows of state.
+"""Memory of the symbolic model: one 64-bit word per entry of a block, and rows of state.
 
 All groups lie in one array, as they do in one pool of a device: block b is words [b * unit,
 (b + 1) * unit), whichever group holds it, so two owners of one id destroy each other's content.
+A page of a group with `ratio` tokens in an entry fills the first of its words (Q1).
 Slots are addressed through the kernel tables that a worker reads.
 """
 
@@ -46,12 +47,17 @@ class SymbolicMemory:
     # --- entries of attention ---
 
     def slots(self, group: int, table: Table, start: int, stop: int) -> Slots:
-        """Return the words of positions [start, stop); `table` holds kernel-block ids (K2)."""
-        size = self._groups[group].kernel_size
+        """Return the words of the entries whose last token lies in [start, stop) (Q1).
+
+        `table` holds kernel-block ids (K2).
+        """
+        config = self._groups[group]
+        start, stop, size = (at // config.ratio for at in (start, stop, config.kernel_size))
         first, last = start // size, -(-stop // size)
         if start < stop and last > len(table):
-            raise WrongAddress(f"a table of {len(table)} pages of {size} cannot hold {stop} tokens")
-        pages = table[first:last].astype(np.int64) * self._page_words(self._groups[group])
+            have = f"a table of {len(table)} pages of {size}"
+            raise WrongAddress(f"{have} cannot hold {stop} entries")
+        pages = table[first:last].astype(np.int64) * self._page_words(config)
         words = np.add.outer(pages, np.arange(size)).reshape(-1)
         slots: Slots = words[start - first * size :][: stop - start]
         return slots

@@ -252,12 +252,19 @@ class EngineMachine:
         tracked.happened.add("moved_requests_are_whole")
         self._coverage.event(seen.MOVED_OVER, tracked.weights != self.engine.scheduler.weights)
         tracked.hit = self.engine.scheduler.requests[name].computed
+        tracked.shared = self._shared(name)
         if experts is None or experts.missing:  # incomplete rows do not move
             tracked.unrecorded = tracked.hit
         tracked.allowance = self._allowance(0)
         for other in self.tracked.values():
             other.allowance += 1  # the step that imported it
         return None
+
+    def _shared(self, name: str) -> int:
+        """Tokens that a moved request found in the index, where their rows are kept."""
+        cache = self.engine.cache
+        running = cache.live.get(name) if cache.experts else None
+        return cache.experts.histories[running].hit if running else 0
 
     # --- the end ---
 

@@ -60,10 +60,14 @@ def _group(draw: Draw, sizes: tuple[int, ...]) -> Config:
     if kind == "state":
         group["state_blocks"] = _int(draw, 1, 2)
     else:
-        ratios = [ratio for ratio in (1, 2, 4) if size % ratio == 0]
-        group["kernel_block_size"] = size // _one(draw, ratios)
+        kernel = group["kernel_block_size"] = size // _one(draw, _divisors(size))
         group["draft"] = _rarely(draw, 5)
+        group["ratio"] = _one(draw, (1, 1, *_divisors(kernel)))
     return group
+
+
+def _divisors(size: int) -> list[int]:
+    return [each for each in (1, 2, 3, 4) if size % each == 0]
 
 
 def draw_config(draw: Draw) -> DealtConfig:
@@ -162,7 +166,10 @@ def _plain(_: Draw, sizes: tuple[int, ...]) -> list[Config]:
 
 def _full(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
     groups = [_group(draw, sizes) for _ in range(_int(draw, 1, 2))]
-    return [{"kind": "full", "block_size": each["block_size"]} for each in groups]
+    return [
+        {"kind": "full", "block_size": each["block_size"], "ratio": each.get("ratio", 1)}
+        for each in groups
+    ]
 
 
 def _recurrent(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
@@ -180,6 +187,16 @@ def _local(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
     return [{"kind": kind, "block_size": size, "size": size * _int(draw, 1, 5)}]
 
 
+def _sidecar(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
+    """Groups whose last one belongs to the blocks of another (Q2)."""
+    groups = [_one(draw, (_plain, _local))(draw, sizes), _any(draw, sizes)[:2]]
+    found = [*groups[0], *groups[1]]
+    size = found[0]["block_size"]
+    kernel = size // _one(draw, _divisors(size))
+    ratio = _one(draw, _divisors(kernel))
+    return [*found, found[0] | {"beside": 0, "kernel_block_size": kernel, "ratio": ratio}]
+
+
 def _any(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
     return [_group(draw, sizes) for _ in range(_int(draw, 1, MOST_GROUPS))]
 
@@ -190,6 +207,7 @@ _DEALS: Mapping[str, Deal] = {
     "recurrent": _recurrent,
     "beside full": _beside_full,
     "local": _local,
+    "sidecar": _sidecar,
 }
 _ROOMS: Mapping[str, Room] = {
     "tight": _tight,
@@ -212,6 +230,7 @@ PROFILES: Mapping[str, Given] = {
     "crowded": {"groups": "any", "room": "crowded"},
     "spanned": {"groups": "plain", "room": "spanned"},
     "narrow": {"groups": "local", "room": "narrow"},
+    "sidecars": {"groups": "sidecar", "room": "usual", "caching": ON},
     "any room": {"room": ROOMS[1:]},
     "others": {},
 }

@@ -6,7 +6,7 @@ from kvproof.harness.contract.factors import never
 from kvproof.suites.framework.rows import Factors
 
 OFF, ON, NONE = "off", "on", "none"
-GROUPS = ("any", "plain", "recurrent", "beside full", "local")
+GROUPS = ("any", "plain", "recurrent", "beside full", "local", "sidecar")
 """Ways to draw groups; all but the first name the kinds."""
 ROOMS = ("usual", "tight", "roomy", "spanned", "narrow", "crowded")
 """Pools for which something is scarce; all but the first give other options, too."""
@@ -31,7 +31,7 @@ FACTORS = Factors(
     [
         never(
             "partial blocks are of full attention alone",
-            {"groups": ("recurrent", "beside full", "local"), "partial": ON},
+            {"groups": ("recurrent", "beside full", "local", "sidecar"), "partial": ON},
         ),
         never("a partial block has no rows", {"partial": ON, "experts": "required"}),
         never(

@@ -33,6 +33,15 @@ GROUPS = {
     "kernel": (GroupConfig("full", SIZE, kernel_block_size=2), GroupConfig("full", 2)),
     "state": (GroupConfig("state", SIZE, state_blocks=2), GroupConfig("full", SIZE)),
     "draft": (GroupConfig("full", SIZE), GroupConfig("full", SIZE, draft=True)),
+    "entries": (GroupConfig("full", SIZE, ratio=4), GroupConfig("window", SIZE, 6, ratio=2)),
+    "sidecar": (
+        GroupConfig("window", SIZE, 7, ratio=2),
+        GroupConfig("window", SIZE, 7, beside=0, kernel_block_size=2),
+    ),
+    "late": (
+        GroupConfig("full", SIZE, ratio=2),
+        GroupConfig("chunk", SIZE, 5, ratio=4, draft=True),
+    ),
 }
 TOKENS = tuple(range(100, 119))
 
@@ -222,7 +231,7 @@ def test_the_null_block_and_what_lies_outside_is_never_written():
     table = np.array([3, 0], np.int32)
     with pytest.raises(WrongAddress, match="null block"):
         memory.write(memory.slots(0, table, 3, 5), [1, 2])
-    with pytest.raises(WrongAddress, match="2 pages of 4 cannot hold 9 tokens"):
+    with pytest.raises(WrongAddress, match="2 pages of 4 cannot hold 9 entries"):
         memory.slots(0, table, 0, 9)
     with pytest.raises(WrongAddress, match="0 is never used"):
         memory.write_state([0], [1])
