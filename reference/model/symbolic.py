@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from kvproof.reference.core.attention_groups import GroupConfig, first_visible
 from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.core.context_ranks import ALONE, ContextRanks
 from kvproof.reference.core.identity import Span
 from kvproof.reference.model.interface import Content, Place, Sample, Stored, Work
 from kvproof.reference.model.symbolic_layers import (
@@ -170,12 +171,20 @@ def _words(data: bytes, count: int) -> list[int]:
 class SymbolicModel:
     """Runs on a memory of its own; `vocabulary` is small so that prompts fork and repeat."""
 
-    def __init__(self, config: CacheConfig, *, vocabulary: int = 4, salted: bool = True) -> None:
+    def __init__(
+        self,
+        config: CacheConfig,
+        *,
+        vocabulary: int = 4,
+        salted: bool = True,
+        ranks: ContextRanks = ALONE,
+    ) -> None:
         """`salted`: answers depend on the salt, so that a leak between tenants changes them.
 
-        Without it, a salt separates cached blocks only, as in real models.
+        Without it, a salt separates cached blocks only, as in real models. `ranks` share the
+        entries of each request (Q4). Raises ConfigError if they cannot.
         """
-        self.memory, self._salted = SymbolicMemory(config), salted
+        self.memory, self._salted = SymbolicMemory(config, ranks), salted
         self._config, self._vocabulary = config, vocabulary
         self._experts = config.experts if config.return_routed_experts else (1, 0, 0)
         self._running: dict[int, list[tuple[Pass, Sample]]] = {}

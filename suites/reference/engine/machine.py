@@ -30,7 +30,7 @@ class EngineMachine:
         self.config = config
         self.subject = Subject(package)
         self.engine = self.subject.build(config)
-        self.twin = self.subject.build(config) if config["twin"] else None
+        self.twin = self.subject.build(config, ranks=(1, 1)) if config["twin"] else None
         self.tracked: dict[str, TrackedRequest] = {}
         """Requests under way, and those outside of the engine."""
         self.prompts: list[tuple[tuple[int, ...], tuple[Any, ...]]] = []
@@ -237,7 +237,8 @@ class EngineMachine:
     def _bring(self, name: str) -> object:
         if name not in self.outside:
             return None
-        values, experts = iter(self.outside[name]), self.outside[name][0].experts
+        values = iter(reversed(self.outside[name]))  # from the other's ranks to one's own (Q4)
+        experts = self.outside[name][0].experts
         before = trace(self.engine.cache)
         refusal = self._each(lambda engine: engine.bring_in(next(values)))[0]
         self._coverage.event(seen.NO_ROOM if refusal else seen.MOVED_IN)

@@ -279,6 +279,7 @@ class Watch:
         saw(seen.MEDIA_HIT, any(s.start + s.length <= hit for s in tracked.prompt.spans))
         saw(seen.WINDOW_HIT, any(g.size < hit for g in local))
         saw(seen.COMPRESSED, layout.entry > 1)
+        saw(seen.SHARED_OUT, self._config.get("ranks", (1, 1))[0] > 1)
         saw(seen.SIDECAR, any(g.beside is not None for g in layout.groups))
 
     def _compute(self, tracked: TrackedRequest, _start: int, stop: int, _drafts: int) -> None:

@@ -15,6 +15,7 @@ INSIDE = "a hit ends inside a block"
 WINDOW_HIT = "a hit whose beginning no window sees"
 COMPRESSED = "a hit on entries of several tokens"
 SIDECAR = "a hit on blocks with a sidecar"
+SHARED_OUT = "a hit on entries of several ranks"
 RESTORED = "a state is restored"
 JUNCTION = "a checkpoint at a junction is restored"
 DECODED = "a checkpoint taken while decoding is restored"
@@ -75,10 +76,10 @@ ABANDONED = "a request does not wait any longer"
 PROPERTIES = table(
     vars(),
     """
-cached_equals_uncached | T1 B5 H7 X1 M1 S1 Q1 Q2 | by direct computation
+cached_equals_uncached | T1 B5 H7 X1 M1 S1 Q1 Q2 Q4 | by direct computation
     a request that hits gives the same answer as alone without a cache
     why: the same prompt gets another answer when it was asked before
-    - HIT INSIDE WINDOW_HIT COMPRESSED SIDECAR
+    - HIT INSIDE WINDOW_HIT COMPRESSED SIDECAR SHARED_OUT
     - RESTORED JUNCTION DECODED MEDIA_HIT RESET MOVED_OVER
 chunked_equals_whole | C1 M3 S4 X4 K4 | CHUNKED MIXED SEVERAL ENCODED | by direct computation
     a prompt computed in chunks gives the same answer as in one
@@ -92,7 +93,7 @@ drafted_equals_undrafted | X5 | ACCEPTED REJECTED BORDER | by direct computation
 drafts_are_those_of_whole_draft_layers | X3 | HIT ACCEPTED REJECTED | by direct computation
     the guesses are those of draft layers that have read every token themselves
     why: speculative decoding slows down after every hit because its guesses are poor
-moved_requests_are_whole | C5 K4 | MOVED MOVED_IN NO_ROOM | by direct computation
+moved_requests_are_whole | C5 K4 Q4 | MOVED MOVED_IN NO_ROOM | by direct computation
     a request that was moved goes on as if it had stayed; one without room changes nothing
     why: a request handed to another worker loses its context or is lost with it
 expert_rows_equal_a_fresh_run | R2 R1 | CACHED_ROWS REJECTED OWN_BLOCKS | by direct computation

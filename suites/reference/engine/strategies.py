@@ -24,6 +24,8 @@ from kvproof.suites.reference.engine.properties import PROPERTIES
 from kvproof.suites.reference.engine.table import FACTORS, NONE, ON, ROOMS
 
 BLOCK_SIZES = ((1,), (2,), (4,), (2, 4), (1, 2, 4), (3,), (2, 3, 6))
+RANK_SIZES = ((4,), (6,), (8,), (4, 8))
+"""Block sizes of which several context ranks have a part."""
 MOST_GROUPS = 4
 WORD_BYTES = 8
 """Bytes of a token in a block of the symbolic model."""
@@ -78,7 +80,7 @@ def draw_config(draw: Draw) -> DealtConfig:
 def _config(profile: str, draw: Draw) -> DealtConfig:
     """Draw an engine with the levels of a row."""
     row = ROWS.draw(profile, draw)
-    sizes = _one(draw, BLOCK_SIZES)
+    sizes = _one(draw, RANK_SIZES if row["ranks"] == ON else BLOCK_SIZES)
     whole = row["partial"] == ON
     groups = (_full if whole else _DEALS[row["groups"]])(draw, sizes)
     unit = lcm(*(group["block_size"] for group in groups))
@@ -102,9 +104,29 @@ def _config(profile: str, draw: Draw) -> DealtConfig:
         "require_experts": row["experts"] == "required",
         "twin": row["twin"] == ON,
         "tiers": _tiers(draw, row["tiers"], unit, states + width),
+        "ranks": _ranks(draw, groups) if row["ranks"] == ON else (1, 1),
     }
     room = _ROOMS.get(row["room"])
     return DealtConfig({**config, **(room(draw, states, width) if room else {})}, row)
+
+
+def _ranks(draw: Draw, groups: list[Config]) -> tuple[int, int]:
+    """Context ranks, and the tokens in a turn of each: every page has a part for each (Q4)."""
+    pages = [_page(group) for group in groups if group["kind"] != "state"]
+    entry = lcm(*(group.get("ratio", 1) for group in groups))
+    turns = [
+        (count, entry * more)
+        for count in (2, 3, 4)
+        for more in (1, 2)
+        if all(page % (count * entry * more) == 0 for page in pages)
+    ]
+    chosen: tuple[int, int] = _one(draw, turns) if turns else (1, 1)
+    return chosen
+
+
+def _page(group: Config) -> int:
+    tokens: int = group.get("kernel_block_size") or group["block_size"]
+    return tokens
 
 
 def _tiers(draw: Draw, level: str, unit: int, blocks: int) -> Config | None:
@@ -230,7 +252,13 @@ PROFILES: Mapping[str, Given] = {
     "crowded": {"groups": "any", "room": "crowded"},
     "spanned": {"groups": "plain", "room": "spanned"},
     "narrow": {"groups": "local", "room": "narrow"},
-    "sidecars": {"groups": "sidecar", "room": "usual", "caching": ON},
+    "sidecars": {
+        "groups": "sidecar",
+        "room": "usual",
+        "caching": ON,
+        "tiers": ("host", "host and disk"),
+    },
+    "ranks": {"groups": ("plain", "any"), "room": "usual", "caching": ON, "ranks": ON},
     "any room": {"room": ROOMS[1:]},
     "others": {},
 }

@@ -26,6 +26,7 @@ FACTORS = Factors(
         "step": ("many tokens", "many tokens", "few tokens"),
         "in flight": ("1", "2", "3"),
         "twin": (OFF, OFF, ON),
+        "ranks": (OFF, OFF, ON),
         "tiers": (NONE, NONE, "host", *["host and disk"] * 2),
     },
     [

@@ -12,7 +12,9 @@ import pytest
 from kvproof.reference.cache.request_state import StateUse
 from kvproof.reference.core.attention_groups import GroupConfig
 from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.core.context_ranks import ContextRanks
 from kvproof.reference.core.identity import DEFAULT_NAMESPACE, Namespace, Span
+from kvproof.reference.core.validation import ConfigError
 from kvproof.reference.engine.engine import Engine
 from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.model.interface import Place, Work
@@ -44,6 +46,8 @@ GROUPS = {
     ),
 }
 TOKENS = tuple(range(100, 119))
+RANKS = (ContextRanks(2, 2), ContextRanks(2, 1), ContextRanks(4))
+UNFIT = (ContextRanks(3), ContextRanks(2, 4), ContextRanks(2, 3))
 
 
 def model_of(groups, num_blocks=40, **options):
@@ -89,6 +93,25 @@ def test_any_chunks_say_what_the_tokens_say(groups):
         cuts = sorted({0, len(TOKENS), *choose.sample(range(1, len(TOKENS)), 4)})
         chunks = [work(model, *edges) for edges in pairwise(cuts)]
         assert say(model, *chunks).token == direct
+
+
+@pytest.mark.parametrize(
+    "ranks", [ContextRanks(2, 2), ContextRanks(2, 1), ContextRanks(4)], ids=str
+)
+def test_ranks_share_the_entries_and_say_the_same(ranks):
+    groups = (GroupConfig("window", SIZE, 6), GroupConfig("full", SIZE, ratio=ranks.interleave))
+    direct = Direct(groups, DEFAULT_NAMESPACE, (), 0).token_after(TOKENS, VOCABULARY)
+    model = SymbolicModel(CacheConfig(40, groups=groups), vocabulary=VOCABULARY, ranks=ranks)
+    assert say(model, work(model, 0, 7), work(model, 7)).token == direct
+    first = work(model, 0).tables[0]
+    words = model.memory.slots(0, first, 0, SIZE)
+    assert sorted(words.tolist()) == list(range(SIZE, 2 * SIZE)), "each has a word of its page"
+
+
+@pytest.mark.parametrize("ranks", UNFIT, ids=str)
+def test_ranks_that_cannot_share_a_page_are_refused(ranks):
+    with pytest.raises(ConfigError, match="must be"):
+        SymbolicModel(CacheConfig(8, groups=(GroupConfig("full", SIZE, ratio=2),)), ranks=ranks)
 
 
 @pytest.mark.parametrize("groups", GROUPS.values(), ids=GROUPS)
