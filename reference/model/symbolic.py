@@ -1,10 +1,11 @@
 """A model without mathematics: every mistake with memory changes its output.
 
-A layer is a group. At position p an attention layer sums the entries of all visible positions *as
-it reads them through its table*, and writes an entry that depends on this sum and on the layers
-below; a recurrent layer folds its state. The next token is a hash of the output of the last layer.
-So an entry stands for everything before it, and a wrong table, a stale block, a lost copy or an old
-state changes the entry and everything after it.
+A layer is a group. At position p an attention layer sums all visible entries *as it reads them
+through its table*, and writes an entry that depends on this sum and on the layers below; where an
+entry has several tokens, it is written with the last of them. A recurrent layer folds its state.
+The next token is a hash of the output of the last layer. So an entry stands for everything before
+it, and a wrong table, a stale block, a lost copy or an old state changes the entry and everything
+after it.
 
 A step runs at once, and once more when it ends: it reads its slots again, which must not have
 changed, and writes its entries again. This destroys any block that was handed out too early while
@@ -21,6 +22,7 @@ import numpy.typing as npt
 
 from kvproof.reference.core.attention_groups import GroupConfig, first_visible
 from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.core.context_ranks import ALONE, ContextRanks
 from kvproof.reference.core.identity import Span
 from kvproof.reference.model.interface import Content, Place, Sample, Stored, Work
 from kvproof.reference.model.symbolic_layers import (
@@ -74,22 +76,18 @@ class Pass:
         memory.copy(work.copies)
         self._main: list[Attention | Recurrence] = []
         self._draft: list[Attention] = []
+        inputs = input_words(work, layout.entry)
         for index, group in enumerate(layout.groups):
             if group.kind == "state":
                 if index == layout.states[0]:
                     self._main.append(Recurrence(memory, layout.state_blocks, work))
             elif group.draft:
-                self._draft.append(Attention(memory, index, group, work))
+                self._draft.append(Attention(memory, index, group, work, inputs))
             else:
-                self._main.append(Attention(memory, index, group, work))
-        root = digest(*work.namespace, work.weights)
-        media = media_words(work.spans, work.encode, work.start, work.stop)
-        self.hidden = [self._at(p, root, media) for p in range(work.start, work.stop)]
+                self._main.append(Attention(memory, index, group, work, inputs))
+        self.hidden = [self._at(p, inputs[p]) for p in range(work.start, work.stop)]
 
-    def _at(self, position: int, root: int, media: Mapping[int, int]) -> int:
-        hidden = embed(root, self._work.tokens[position], position)
-        if position in media:
-            hidden = mix(hidden, media[position])
+    def _at(self, position: int, hidden: int) -> int:
         for layer in self._main:
             hidden = layer.at(position, hidden)
         return hidden
@@ -134,6 +132,19 @@ class Pass:
         return intact
 
 
+def input_words(work: Work, most: int) -> dict[int, int]:
+    """Return the inputs of a step's positions, and of the tokens that share an entry with them.
+
+    `most`: tokens of an entry. The spans of earlier positions were encoded in earlier steps (M3).
+    """
+    root = digest(*work.namespace, work.weights)
+    first = work.start // most * most
+    media = media_words(work.spans, range(len(work.spans)), first, work.start)
+    media |= media_words(work.spans, work.encode, work.start, work.stop)
+    words = {p: embed(root, work.tokens[p], p) for p in range(first, work.stop)}
+    return words | {p: mix(words[p], word) for p, word in media.items()}
+
+
 def media_words(
     spans: Sequence[Span], encoded: Sequence[int], start: int, stop: int
 ) -> dict[int, int]:
@@ -160,12 +171,20 @@ def _words(data: bytes, count: int) -> list[int]:
 class SymbolicModel:
     """Runs on a memory of its own; `vocabulary` is small so that prompts fork and repeat."""
 
-    def __init__(self, config: CacheConfig, *, vocabulary: int = 4, salted: bool = True) -> None:
+    def __init__(
+        self,
+        config: CacheConfig,
+        *,
+        vocabulary: int = 4,
+        salted: bool = True,
+        ranks: ContextRanks = ALONE,
+    ) -> None:
         """`salted`: answers depend on the salt, so that a leak between tenants changes them.
 
-        Without it, a salt separates cached blocks only, as in real models.
+        Without it, a salt separates cached blocks only, as in real models. `ranks` share the
+        entries of each request (Q4). Raises ConfigError if they cannot.
         """
-        self.memory, self._salted = SymbolicMemory(config), salted
+        self.memory, self._salted = SymbolicMemory(config, ranks), salted
         self._config, self._vocabulary = config, vocabulary
         self._experts = config.experts if config.return_routed_experts else (1, 0, 0)
         self._running: dict[int, list[tuple[Pass, Sample]]] = {}
@@ -207,10 +226,10 @@ class SymbolicModel:
         """Write a request that `take` has read."""
         for (index, group), entries in zip(self._attention(), content.entries, strict=True):
             visible = first_visible(group, place.stop)
-            words = _words(entries, place.stop - visible)
+            words = _words(entries, place.stop // group.ratio - visible // group.ratio)
             first = max(place.start, visible)
             slots = self.memory.slots(index, place.tables[index], first, place.stop)
-            self.memory.write(slots, words[first - visible :])
+            self.memory.write(slots, words[first // group.ratio - visible // group.ratio :])
         if place.state:
             parts = len(self.memory.state(place.state))
             self.memory.write_state(place.state, _words(content.state, parts))
@@ -221,7 +240,7 @@ class SymbolicModel:
 
     @property
     def geometry(self) -> str:
-        """See `Mover`: one word for each token, the same for all groups."""
+        """See `Mover`: one word for each entry, the same for all groups."""
         return "symbolic words"
 
     def object_bytes(self, part: str) -> int:

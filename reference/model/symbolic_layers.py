@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -29,20 +30,40 @@ def digest(*fields: str | int | None) -> int:
 
 
 def total(entries: Words, first: int) -> int:
-    """Sum up entries of positions from `first` on, modulo 2^64; another order is another sum."""
+    """Sum up entries from number `first` on, modulo 2^64; another order is another sum."""
     if not len(entries):
         return 0
     last = 2 * (first + len(entries))
     return int(np.dot(entries, np.arange(2 * first + 1, last, 2, dtype=np.uint64)))
 
 
-class Attention:
-    """One group in one pass: its visible entries, and the entries it writes."""
+def compressed(entry: int, inputs: Mapping[int, int], position: int, ratio: int) -> int:
+    """Return the entry that ends at `position`, with the inputs of its other tokens in it."""
+    for earlier in range(position + 1 - ratio, position):
+        entry = mix(entry, inputs[earlier])
+    return entry
 
-    def __init__(self, memory: SymbolicMemory, index: int, group: GroupConfig, work: Work) -> None:
-        self._group, self._low = group, first_visible(group, work.start)
-        self._base, read = self._low, work.start - self._low
-        slots = memory.slots(index, work.tables[index], self._low, work.stop)
+
+class Attention:
+    """One group in one pass: its visible entries, and the entries it writes.
+
+    An entry of several tokens is written with its last one, and stands for the `inputs` of the
+    others as well: words of positions, which a pass knows from the tokens (Q1).
+    """
+
+    def __init__(
+        self,
+        memory: SymbolicMemory,
+        index: int,
+        group: GroupConfig,
+        work: Work,
+        inputs: Mapping[int, int],
+    ) -> None:
+        self._group, self._inputs = group, inputs
+        visible = first_visible(group, work.start)
+        self._low = self._base = visible // group.ratio
+        read = work.start // group.ratio - self._low
+        slots = memory.slots(index, work.tables[index], visible, work.stop)
         self._memory, self._all = memory, group.kind == "full"
         self._old_slots, self._new_slots = slots[:read], slots[read:]
         self._old = memory.words(self._old_slots)
@@ -51,21 +72,25 @@ class Attention:
         self._seen = total(self._old, self._low)
 
     def at(self, position: int, hidden: int) -> int:
-        """Append the entry of `position`; returns the layer's output."""
+        """Append the entry that ends at `position`, if one does; returns the layer's output."""
+        ratio = self._group.ratio
         if not self._all:
-            self._forget(first_visible(self._group, position))
+            self._forget(first_visible(self._group, position) // ratio)
         entry = mix(hidden, self._seen)
+        if (position + 1) % ratio:
+            return mix(entry, self._seen)
+        entry = compressed(entry, self._inputs, position, ratio)
         self._new.append(entry)
-        self._seen = (self._seen + entry * (2 * position + 1)) & MASK
+        self._seen = (self._seen + entry * (2 * (position // ratio) + 1)) & MASK
         return mix(entry, self._seen)
 
     def _forget(self, first: int) -> None:
-        for position in range(self._low, first):
-            self._seen = (self._seen - self._entry(position) * (2 * position + 1)) & MASK
+        for number in range(self._low, first):
+            self._seen = (self._seen - self._entry(number) * (2 * number + 1)) & MASK
         self._low = first
 
-    def _entry(self, position: int) -> int:
-        place = position - self._base
+    def _entry(self, number: int) -> int:
+        place = number - self._base
         if place < len(self._old):
             return int(self._old[place])
         return self._new[place - len(self._old)]

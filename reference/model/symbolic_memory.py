@@ -1,7 +1,9 @@
-"""Memory of the symbolic model: one 64-bit word per token of a block, and rows of state.
+"""Memory of the symbolic model: one 64-bit word per entry of a block, and rows of state.
 
 All groups lie in one array, as they do in one pool of a device: block b is words [b * unit,
 (b + 1) * unit), whichever group holds it, so two owners of one id destroy each other's content.
+A page of a group with `ratio` tokens in an entry fills the first of its words (Q1); with context
+ranks each has its own part of every page, and finds its entries there by itself (Q4).
 Slots are addressed through the kernel tables that a worker reads.
 """
 
@@ -16,6 +18,8 @@ import numpy.typing as npt
 from kvproof.reference.core.attention_groups import GroupConfig
 from kvproof.reference.core.block_pool import NULL_BLOCK
 from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.core.context_ranks import ALONE, ContextRanks
+from kvproof.reference.core.validation import require
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 Slots: TypeAlias = npt.NDArray[np.int64]
@@ -29,11 +33,24 @@ class WrongAddress(RuntimeError):
     """A step addresses forbidden memory: the null block, or memory outside the pool."""
 
 
+def _check_ranks(ranks: ContextRanks, group: GroupConfig) -> None:
+    """Refuse ranks that do not share every page of a group, entry by entry (Q4)."""
+    if ranks == ALONE or group.kind == "state":
+        return
+    rule = f"a divisor of the {group.kernel_size} tokens of a kernel block"
+    require(group.kernel_size % ranks.round == 0, "count * interleave", ranks.round, rule, 1)
+    rule = f"whole entries of {group.ratio} tokens"
+    require(ranks.interleave % group.ratio == 0, "interleave", ranks.interleave, rule, group.ratio)
+
+
 class SymbolicMemory:
     """Pages of all groups and, in a separate pool, rows of state."""
 
-    def __init__(self, config: CacheConfig) -> None:
+    def __init__(self, config: CacheConfig, ranks: ContextRanks = ALONE) -> None:
         self._unit, self._groups = config.layout.unit, config.layout.groups
+        self._ranks = ranks
+        for group in self._groups:
+            _check_ranks(ranks, group)
         words = config.num_blocks * self._unit
         self._words = np.full(words, POISON, np.uint64)
         self._blocks = self._words.reshape(-1, self._unit)
@@ -46,18 +63,36 @@ class SymbolicMemory:
     # --- entries of attention ---
 
     def slots(self, group: int, table: Table, start: int, stop: int) -> Slots:
-        """Return the words of positions [start, stop); `table` holds kernel-block ids (K2)."""
-        size = self._groups[group].kernel_size
+        """Return the words of the entries whose last token lies in [start, stop) (Q1).
+
+        `table` holds kernel-block ids (K2).
+        """
+        config = self._groups[group]
+        start, stop, size = (at // config.ratio for at in (start, stop, config.kernel_size))
         first, last = start // size, -(-stop // size)
         if start < stop and last > len(table):
-            raise WrongAddress(f"a table of {len(table)} pages of {size} cannot hold {stop} tokens")
-        pages = table[first:last].astype(np.int64) * self._page_words(self._groups[group])
+            have = f"a table of {len(table)} pages of {size}"
+            raise WrongAddress(f"{have} cannot hold {stop} entries")
+        if self._ranks != ALONE:
+            return self._on_ranks(config, table, range(start, stop))
+        pages = table[first:last].astype(np.int64) * self._page_words(config)
         words = np.add.outer(pages, np.arange(size)).reshape(-1)
         slots: Slots = words[start - first * size :][: stop - start]
         return slots
 
     def _page_words(self, group: GroupConfig) -> int:
         return self._unit // group.kernel_ratio
+
+    def _on_ranks(self, group: GroupConfig, table: Table, entries: range) -> Slots:
+        """Return the words of entries: rank r has the r-th part of each page (Q4)."""
+        ranks, width = self._ranks, self._page_words(group)
+        size = group.kernel_size // group.ratio // ranks.count
+        words = []
+        for last in (entry * group.ratio + group.ratio - 1 for entry in entries):
+            page, offset = divmod(ranks.slot(last) // group.ratio, size)
+            own = ranks.owner(last) * (width // ranks.count) + offset
+            words.append(int(table[page]) * width + own)
+        return np.array(words, np.int64)
 
     def read(self, slots: Slots) -> list[int]:
         """Return the words in `slots`."""

@@ -1,7 +1,8 @@
 """Output of the symbolic model from the tokens alone: no block, no table, no step.
 
 Written from the definition: position p of a layer sees every earlier position that its kind of
-group sees, a state folds one position after the other, a draft layer builds on the last one. The
+group sees, a state folds one position after the other, a draft layer builds on the last one. An
+entry of several tokens is there from the last of them on, and has their inputs in it (Q1). The
 hashes are the model's own.
 """
 
@@ -30,6 +31,7 @@ class Direct:
         self._root = digest(*namespace, weights)
         self._spans = spans
         self._tokens: list[int] = []
+        self._inputs: list[int] = []
         self._hidden: list[int] = []
         self._entries: list[list[int]] = [[] for _ in groups]
         self._state = [0] * sum(g.state_blocks for g in groups if g.kind == "state")
@@ -48,12 +50,13 @@ class Direct:
             offset = position - span.start
             if 0 <= offset < span.length:
                 hidden = mix(hidden, mix(digest(span.kind, span.content), offset))
+        self._inputs.append(hidden)
         folded = False
         for group, entries in zip(self._groups, self._entries, strict=True):
             if group.kind == "state":
                 hidden, folded = (hidden if folded else self._fold(hidden)), True
             elif not group.draft:
-                hidden = attend(group, entries, hidden)
+                hidden = attend(group, entries, hidden, self._inputs[: position + 1])
         return hidden
 
     def _fold(self, hidden: int) -> int:
@@ -72,7 +75,7 @@ class Direct:
             seen = self._hidden[position]
             for group, entries in zip(self._groups, self._drafted, strict=True):
                 if group.draft and group.kind != "state":
-                    seen = attend(group, entries, seen)
+                    seen = attend(group, entries, seen, self._inputs[: position + 1])
         self._followed, self._last_seen = len(tokens) - 1, seen
         return guesses(mix(seen, tokens[-1]), count, vocabulary)
 
@@ -83,20 +86,28 @@ class Direct:
         return rows
 
 
-def attend(group: GroupConfig, entries: list[int], hidden: int) -> int:
-    here = len(entries)
+def attend(group: GroupConfig, entries: list[int], hidden: int, inputs: Sequence[int]) -> int:
+    """Compute the last position of `inputs`; its entry is appended if it is the last of one."""
+    here, ratio = len(inputs) - 1, group.ratio
     seen = sum(
-        entry * (2 * there + 1) for there, entry in enumerate(entries) if sees(group, here, there)
+        entry * (2 * there + 1)
+        for there, entry in enumerate(entries)
+        if sees(group, here, (there + 1) * ratio - 1)
     )
     entry = mix(hidden, seen)
+    if len(inputs) % ratio:
+        return mix(entry, seen)
+    for word in inputs[len(inputs) - ratio : here]:
+        entry = mix(entry, word)
+    seen += entry * (2 * len(entries) + 1)
     entries.append(entry)
-    return mix(entry, seen + entry * (2 * here + 1))
+    return mix(entry, seen)
 
 
 def sees(group: GroupConfig, here: int, there: int) -> bool:
-    """Whether computing position `here` reads the earlier position `there`."""
+    """Whether computing position `here` reads the entry that ends with position `there`."""
     if group.kind == "window":
         return here - there < group.size
     if group.kind == "chunk":
-        return here // group.size == there // group.size
+        return here // group.size <= there // group.size
     return True

@@ -96,6 +96,7 @@ class AnswerChecker:
         known = [*tracked.prompt.tokens, *tracked.answer][:-1]
         right = tracked.oracle(self._groups).experts(known, EXPERTS)
         gaps = {position for start, stop in missing for position in range(start, stop)}
+        most = max(tracked.unrecorded, tracked.shared if tracked.was_reset else 0)
         wrong = [p for p, row in enumerate(rows.tolist()) if p not in gaps and row != right[p]]
         self._coverage.check(
             "expert_rows_equal_a_fresh_run",
@@ -104,9 +105,9 @@ class AnswerChecker:
         )
         self._coverage.check(
             "the_engine_reports_missing_expert_rows",
-            gaps <= set(range(tracked.unrecorded))
+            gaps <= set(range(most))
             and not (gaps and self._config["require_experts"] and not tracked.was_reset),
-            lambda: f"rows of {missing} are missing, of {tracked.unrecorded} that may be",
+            lambda: f"rows of {missing} are missing, of {most} that may be",
         )
         self._coverage.event(MISSING, gaps)
         self._coverage.event(CACHED_ROWS, tracked.hit and not gaps)

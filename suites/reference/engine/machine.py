@@ -30,7 +30,7 @@ class EngineMachine:
         self.config = config
         self.subject = Subject(package)
         self.engine = self.subject.build(config)
-        self.twin = self.subject.build(config) if config["twin"] else None
+        self.twin = self.subject.build(config, ranks=(1, 1)) if config["twin"] else None
         self.tracked: dict[str, TrackedRequest] = {}
         """Requests under way, and those outside of the engine."""
         self.prompts: list[tuple[tuple[int, ...], tuple[Any, ...]]] = []
@@ -237,7 +237,8 @@ class EngineMachine:
     def _bring(self, name: str) -> object:
         if name not in self.outside:
             return None
-        values, experts = iter(self.outside[name]), self.outside[name][0].experts
+        values = iter(reversed(self.outside[name]))  # from the other's ranks to one's own (Q4)
+        experts = self.outside[name][0].experts
         before = trace(self.engine.cache)
         refusal = self._each(lambda engine: engine.bring_in(next(values)))[0]
         self._coverage.event(seen.NO_ROOM if refusal else seen.MOVED_IN)
@@ -252,12 +253,19 @@ class EngineMachine:
         tracked.happened.add("moved_requests_are_whole")
         self._coverage.event(seen.MOVED_OVER, tracked.weights != self.engine.scheduler.weights)
         tracked.hit = self.engine.scheduler.requests[name].computed
+        tracked.shared = self._shared(name)
         if experts is None or experts.missing:  # incomplete rows do not move
             tracked.unrecorded = tracked.hit
         tracked.allowance = self._allowance(0)
         for other in self.tracked.values():
             other.allowance += 1  # the step that imported it
         return None
+
+    def _shared(self, name: str) -> int:
+        """Tokens that a moved request found in the index, where their rows are kept."""
+        cache = self.engine.cache
+        running = cache.live.get(name) if cache.experts else None
+        return cache.experts.histories[running].hit if running else 0
 
     # --- the end ---
 

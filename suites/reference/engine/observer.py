@@ -256,7 +256,7 @@ class Watch:
     def _admit(self, tracked: TrackedRequest, hit: int) -> None:
         layout = self._engine.config.cache.layout
         tracked.admissions, tracked.hit, tracked.was_reset = tracked.admissions + 1, hit, False
-        tracked.unrecorded = hit
+        tracked.unrecorded, tracked.shared = hit, 0
         tracked.weights = self._engine.scheduler.weights
         tracked.epochs.add(tracked.weights)
         cached = self._config["prefix_caching"] and tracked.prompt.read
@@ -278,6 +278,9 @@ class Watch:
         saw(seen.OWN_BLOCKS, tracked.admissions > 1)
         saw(seen.MEDIA_HIT, any(s.start + s.length <= hit for s in tracked.prompt.spans))
         saw(seen.WINDOW_HIT, any(g.size < hit for g in local))
+        saw(seen.COMPRESSED, layout.entry > 1)
+        saw(seen.SHARED_OUT, self._config.get("ranks", (1, 1))[0] > 1)
+        saw(seen.SIDECAR, any(g.beside is not None for g in layout.groups))
 
     def _compute(self, tracked: TrackedRequest, _start: int, stop: int, _drafts: int) -> None:
         if stop < len(tracked.prompt.tokens):

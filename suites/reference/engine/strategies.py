@@ -24,6 +24,8 @@ from kvproof.suites.reference.engine.properties import PROPERTIES
 from kvproof.suites.reference.engine.table import FACTORS, NONE, ON, ROOMS
 
 BLOCK_SIZES = ((1,), (2,), (4,), (2, 4), (1, 2, 4), (3,), (2, 3, 6))
+RANK_SIZES = ((4,), (6,), (8,), (4, 8))
+"""Block sizes of which several context ranks have a part."""
 MOST_GROUPS = 4
 WORD_BYTES = 8
 """Bytes of a token in a block of the symbolic model."""
@@ -60,10 +62,14 @@ def _group(draw: Draw, sizes: tuple[int, ...]) -> Config:
     if kind == "state":
         group["state_blocks"] = _int(draw, 1, 2)
     else:
-        ratios = [ratio for ratio in (1, 2, 4) if size % ratio == 0]
-        group["kernel_block_size"] = size // _one(draw, ratios)
+        kernel = group["kernel_block_size"] = size // _one(draw, _divisors(size))
         group["draft"] = _rarely(draw, 5)
+        group["ratio"] = _one(draw, (1, 1, *_divisors(kernel)))
     return group
+
+
+def _divisors(size: int) -> list[int]:
+    return [each for each in (1, 2, 3, 4) if size % each == 0]
 
 
 def draw_config(draw: Draw) -> DealtConfig:
@@ -74,7 +80,7 @@ def draw_config(draw: Draw) -> DealtConfig:
 def _config(profile: str, draw: Draw) -> DealtConfig:
     """Draw an engine with the levels of a row."""
     row = ROWS.draw(profile, draw)
-    sizes = _one(draw, BLOCK_SIZES)
+    sizes = _one(draw, RANK_SIZES if row["ranks"] == ON else BLOCK_SIZES)
     whole = row["partial"] == ON
     groups = (_full if whole else _DEALS[row["groups"]])(draw, sizes)
     unit = lcm(*(group["block_size"] for group in groups))
@@ -98,9 +104,29 @@ def _config(profile: str, draw: Draw) -> DealtConfig:
         "require_experts": row["experts"] == "required",
         "twin": row["twin"] == ON,
         "tiers": _tiers(draw, row["tiers"], unit, states + width),
+        "ranks": _ranks(draw, groups) if row["ranks"] == ON else (1, 1),
     }
     room = _ROOMS.get(row["room"])
     return DealtConfig({**config, **(room(draw, states, width) if room else {})}, row)
+
+
+def _ranks(draw: Draw, groups: list[Config]) -> tuple[int, int]:
+    """Context ranks, and the tokens in a turn of each: every page has a part for each (Q4)."""
+    pages = [_page(group) for group in groups if group["kind"] != "state"]
+    entry = lcm(*(group.get("ratio", 1) for group in groups))
+    turns = [
+        (count, entry * more)
+        for count in (2, 3, 4)
+        for more in (1, 2)
+        if all(page % (count * entry * more) == 0 for page in pages)
+    ]
+    chosen: tuple[int, int] = _one(draw, turns) if turns else (1, 1)
+    return chosen
+
+
+def _page(group: Config) -> int:
+    tokens: int = group.get("kernel_block_size") or group["block_size"]
+    return tokens
 
 
 def _tiers(draw: Draw, level: str, unit: int, blocks: int) -> Config | None:
@@ -162,7 +188,10 @@ def _plain(_: Draw, sizes: tuple[int, ...]) -> list[Config]:
 
 def _full(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
     groups = [_group(draw, sizes) for _ in range(_int(draw, 1, 2))]
-    return [{"kind": "full", "block_size": each["block_size"]} for each in groups]
+    return [
+        {"kind": "full", "block_size": each["block_size"], "ratio": each.get("ratio", 1)}
+        for each in groups
+    ]
 
 
 def _recurrent(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
@@ -180,6 +209,16 @@ def _local(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
     return [{"kind": kind, "block_size": size, "size": size * _int(draw, 1, 5)}]
 
 
+def _sidecar(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
+    """Groups whose last one belongs to the blocks of another (Q2)."""
+    groups = [_one(draw, (_plain, _local))(draw, sizes), _any(draw, sizes)[:2]]
+    found = [*groups[0], *groups[1]]
+    size = found[0]["block_size"]
+    kernel = size // _one(draw, _divisors(size))
+    ratio = _one(draw, _divisors(kernel))
+    return [*found, found[0] | {"beside": 0, "kernel_block_size": kernel, "ratio": ratio}]
+
+
 def _any(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
     return [_group(draw, sizes) for _ in range(_int(draw, 1, MOST_GROUPS))]
 
@@ -190,6 +229,7 @@ _DEALS: Mapping[str, Deal] = {
     "recurrent": _recurrent,
     "beside full": _beside_full,
     "local": _local,
+    "sidecar": _sidecar,
 }
 _ROOMS: Mapping[str, Room] = {
     "tight": _tight,
@@ -212,6 +252,13 @@ PROFILES: Mapping[str, Given] = {
     "crowded": {"groups": "any", "room": "crowded"},
     "spanned": {"groups": "plain", "room": "spanned"},
     "narrow": {"groups": "local", "room": "narrow"},
+    "sidecars": {
+        "groups": "sidecar",
+        "room": "usual",
+        "caching": ON,
+        "tiers": ("host", "host and disk"),
+    },
+    "ranks": {"groups": ("plain", "any"), "room": "usual", "caching": ON, "ranks": ON},
     "any room": {"room": ROOMS[1:]},
     "others": {},
 }

@@ -20,6 +20,7 @@ class Subject:
             return import_module(f"{package}.{name}")
 
         self.config = module("core.cache_config")
+        self.context_ranks = module("core.context_ranks")
         self.groups = module("core.attention_groups")
         self.engine = module("engine.engine")
         self.engine_config = module("engine.engine_config")
@@ -52,7 +53,8 @@ class Subject:
             poison_freed=True,
             host_tier=config["tiers"]["host"] if config.get("tiers") else 0,
         )
-        model = self.model.SymbolicModel(cache, vocabulary=config["vocabulary"])
+        ranks = self.context_ranks.ContextRanks(*config.get("ranks", (1, 1)))
+        model = self.model.SymbolicModel(cache, vocabulary=config["vocabulary"], ranks=ranks)
         engine = self.engine.Engine(options, model)
         if engine.tiers:
             give_tiers(engine, config, self)
@@ -68,6 +70,7 @@ class Subject:
             steps_in_flight=1,
             num_drafts=0,
             tiers=None,
+            ranks=(1, 1),
         )
         for _ in range(weights):
             engine.reset()

@@ -6,7 +6,7 @@ from kvproof.harness.contract.factors import never
 from kvproof.suites.framework.rows import Factors
 
 OFF, ON, NONE = "off", "on", "none"
-GROUPS = ("any", "plain", "recurrent", "beside full", "local")
+GROUPS = ("any", "plain", "recurrent", "beside full", "local", "sidecar")
 """Ways to draw groups; all but the first name the kinds."""
 ROOMS = ("usual", "tight", "roomy", "spanned", "narrow", "crowded")
 """Pools for which something is scarce; all but the first give other options, too."""
@@ -26,12 +26,13 @@ FACTORS = Factors(
         "step": ("many tokens", "many tokens", "few tokens"),
         "in flight": ("1", "2", "3"),
         "twin": (OFF, OFF, ON),
+        "ranks": (OFF, OFF, ON),
         "tiers": (NONE, NONE, "host", *["host and disk"] * 2),
     },
     [
         never(
             "partial blocks are of full attention alone",
-            {"groups": ("recurrent", "beside full", "local"), "partial": ON},
+            {"groups": ("recurrent", "beside full", "local", "sidecar"), "partial": ON},
         ),
         never("a partial block has no rows", {"partial": ON, "experts": "required"}),
         never(

@@ -24,6 +24,7 @@ class TierChecks:
         self._unit = engine.config.cache.layout.unit
         self._parts: set[str] = set()
         """Objects that came back for the request of the present admission."""
+        self._with_sidecar = _with_sidecar(engine.config.cache.layout)
         self._promised: dict[str, Counter[str]] = {}
         """Request -> tier -> tokens, of the load before its admission."""
         self._came_back = False
@@ -106,6 +107,7 @@ class TierChecks:
         saw(seen.STATE_BACK, "state" in self._parts)
         saw(seen.LOCAL_BACK, any(part.startswith("local") for part in self._parts))
         saw(seen.GROUPS_BACK, self._parts and "full" not in self._parts)
+        saw(seen.SIDECAR_BACK, self._parts & self._with_sidecar)
 
     def _cover_span(self, request: Any, compute: int | None) -> None:
         """Count a first step that grows to the end of a span (M3)."""
@@ -227,3 +229,10 @@ def _slowest(plan: Any, places: Any, unit: int) -> dict[str, int]:
 def _alike(tokens: tuple[int, ...], old: tuple[int, ...], unit: int) -> bool:
     """Whether a whole unit could be confused."""
     return len(tokens) > unit and tokens[:unit] == old[:unit]
+
+
+def _with_sidecar(layout: Any) -> set[str]:
+    """Objects with blocks of a sidecar (Q2)."""
+    rules = {"full": layout.full} | {f"local{at}": rule for at, rule in enumerate(layout.local)}
+    sidecars = {at for at, group in enumerate(layout.groups) if group.beside is not None}
+    return {part for part, rule in rules.items() if sidecars & {m.group for m in rule.members}}

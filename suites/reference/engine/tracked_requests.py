@@ -30,6 +30,8 @@ class TrackedRequest:
         """Number of admissions, and the last hit."""
         self.unrecorded = 0
         """Tokens at its beginning whose expert rows may be missing: the last hit, or moved ones."""
+        self.shared = 0
+        """Tokens of the index among those it was moved in with: a reset takes their rows."""
         self.was_reset = False
         """Whether the cache was reset since its admission, so that the rows of its hit are gone."""
         self.allowance = allowance

@@ -12,7 +12,9 @@ import pytest
 from kvproof.reference.cache.request_state import StateUse
 from kvproof.reference.core.attention_groups import GroupConfig
 from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.core.context_ranks import ContextRanks
 from kvproof.reference.core.identity import DEFAULT_NAMESPACE, Namespace, Span
+from kvproof.reference.core.validation import ConfigError
 from kvproof.reference.engine.engine import Engine
 from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.model.interface import Place, Work
@@ -33,8 +35,19 @@ GROUPS = {
     "kernel": (GroupConfig("full", SIZE, kernel_block_size=2), GroupConfig("full", 2)),
     "state": (GroupConfig("state", SIZE, state_blocks=2), GroupConfig("full", SIZE)),
     "draft": (GroupConfig("full", SIZE), GroupConfig("full", SIZE, draft=True)),
+    "entries": (GroupConfig("full", SIZE, ratio=4), GroupConfig("window", SIZE, 6, ratio=2)),
+    "sidecar": (
+        GroupConfig("window", SIZE, 7, ratio=2),
+        GroupConfig("window", SIZE, 7, beside=0, kernel_block_size=2),
+    ),
+    "late": (
+        GroupConfig("full", SIZE, ratio=2),
+        GroupConfig("chunk", SIZE, 5, ratio=4, draft=True),
+    ),
 }
 TOKENS = tuple(range(100, 119))
+RANKS = (ContextRanks(2, 2), ContextRanks(2, 1), ContextRanks(4))
+UNFIT = (ContextRanks(3), ContextRanks(2, 4), ContextRanks(2, 3))
 
 
 def model_of(groups, num_blocks=40, **options):
@@ -80,6 +93,25 @@ def test_any_chunks_say_what_the_tokens_say(groups):
         cuts = sorted({0, len(TOKENS), *choose.sample(range(1, len(TOKENS)), 4)})
         chunks = [work(model, *edges) for edges in pairwise(cuts)]
         assert say(model, *chunks).token == direct
+
+
+@pytest.mark.parametrize(
+    "ranks", [ContextRanks(2, 2), ContextRanks(2, 1), ContextRanks(4)], ids=str
+)
+def test_ranks_share_the_entries_and_say_the_same(ranks):
+    groups = (GroupConfig("window", SIZE, 6), GroupConfig("full", SIZE, ratio=ranks.interleave))
+    direct = Direct(groups, DEFAULT_NAMESPACE, (), 0).token_after(TOKENS, VOCABULARY)
+    model = SymbolicModel(CacheConfig(40, groups=groups), vocabulary=VOCABULARY, ranks=ranks)
+    assert say(model, work(model, 0, 7), work(model, 7)).token == direct
+    first = work(model, 0).tables[0]
+    words = model.memory.slots(0, first, 0, SIZE)
+    assert sorted(words.tolist()) == list(range(SIZE, 2 * SIZE)), "each has a word of its page"
+
+
+@pytest.mark.parametrize("ranks", UNFIT, ids=str)
+def test_ranks_that_cannot_share_a_page_are_refused(ranks):
+    with pytest.raises(ConfigError, match="must be"):
+        SymbolicModel(CacheConfig(8, groups=(GroupConfig("full", SIZE, ratio=2),)), ranks=ranks)
 
 
 @pytest.mark.parametrize("groups", GROUPS.values(), ids=GROUPS)
@@ -222,7 +254,7 @@ def test_the_null_block_and_what_lies_outside_is_never_written():
     table = np.array([3, 0], np.int32)
     with pytest.raises(WrongAddress, match="null block"):
         memory.write(memory.slots(0, table, 3, 5), [1, 2])
-    with pytest.raises(WrongAddress, match="2 pages of 4 cannot hold 9 tokens"):
+    with pytest.raises(WrongAddress, match="2 pages of 4 cannot hold 9 entries"):
         memory.slots(0, table, 0, 9)
     with pytest.raises(WrongAddress, match="0 is never used"):
         memory.write_state([0], [1])

@@ -26,7 +26,6 @@ _READER = "reads configurations of models; what it returns is planned by rule"
 
 CITES_NOTHING = {
     "model.symbolic_layers": _JUDGE,
-    "model.symbolic_memory": _JUDGE,
     "model.interface": _JUDGE,
     "planner.hf_attention": _READER,
     "planner.hf_fields": _READER,
