@@ -248,6 +248,19 @@ def test_a_row_that_is_taken_again_is_followed(handle: Handle) -> None:
     assert short.hit == 0
 
 
+def test_a_hit_that_is_given_up_for_a_row_is_in_no_counter(
+    handle: Handle, recurrent: Callable[..., Target]
+) -> None:
+    since(handle, 16, "a request whose hit is given up is not counted")
+    target = recurrent(state_rows=3)
+    admit(target, prompt("a", 6))
+    extend(target, "a", 106, 107, 108, 109)
+    assert target.inspect().statistics == HitStatistics(6, 0, None, None)
+    target.finish("a")
+    assert admit(target, prompt("b", 6)).hit == 0
+    assert target.inspect().statistics is None
+
+
 def test_a_refusal_that_drops_a_checkpoint_is_judged_as_a_refusal(handle: Handle) -> None:
     since(handle, 15, "the chunks of a prompt are one step")
     groups = (Group("full", 1), Group("state", 1))
