@@ -225,9 +225,7 @@ class Session:
         self.history.append((operation, answer))
         if isinstance(answer, Refused):
             count, problem = len(operation.drafts), malformed(longer)
-            self._answers.refused(
-                longer, answer, live.blocks, drafts=count, problem=problem, live=live
-            )
+            self._answers.refused(longer, answer, live.blocks, drafts=count, problem=problem)
             return answer
         if answer.moves:
             self._host.moved(answer.moves, answer.blocks)

@@ -38,13 +38,11 @@ class AnswerChecks:
         drafts: int = 0,
         problem: str,
         hit: int = 0,
-        live: RequestState | None = None,
     ) -> None:
         """A refusal has a reason: malformed, too large for the pool, or no room now (B8).
 
         `held`: blocks of the request; `problem`: the defect of its identity input, else empty;
-        `hit`: tokens that it could have reused. Those of them that others hold need no room;
-        `live`: a running request, whose step needs no room in blocks that it has.
+        `hit`: tokens that it could have reused. Those of them that others hold need no room.
         """
         state, counts = self._state, self._counts
         whole = self._layout.most(len(request.tokens), drafts)
@@ -53,8 +51,6 @@ class AnswerChecks:
             self._malformed(request, answer, problem)
         elif answer.reason == "never_fits":
             self._never_fits(request, answer, whole, capacity)
-        elif live and not drafts and self._stays(live, request, answer):
-            self._fits(request, answer, 0, capacity - len(state.taken() - set(held)))
         elif whole > capacity:
             self._waits_for_ever(
                 request, answer, capacity, at_arrival=not held and state.profile.validates
@@ -65,18 +61,6 @@ class AnswerChecks:
             taken = state.taken() - set(held)
             needed = whole - self._spared(request, hit, taken) if hit else whole
             self._fits(request, answer, needed, capacity - len(taken))
-
-    def _stays(self, live: RequestState, request: Request, answer: Refused) -> bool:
-        """Whether the tokens of a running request fit into the blocks of its tables.
-
-        A shared partial block is copied first, a state is saved where a unit ends: neither counts.
-        """
-        layout, start, stop = self._layout, live.computed, len(request.tokens)
-        if answer.reason != "no_space" or self._state.partial or self._rows_are_short(request, 0):
-            return False
-        inside = start % layout.unit and start // layout.unit == stop // layout.unit
-        room = (layout.blocks_for(g, stop) <= len(live.groups[g]) for g in layout.attention)
-        return all(room) and bool(inside or not layout.states)
 
     def _spared(self, request: Request, hit: int, taken: set[int]) -> int:
         """Return how many blocks fewer a request needs if it hits what others hold.

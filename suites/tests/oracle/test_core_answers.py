@@ -14,7 +14,6 @@ from kvproof.harness.adapters.reference.target import ReferenceTarget, make_targ
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import (
     Batch,
-    Group,
     Namespace,
     Refused,
     Released,
@@ -177,25 +176,6 @@ def test_a_wrong_decision_about_admission_is_a_violation(request_, answer, expec
     with pytest.raises(Violation) as broken:
         check(wrong("admit", lambda _: answer), ops.Admit(request_))
     assert broken.value.property == expected
-
-
-STATES = TargetConfig(5, 4, groups=(Group("full", 4), Group("state", 4)))
-"""With room for fewer blocks than the upper bound of a request of two blocks and its states."""
-
-
-@pytest.mark.parametrize(("tokens", "judged"), [((2,), True), ((2, 3, 4), False)])
-def test_a_step_within_the_blocks_of_its_request_needs_no_room(tokens, judged):
-    """The third of three tokens ends a unit, where a state is saved: it may need a block."""
-    target = make_target(STATES)
-    target.extend = lambda *_, **__: Refused("no_space", 1, 0)
-    history = (ops.Admit(Request("a", (1,) * 5)), ops.Extend("a", tokens))
-    if not judged:
-        check(target, *history, config=STATES)
-        return
-    with pytest.raises(Violation) as broken:
-        check(target, *history, config=STATES)
-    assert broken.value.property == "what_fits_is_admitted"
-    assert "needs at most 0 blocks" in broken.value.sentence
 
 
 @pytest.mark.parametrize("shorter", [0, 1])
