@@ -115,7 +115,7 @@ class _Recorded:
 
 
 def _state(machine: Any) -> object:
-    """What a user may ask for: an inspection of a target, or an engine's decisions and cache."""
+    """Return the inspection of a target, or the decisions and the cache of an engine."""
     if session := getattr(machine, "session", None):
         return session.state.inspected
     if engine := getattr(machine, "engine", None):
@@ -126,7 +126,7 @@ def _state(machine: Any) -> object:
 
 
 def _digests(fault: PlantedFault | None, name: str, count: int, seed: int) -> None:
-    with _opened(fault) as handle:  # what imports the reference comes after planting
+    with _opened(fault) as handle:  # imports of the reference come after planting
         from hypothesis import settings
 
         from kvproof.suites.framework.budgets import BUDGETS, seeded
