@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # nothing of the reference is imported before a change is pla
     from kvproof.suites.framework.component_suite import ComponentSuite
 
 HISTORIES = 10_000
-"""Of each suite."""
+"""Histories of each suite that are compared."""
 
 
 class Difference(NamedTuple):
@@ -36,7 +36,7 @@ class Difference(NamedTuple):
 
     suite: str
     number: int
-    """Counted from 1."""
+    """Place of the history in the suite, from 1 on."""
 
 
 def rows() -> list[Unobservable]:
