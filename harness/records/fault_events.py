@@ -8,7 +8,8 @@ import msgspec
 
 from kvproof.harness.records.base import Event, Step
 
-FaultOutcome: TypeAlias = Literal["killed", "survived", "equivalent"]
+FaultOutcome: TypeAlias = Literal["killed", "survived", "equivalent", "left_out"]
+"""A fault that is left out counts neither as found nor as a survivor."""
 
 
 class Kill(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ class FaultJudged(Event, tag="fault", frozen=True, kw_only=True):
     unshadowed: str = ""
     """Reason why no shadow memory can see a soundness fault."""
     reason: str = ""
-    """Why it is equivalent, or the suites that ran against a survivor."""
+    """Why it is equivalent or left out, or the suites that ran against a survivor."""
     cases: int = 0
     seconds: float = 0.0
     """Everything, shrinking included."""

@@ -17,8 +17,8 @@ _NAMES, _STRIPS, _LINE = 300, 1060, 16
 
 _STYLES = {
     "pass": "heat3", "killed": "heat6", "equivalent": "heatnone", "fail": "block suspect",
-    "survived": "block suspect", "inconclusive": "s1", "expected_failure": "s3",
-    "unsupported": "heatnone",
+    "left_out": "heatnone", "survived": "block suspect", "inconclusive": "s1",
+    "expected_failure": "s3", "unsupported": "heatnone",
 }  # fmt: skip
 """Outcome -> fill of its span; outcomes that need attention have a frame."""
 

@@ -34,6 +34,11 @@ class FaultMatrix:
         return [each for each in self.judged if each.outcome == "survived"]
 
     @cached_property
+    def left_out(self) -> list[FaultJudged]:
+        """Faults that count neither as found nor as survivors."""
+        return [each for each in self.judged if each.outcome == "left_out"]
+
+    @cached_property
     def unseen(self) -> list[FaultJudged]:
         """Soundness faults that other checks found, and shadow memory did not."""
         return [each for each in self.judged if each.unseen]
@@ -49,6 +54,7 @@ class FaultMatrix:
             f"{len(killed)} of {plural(judged, 'fault')} found ({share}) by the budget "
             f"{self.started.budget}, over {plural(mechanisms, 'mechanism')}; "
             f"{self._sample if self.started.source else self._seen}{self._pace}"
+            f"{self._not_counted}"
         )
 
     @property
@@ -57,11 +63,17 @@ class FaultMatrix:
         silent = sum(each.outcome == "equivalent" for each in self.judged)
         killed = sum(each.outcome == "killed" for each in self.judged)
         crashed = sum(each.kill is not None and each.kill.oracle in _ENDS for each in self.judged)
-        with_all = _share(killed, len(self.judged), sampled=True)
+        with_all = _share(killed, len(self.judged) - len(self.left_out), sampled=True)
         unobservable = f"{silent} more are unobservable, with them {with_all}; " if silent else ""
         return (
             f"{unobservable}{crashed} of those found end the process or hang; {self.started.source}"
         )
+
+    @property
+    def _not_counted(self) -> str:
+        """How many faults count neither way, and why."""
+        reasons = Counter(each.reason for each in self.left_out)
+        return "".join(f"; {plural(n, 'fault')} left out: {why}" for why, n in reasons.items())
 
     @property
     def _pace(self) -> str:
@@ -145,7 +157,7 @@ def modules_table(matrix: FaultMatrix) -> Table:
     """Module -> faults of a sample, how many were found, and the share with its interval."""
     rows = []
     for name, found in sorted(grouped(matrix.judged, lambda each: each.module).items()):
-        ran = [each for each in found if each.outcome != "equivalent"]
+        ran = [each for each in found if each.outcome in ("killed", "survived")]
         killed = sum(each.outcome == "killed" for each in ran)
         counts = (str(len(ran)), str(killed), _share(killed, len(ran), sampled=True))
         rows.append((name, *counts, ", ".join(e.fault for e in ran if e.outcome == "survived")))
@@ -182,7 +194,7 @@ def narrow_kills(matrix: FaultMatrix) -> Table:
 
 def _found_by(each: FaultJudged) -> str:
     if each.outcome != "killed" or each.kill is None:
-        return "equivalent" if each.outcome == "equivalent" else "SURVIVED"
+        return "SURVIVED" if each.outcome == "survived" else each.outcome.replace("_", " ")
     return f"{each.kill.suite}: {each.kill.property}"
 
 
@@ -218,7 +230,7 @@ def describe(event: AnyEvent) -> tuple[str, str]:
         case FaultJudged(outcome="survived"):
             return "fail", f"{event.fault} survived {event.cases:,} cases: {event.story}"
         case FaultJudged():
-            return "", f"{event.fault} is equivalent: {event.reason}"
+            return "", f"{event.fault} is {event.outcome.replace('_', ' ')}: {event.reason}"
         case FaultsConcluded():
             return event.verdict, event.reason or "every fault was found"
     return "", type(event).__name__

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kvproof.harness.isolation.handles import Handle
     from kvproof.harness.records.fault_events import FaultJudged
 
+FAILS_WITHOUT = "the engine fails without it, too"
+"""Why a fault is left out."""
 _EVERY = 0.5
 """Seconds between two progress messages."""
 
@@ -80,7 +82,8 @@ def _of_engine(planter: Live, fault: PlantedFault, job: Job, progress: _Progress
 
     A process keeps traces of earlier histories, identifiers for example. So a fault that survives
     in a used one, or is found by a history that fails without it, is judged again in a new process.
-    There the history that finds it has to pass in another new process without a planted fault.
+    There the history that finds it has to pass in another new process without a planted fault; if
+    it fails there, the fault is left out.
     Suites that a fault has survived are kept for a run that goes on only if its process was new. A
     drawn fault has a new one at once: many survive, and their suites would run twice.
     """
@@ -95,8 +98,7 @@ def _of_engine(planter: Live, fault: PlantedFault, job: Job, progress: _Progress
         event = _planted(planter, fault, job, progress)
         planter.renew()
         if _fails_without(planter.handle, event, job):
-            reason = "the engine fails without it, too"
-            return judged(fault, None, reason=reason, cases=event.cases)
+            return judged(fault, None, reason=FAILS_WITHOUT, left_out=True, cases=event.cases)
     return event
 
 

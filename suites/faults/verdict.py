@@ -19,12 +19,16 @@ def judged(
     shadow: Kill | None = None,
     unshadowed: str = "",
     reason: str = "",
+    left_out: bool = False,
     cases: int = 0,
     seconds: float = 0.0,
 ) -> FaultJudged:
-    """Return the event about a fault that `kill` found; None: not found."""
-    words = (reason, "" if kill else fault.survives)
-    outcome: FaultOutcome = "killed" if kill else "survived"
+    """Return the event about a fault that `kill` found; None: not found.
+
+    With `left_out` it counts as neither, for the reason.
+    """
+    words = (reason, "" if kill or left_out else fault.survives)
+    outcome: FaultOutcome = "left_out" if left_out else "killed" if kill else "survived"
     return FaultJudged(
         fault=fault.name,
         mechanism=fault.mechanism,

@@ -66,6 +66,7 @@ _LATER_SIGNATURES = {
     (0, 16): {
         "Checkpoints.reserve_save": "self seq step is_decode",
         "Checkpoints.reserve_decode_save": "self seq interval step",
+        "Checkpoints.pin_restore": "self seq",
         "Checkpoints.publish_saves": "self seqs pin_saves",
         "Checkpoints.unpin_restores": "self seqs",
         "Checkpoints.unpin_saves": "self seqs",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from kvproof.harness.adapters.lmdeploy.api import UNLIMITED, engine, release
@@ -96,6 +96,27 @@ class Checkpoints:
         self._trie = scheduler.block_trie
         self._new = release() >= PACKAGE
         self._native = self._trie.state_checkpoints if self._new else self._trie
+        self._pinned: set[int] = set()
+        """Sequences whose hit the scheduler has pinned; it may still give it up for room."""
+        self.uncounted = False
+        """Whether a request was admitted without the hit that it had pinned: no counter has it."""
+
+    def watch(self) -> None:
+        """Note from now on which hits the scheduler gives up for room."""
+        if self._new:
+            self._native.pin_restore = self._noting(self._native.pin_restore)
+
+    def _noting(self, pin: Callable[[Any], bool]) -> Callable[[Any], bool]:
+        def pin_restore(native: Any) -> bool:
+            self._pinned.add(native.seq_id)
+            return pin(native)
+
+        return pin_restore
+
+    def admitted(self, native: Any) -> None:
+        """Note whether a request that has just been admitted gave its hit up."""
+        self.uncounted |= native.seq_id in self._pinned and not native.num_history_ids
+        self._pinned.clear()
 
     def restore(self, native: Any) -> Copies:
         """Pin the checkpoint from which a sequence restores."""

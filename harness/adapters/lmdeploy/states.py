@@ -35,6 +35,8 @@ class States:
         self._size, self._interval = config.block_size, config.decode_interval
         self._inside = config.partial_blocks
         self._caching = config.prefix_caching
+        if checkpoints is not None:
+            checkpoints.watch()
 
     def __bool__(self) -> bool:
         return self._checkpoints is not None
@@ -79,6 +81,11 @@ class States:
         place = self._view.physical
         blocks = [(_BLOCKS, place(source), place(target)) for source, target in copies.blocks]
         return (*blocks, *((_STATE, source, target) for source, target in copies.rows))
+
+    def admitted(self, native: Any) -> None:
+        """Note whether a new request has given its hit up."""
+        if self._checkpoints is not None:
+            self._checkpoints.admitted(native)
 
     def ran(self, native: Any) -> None:
         """Publish the states that a completed step saved."""

@@ -100,6 +100,7 @@ class LmdeployTarget(EngineTarget):
             return self._no_space(len(request.tokens))
         self._running[request.id] = native
         self._prompts[request.id] = len(request.tokens)
+        self._states.admitted(native)
         return self._scheduled(request.id, native, int(native.num_history_ids))
 
     def _turn(self, native: Any, budget: int | None) -> bool:

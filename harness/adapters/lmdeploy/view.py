@@ -67,14 +67,15 @@ class View:
         self._private.clear()
         usage = Usage(total, self.free(), len(held), len(now - held.keys()))
         dropped = (tuple(sorted(gone)), *self._dropped_rows())
-        counted = None if self._checkpoints else HitStatistics(*self._counted(), None, None)
-        return Inspection(usage, self._digest(held), held, counted, dropped=dropped)
+        return Inspection(usage, self._digest(held), held, self._statistics(), dropped=dropped)
+
+    def _statistics(self) -> HitStatistics | None:
+        """Return the counters; None once a hit was given up for room, which counts as nothing."""
+        uncounted = self._checkpoints is not None and self._checkpoints.uncounted
+        return None if uncounted else HitStatistics(*self._counted(), None, None)
 
     def _counted(self) -> tuple[int, int]:
-        """Return the tokens that were asked for and hit; requests that come back are left out.
-
-        With recurrent states a request whose hit is given up for a row counts as nothing at all.
-        """
+        """Return the tokens that were asked for and hit; requests that come back are left out."""
         return self._trie.stats.num_query_tokens, self._trie.stats.num_hit_tokens
 
     def _dropped_rows(self) -> tuple[Table, ...]:

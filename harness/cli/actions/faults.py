@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -162,6 +162,8 @@ def _run(active: ActiveRun, started: FaultsStarted, ran: int, reports: Iterator[
         else:
             active.write(report)
             events.append(report)
+    if started.source:  # a fault of the catalogue has to be judged
+        ran -= len(_left_out(events))
     if ran:
         active.write(conclude(events, allowed=started.allowed, expected=ran))
 
@@ -181,6 +183,8 @@ def conclude(events: list[FaultJudged], *, allowed: int, expected: int) -> Fault
     reasons = [f"{judged} of {expected} faults were judged"] if judged < expected else []
     if survivors:
         reasons.append(f"{len(survivors)} survived, {allowed} may: {', '.join(survivors)}")
+    if names := ", ".join(_left_out(latest.values())):
+        reasons.append(f"left out, as the engine fails without them, too: {names}")
     if unseen:
         reasons.append(f"no shadow memory saw {', '.join(unseen)}")
     verdict: Literal["pass", "fail", "inconclusive"] = "pass"
@@ -189,3 +193,7 @@ def conclude(events: list[FaultJudged], *, allowed: int, expected: int) -> Fault
     elif judged < expected:
         verdict = "inconclusive"
     return FaultsConcluded(verdict=verdict, reason="; ".join(reasons), outcomes=dict(outcomes))
+
+
+def _left_out(events: Iterable[FaultJudged]) -> list[str]:
+    return [event.fault for event in events if event.outcome == "left_out"]

@@ -152,11 +152,11 @@ def _joins_text(node: ast.BinOp) -> bool:
 
 
 def _dropped(node: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
-    """Forget a statement that has an effect."""
-    effect = isinstance(node, ast.AugAssign | ast.Delete | ast.Continue | ast.Break)
+    """Forget a statement that has an effect; `del` of a plain name has none."""
+    effect = isinstance(node, ast.AugAssign | ast.Continue | ast.Break)
     if isinstance(node, ast.Expr):
         effect = isinstance(node.value, ast.Call)
-    elif isinstance(node, ast.Assign):
+    elif isinstance(node, ast.Assign | ast.Delete):
         effect = all(isinstance(each, ast.Attribute | ast.Subscript) for each in node.targets)
     if effect and isinstance(node, ast.stmt):
         yield node, _DROPPED

@@ -54,6 +54,13 @@ def draw(modules: Iterable[Executed], size: int, seed: int, target: str) -> Draw
     return Drawn(list(faults.values()), plain, len(places))
 
 
+def changes(executed: Executed, change: str, target: str) -> Iterator[PlantedFault]:
+    """Return the faults of a module that make a change, in the words of a fault's story."""
+    file = _File(executed)
+    for line in sorted(executed.lines):
+        yield from file.changes(line, change, target)
+
+
 class _File:
     def __init__(self, executed: Executed) -> None:
         self.executed = executed
@@ -82,6 +89,12 @@ class _File:
                 return self._fault(site, edit, name, target)
         return None
 
+    def changes(self, line: int, change: str, target: str) -> Iterator[PlantedFault]:
+        """Return the faults on a line that make this change."""
+        for site in self._at(EqualTypes([self.tree])).get(line, ()):
+            if self._change(site) == change and (edit := self._edit(site)):
+                yield self._fault(site, edit, "listed", target)
+
     def _at(self, types: EqualTypes) -> Mapping[int, list[Site]]:
         if self._sites is None:
             by_line = defaultdict[int, list[Site]](list)
@@ -91,11 +104,9 @@ class _File:
         return self._sites
 
     def _fault(self, site: Site, edit: tuple[str, str], name: str, target: str) -> PlantedFault:
-        node = ast.get_source_segment(self._source, site.node) or ""
-        old, new = (" ".join(text.split()) for text in (node, site.text))
         return PlantedFault(
             name=name,
-            story=f"line {site.node.lineno}: {new} for {old}",
+            story=f"line {site.node.lineno}: {self._change(site)}",
             module=self.executed.module,
             old=edit[0],
             new=edit[1],
@@ -103,6 +114,11 @@ class _File:
             promise="any",
             target=target,
         )
+
+    def _change(self, site: Site) -> str:
+        node = ast.get_source_segment(self._source, site.node) or ""
+        old, new = (" ".join(text.split()) for text in (node, site.text))
+        return f"{new} for {old}"
 
     def _edit(self, site: Site) -> tuple[str, str] | None:
         """Return whole lines that occur once, and their replacement; None if it cannot be planted.

@@ -248,6 +248,24 @@ def test_a_row_that_is_taken_again_is_followed(handle: Handle) -> None:
     assert short.hit == 0
 
 
+@pytest.mark.parametrize(
+    ("blocks", "hit", "counted"), [(5, 6, HitStatistics(18, 6, None, None)), (4, 0, None)]
+)
+def test_a_hit_that_is_given_up_for_its_frozen_block_is_in_no_counter(
+    handle: Handle,
+    recurrent: Callable[..., Target],
+    blocks: int,
+    hit: int,
+    counted: HitStatistics | None,
+) -> None:
+    since(handle, 16, "a request whose hit is given up is not counted")
+    target = recurrent(blocks, partial_blocks=True)
+    assert serve(target, prompt("a", 6)) == 0
+    assert target.inspect().statistics == HitStatistics(6, 0, None, None)
+    assert admit(target, prompt("b", 12)).hit == hit
+    assert target.inspect().statistics == counted
+
+
 def test_a_refusal_that_drops_a_checkpoint_is_judged_as_a_refusal(handle: Handle) -> None:
     since(handle, 15, "the chunks of a prompt are one step")
     groups = (Group("full", 1), Group("state", 1))

@@ -49,7 +49,10 @@ def _read(path: Path) -> Iterable[Verdict]:
 def take_over(runs: Iterable[Path]) -> None:
     """Add the verdicts of runs, later ones in place of earlier ones."""
     events = [
-        event for run in runs for event in read_run(run).events if isinstance(event, FaultJudged)
+        event
+        for run in runs
+        for event in read_run(run).events
+        if isinstance(event, FaultJudged) and event.outcome != "left_out"
     ]
     write({**load(), **{event.fault: verdict_of(event) for event in events}}.values())
 

@@ -46,6 +46,7 @@ SITES = [
     ("x = a // b", "arithmetic", "(-(-(a) // (b)))"),
     ("x = min(a, b)", "arithmetic", "max"),
     ("self.x = a", "dropped_statement", "pass"),
+    ("del y[a]", "dropped_statement", "pass"),
     ("f(a)", "dropped_statement", "pass"),
     ("x = 1\n    x = f()", "stale_value", "pass"),
     ("place(a, b, n)", "swapped_arguments", "place(b, a, n)"),
@@ -74,9 +75,10 @@ def test_operators_make_the_changes_a_programmer_could_have_made(
         "logger.warning(a)",
         "x: dict[int, 3] = a",
         "while True: return",
+        "del a",
     ],
 )
-def test_text_for_people_stays_as_it_is(body: str) -> None:
+def test_what_changes_nothing_for_users_stays_as_it_is(body: str) -> None:
     assert sites_of(body) == []
 
 

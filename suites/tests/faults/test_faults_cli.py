@@ -16,11 +16,18 @@ from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.harness.records.events import HarnessFault, Skipped
 from kvproof.harness.records.fault_events import FaultJudged, FaultsConcluded, FaultsStarted, Kill
 from kvproof.harness.records.run_directory import Manifest, Run, read_run
-from kvproof.reports.model.faults import kills_table, matrix_of, mechanisms_table
+from kvproof.reports.model.faults import (
+    describe,
+    kills_table,
+    matrix_of,
+    mechanisms_table,
+    modules_table,
+)
 from kvproof.reports.render.html import render_html
 from kvproof.reports.render.markdown import render_markdown
 from kvproof.suites.faults.alone import TOLERATED, shadow_alone
 from kvproof.suites.faults.catalogue import find
+from kvproof.suites.faults.child import FAILS_WITHOUT
 from kvproof.suites.faults.verdict import CRASH, HANG, judged
 from kvproof.suites.faults.worker_pool import FaultProgress, WorkerCrashed, judge_faults
 from kvproof.suites.runner.levels import suites
@@ -196,6 +203,10 @@ SEEN = judged(find("double_free"), kill(), shadow=kill("shadow memory"))
 UNSEEN = judged(find("lost_reference"), kill())
 COUNTED = judged(find("refusal_leaks"), kill())
 SURVIVOR = judged(find("hit_evicted"), None, reason="ran: cache", cases=200)
+LEFT_OUT = judged(find("hit_evicted"), None, reason=FAILS_WITHOUT, left_out=True)
+
+
+WITHOUT = "left out, as the engine fails without them, too: hit_evicted"
 
 
 @pytest.mark.parametrize(
@@ -206,6 +217,8 @@ SURVIVOR = judged(find("hit_evicted"), None, reason="ran: cache", cases=200)
         ([SEEN, SURVIVOR], 1, 2, "pass", "1 survived, 1 may: hit_evicted"),
         ([SEEN, UNSEEN], 1, 2, "fail", "no shadow memory saw lost_reference"),
         ([SEEN], 0, 2, "inconclusive", "1 of 2 faults were judged"),
+        ([SEEN, LEFT_OUT], 0, 1, "pass", WITHOUT),
+        ([SEEN, LEFT_OUT], 0, 2, "inconclusive", f"1 of 2 faults were judged; {WITHOUT}"),
         ([SURVIVOR, judged(find("hit_evicted"), kill("shadow memory"), shadow=kill())], 0, 1,
          "pass", ""),
     ],
@@ -246,6 +259,21 @@ def test_survivors_and_what_no_shadow_memory_saw_stand_out(tmp_path):
     assert "3 of 4 faults found (75.0 %)" in matrix.sentence
     assert "found 1 of 2 that it has to" in matrix.sentence
     assert "first failure: median 500 ms, p90 500 ms; 3 and 3 test cases" in matrix.sentence
+
+
+@pytest.mark.parametrize("source", ["", "3 faults drawn over 9 executed lines"])
+def test_a_fault_that_is_left_out_counts_neither_as_found_nor_as_a_survivor(tmp_path, source):
+    _, *events = run_of(tmp_path, SEEN, COUNTED, LEFT_OUT).events
+    started = FaultsStarted(budget="pr", planned=3, allowed=0, source=source)
+    matrix = matrix_of([started, *events])
+    assert matrix.survivors == []
+    assert "2 of 2 faults found (100.0 %" in matrix.sentence
+    assert "1 fault left out: the engine fails without it, too" in matrix.sentence
+    assert "left out" in [row[3] for row in kills_table(matrix).rows]
+    counted = [row[1:3] for row in modules_table(matrix).rows]
+    assert sum(int(of) for of, _ in counted) == sum(int(found) for _, found in counted) == 2
+    verdict, line = describe(LEFT_OUT)
+    assert (verdict, line) == ("", "hit_evicted is left out: the engine fails without it, too")
 
 
 def test_seconds_to_the_first_failure_are_ranks(tmp_path):

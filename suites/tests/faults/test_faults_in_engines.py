@@ -40,7 +40,7 @@ SOUND, LEFT_BY_AN_EARLIER_FAULT, WRONG_ITSELF = (False,), (True, False), (True, 
     [
         (SOUND, 0, "killed"),
         (LEFT_BY_AN_EARLIER_FAULT, 2, "killed"),
-        (WRONG_ITSELF, 2, "survived"),
+        (WRONG_ITSELF, 2, "left_out"),
     ],
 )
 def test_a_failure_without_the_fault_is_judged_again_in_a_new_process(

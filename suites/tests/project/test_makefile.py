@@ -130,6 +130,7 @@ IMPORTED = "imported"
 STARTED = {
     "reports.render.matrix_page": ("nowhere", 2, NO_RUN),
     "suites.faults": ("nofault nowhere.py", 2, "there is no fault 'nofault'"),
+    "suites.faults.drawn.equal_histories": ("--help", 0, "--histories"),
     "suites.faults.eval_server": ("none serve --help", 0, "--model"),
     "suites.tests.attack": ("--help", 0, "--minutes"),
     "suites.tests.cli.starts": (IMPORTED, 0, ""),
