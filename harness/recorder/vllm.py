@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from kvproof.harness.recorder import vllm_groups
-from kvproof.harness.recorder.hooks import Make, after, begin, version, wrap, writer_of
+from kvproof.harness.recorder import hooks, vllm_groups
+from kvproof.harness.recorder.hooks import Make, after, version, wrap, writer_of
 from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
 from kvproof.harness.recorder.vllm_loop import settings_of_the_scheduler, steps_overlap
 
@@ -43,7 +43,7 @@ def _made(settings: Settings) -> Make:
     def make(original: Any) -> Callable[..., None]:
         def made(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
-            begin(self, _describe, settings, _tokens)
+            hooks.begin(self, _describe, settings, _tokens)
             writer = writer_of(self)
             if writer is not None:
                 self.allocate_slots = allocating(self, writer, self.allocate_slots)
@@ -94,19 +94,31 @@ def allocating(manager: Any, writer: LogWriter, original: Any) -> Callable[..., 
     returned = _Returned(manager)
     moving = returned.moving
 
-    def allocate_slots(request: Any, num_new_tokens: int, *args: Any, **kwargs: Any) -> Any:
-        blocks = original(request, num_new_tokens, *args, **kwargs)
-        if blocks is None:
-            return None
-        stop = request.num_computed_tokens + num_new_tokens
-        name = request.request_id
-        if blocks is empty and stop < quiet.get(name, 0) and not (moving and returned(name)):
-            return blocks
-        if writer.active:
+    def allocate_slots(
+        request: Any,
+        num_new_tokens: int,
+        num_new_computed_tokens: int = 0,
+        new_computed_blocks: Any = None,
+        num_lookahead_tokens: int = 0,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        if args or kwargs or num_new_computed_tokens or new_computed_blocks is not None:
+            chosen = num_new_computed_tokens, new_computed_blocks, num_lookahead_tokens
+            blocks = original(request, num_new_tokens, *chosen, *args, **kwargs)
+        else:  # a request that runs: names of arguments would cost more than all of the rest
+            blocks = original(request, num_new_tokens, num_lookahead_tokens=num_lookahead_tokens)
+            stop = request.num_computed_tokens + num_new_tokens
+            silent = blocks is empty and stop < quiet.get(request.request_id, 0)
+            if silent and not (moving and returned(request.request_id)):
+                return blocks
+        if blocks is not None and writer.active:
             try:  # as `LogWriter.guard`, without its price
-                _allocated(writer, manager, request, num_new_tokens, args, kwargs, blocks)
+                loaded = args[0] if args else kwargs.get("num_external_computed_tokens", 0)
+                hit = num_new_computed_tokens
+                _allocated(writer, manager, request, (num_new_tokens, hit, loaded), blocks)
                 if moving:
-                    returned.look(name)
+                    returned.look(request.request_id)
                     if len(returned) > 2 * len(quiet) + _SPARE:
                         returned.keep(quiet)
             except BaseException as error:  # noqa: BLE001 - the engine must not notice
@@ -155,11 +167,11 @@ def _allocated(
     writer: LogWriter,
     manager: Any,
     request: Any,
-    count: int,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    counts: tuple[int, int, int],
     blocks: Any,
 ) -> None:
+    """`counts`: tokens that are new, hit, and loaded from elsewhere."""
+    count, hit, loaded = counts
     name, known = request.request_id, request.num_tokens
     start = request.num_computed_tokens
     if manager.num_kv_cache_groups > 1 or writer.grouped:
@@ -170,8 +182,6 @@ def _allocated(
         fresh = [block.block_id for block in new] if new else ()
         if writer.step(name, known, start + count, fresh):
             return
-    hit = args[0] if args else kwargs.get("num_new_computed_tokens", 0)
-    loaded = args[3] if len(args) > 3 else kwargs.get("num_external_computed_tokens", 0)
     if request.prompt_embeds is not None:
         raise ValueError("a prompt of embeddings has no tokens that say what it is")
     writer.admit(
@@ -233,7 +243,8 @@ def _held(writer: LogWriter, manager: Any, request: Any) -> Any:
     name = request.request_id
     if name not in writer:
         return None
-    writer.computed(name, min(request.num_computed_tokens, request.num_tokens))
+    done = request.num_computed_tokens - getattr(request, "num_in_flight_tokens", 0)
+    writer.computed(name, min(done, request.num_tokens))
     return _held_now(writer, manager, name)
 
 

@@ -16,6 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 
 SIZE, BLOCKS = 4, 28
+MOST = 4, 24
+"""Requests that run at once, and tokens of a step."""
 
 
 class Lenient(SimpleNamespace):
@@ -101,7 +103,10 @@ class Vllm:
         grain = math.gcd(*(each.block_size for each in specs)) if specs else SIZE
         self.hasher = get_request_block_hasher(grain, hashed)
         self._draw, self._drafts = draw, drafts
-        self.scheduler = vllm_scheduler(ahead=ahead, specs=specs, drafts=drafts)
+        most, budget = MOST
+        self.scheduler = vllm_scheduler(
+            ahead=ahead, most=most, budget=budget, specs=specs, drafts=drafts
+        )
         self._running: list[Any] = []
         """Steps that run while the next one is scheduled."""
         self._ahead = ahead
