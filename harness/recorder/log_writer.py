@@ -61,9 +61,9 @@ class Cache(NamedTuple):
     groups: tuple[dict[str, Any], ...] = ()
     """Fields of each `contract.target.Group`; empty: one group of full attention."""
     overlaps: bool = False
-    """Whether steps overlap: blocks behind windows then come back later."""
+    """Whether steps overlap: windows then give blocks back later."""
     unjudged: tuple[str, ...] = ()
-    """What is not judged in this cache besides what never is."""
+    """Further limits of the judge in this cache, one line each."""
 
 
 class Arrival(NamedTuple):
@@ -127,7 +127,7 @@ class LogWriter:
         self._numbers = count(1)
         self._live: dict[str, tuple[Entry, Any]] = {}
         self._due: dict[str, None] = {}
-        """Requests that filled a block of which no line tells."""
+        """Requests with a filled block that is not written yet."""
         self.quiet: dict[str, int] = {}
         """Request -> a step that ends before has no effect on others. Engines look here first."""
         self._start = time.monotonic()
@@ -256,7 +256,7 @@ class LogWriter:
         return True
 
     def filled(self, name: str, known: int, stop: int) -> None:
-        """Positions up to `stop` are computed, by steps that others have told of."""
+        """Positions up to `stop` are computed, by steps before this call."""
         entry, _ = self._live[name]
         entry.seen = max(entry.seen, min(stop, known))
         if entry.seen >= entry.next:

@@ -58,9 +58,9 @@ class Header(msgspec.Struct, frozen=True):
     groups: tuple[Group, ...] = ()
     """Empty: one group of full attention."""
     overlaps: bool = False
-    """Whether steps overlap: blocks behind windows then come back later."""
+    """Whether steps overlap: windows then give blocks back later."""
     unjudged: tuple[str, ...] = ()
-    """What is not judged in this cache besides what never is."""
+    """Further limits of the judge in this cache, one line each."""
 
     @property
     def config(self) -> TargetConfig:

@@ -13,7 +13,7 @@ from kvproof.harness.recorder.tables import Tables
 
 
 class Trusted:
-    """The blocks of one cache that may hold content which nobody saw."""
+    """The blocks of one cache with content that was not seen being computed."""
 
     def __init__(self, state: OracleState, unseen: Iterable[int]) -> None:
         self._state, self._layout = state, state.layout

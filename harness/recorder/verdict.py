@@ -326,7 +326,7 @@ class RunningCheck:
         )
 
     def _evicts(self, fresh_blocks: Table) -> None:
-        """These blocks were handed out: they lose what they held."""
+        """These blocks were handed out: they lose their content."""
         cached = self._session.state.model.cached
         self._trusted.seen(fresh_blocks)
         self.judged.happened["evicted block"] += sum(block in cached for block in fresh_blocks)

@@ -64,7 +64,7 @@ def _group(group: Any) -> dict[str, Any]:
 
 
 def unjudged(manager: Any, *, overlaps: bool) -> Iterator[str]:
-    """Yield what is not judged in a cache that is. `overlaps`: whether steps do."""
+    """Yield the limits of the judge in a cache. `overlaps`: whether steps do."""
     if manager.use_eagle:
         yield "lost hits: a draft model gives up the last block of each"
     if retention(manager) is not None:

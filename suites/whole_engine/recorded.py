@@ -29,7 +29,7 @@ class Recorded:
     stopped: str
     """Why the recorder gave up; empty: it did not."""
     left_out: tuple[str, ...] = ()
-    """What happened in the engine and does not happen again: where a failure may be lost."""
+    """Facts of the engine that a replay lacks: a failure may need them."""
 
 
 def history_of(recording: Recording, traits: WholeEngineTraits) -> Recorded:
@@ -66,7 +66,7 @@ def _refuse(header: Header) -> None:
 
 
 def _left_out(recording: Recording, made: _Translation) -> Iterator[str]:
-    """Yield what a replay of a recording cannot carry."""
+    """Yield the facts that a replay of a recording lacks."""
     header = recording.header
     if recording.dropped or header.segment > 1:
         yield "what was cached before its first line"

@@ -50,7 +50,8 @@ def _recorded(folder: Path, names: list[str]) -> dict[str, Recording]:
     return dict(zip(names, found, strict=True))
 
 
-@pytest.mark.slow(reason="runs an installed engine over ten layouts and eleven bugs")
+@pytest.mark.nightly(reason="a minute: ten layouts and eleven bugs")
+@pytest.mark.slow(reason="runs an installed engine")
 def test_every_kind_of_group_is_judged_and_its_bugs_are_named(tmp_path: Path) -> None:
     found = _recorded(tmp_path / "recorded", [*SOUND, *BUGS])
     for name in SOUND:
