@@ -8,13 +8,6 @@ from itertools import zip_longest
 from typing import NamedTuple, cast
 
 from kvproof.harness.contract import operations as ops
-from kvproof.harness.contract.profile import (
-    LayerProfile,
-    PolicyProfile,
-    Profile,
-    SpanProfile,
-    StateProfile,
-)
 from kvproof.harness.contract.target import (
     Completed,
     Refused,
@@ -32,6 +25,7 @@ from kvproof.harness.oracle.state import RequestState
 from kvproof.harness.oracle.violation import INVARIANT, Violation, fail
 from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.explain import ExplainedHit, Story
+from kvproof.harness.recorder.recorded_profile import profile
 from kvproof.harness.recorder.recording import Header, Line, Place, Recording
 from kvproof.harness.recorder.tables import Tables, edited, fresh
 from kvproof.harness.recorder.trusted import Trusted
@@ -83,38 +77,6 @@ class Judged:
     """Why the recorder gave up; empty: it did not."""
     explained: list[ExplainedHit] = field(default_factory=list)
     """Each admission, if requested."""
-
-
-def profile(header: Header) -> Profile:
-    """Profile of any recorded engine: no counters, no digests.
-
-    A state is in the block of its last token, and where that ends a block it stays there (S2).
-    """
-    return Profile(
-        engine=header.engine,
-        version=header.version,
-        block_sizes=(header.block_size,),
-        no_read=True,
-        no_store=True,
-        media=SpanProfile(supported=True),
-        policy=PolicyProfile(
-            sharing="when_scheduled",
-            duplicates="kept",
-            reset="idle",
-            eviction_order="undeclared",
-            index="flat",
-            maximal=header.maximal and not header.capped,
-        ),
-        layers=LayerProfile(
-            groups=("full", "window", "chunk", "state"),
-            behind_windows="freed" if header.overlaps else "cached",
-            window_blocks="reach",
-            mixed_block_sizes=True,
-        ),
-        recurrent=StateProfile(
-            pools=("shared",), most_blocks=1, checkpoints="running", decode_intervals=False
-        ),
-    )
 
 
 class _Recorded:
