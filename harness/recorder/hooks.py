@@ -28,7 +28,9 @@ Make = Callable[[Any], Callable[..., Any]]
 """Returns the replacement of a function."""
 
 
-def after(react: Callable[..., Any], cache_of: Callable[..., Any] = lambda owner: owner) -> Make:
+def after(
+    react: Callable[..., Any], cache_of: Callable[..., Any] = lambda owner, *_, **__: owner
+) -> Make:
     """Call a function, then `react` with the writer, its answer and its arguments.
 
     `cache_of` returns the recorded cache for these arguments.

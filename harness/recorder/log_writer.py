@@ -1,8 +1,8 @@
 """The log of one cache: admissions, allocated blocks, releases, resets.
 
-A decoding step is written when it allocates or fills a block: its other effects are invisible to
-other requests. An error of the recorder ends the recording, is logged once, and never reaches the
-engine.
+A decoding step is written when its blocks change; one that fills a block is written before the next
+request can hit it. Its other effects are invisible to other requests. An error of the recorder ends
+the recording, is logged once, and never reaches the engine.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 from kvproof.harness.recorder.codec import TokenChain, Veil, pack
 from kvproof.harness.recorder.ring import RingWriter
 from kvproof.harness.recorder.rotation import Segments
+from kvproof.harness.recorder.tables import Tables, edit
 
-FORMAT = 1
-"""Raised when a line changes meaning."""
+FORMAT, GROUPED = 1, 2
+"""Raised when a line changes meaning; caches of several groups have lines of their own."""
 
 log = logging.getLogger("kvproof.record")
 
@@ -57,6 +58,12 @@ class Cache(NamedTuple):
     """Whether its hits are as long as its cache allows, with the settings that it runs with."""
     loop: dict[str, Any] = {}  # noqa: RUF012 - a default of a tuple that is never changed
     """Settings of the engine's loop as `EngineConfig` has them; empty: they are not known."""
+    groups: tuple[dict[str, Any], ...] = ()
+    """Fields of each `contract.target.Group`; empty: one group of full attention."""
+    overlaps: bool = False
+    """Whether steps overlap: windows then give blocks back later."""
+    unjudged: tuple[str, ...] = ()
+    """Further limits of the judge in this cache, one line each."""
 
 
 class Arrival(NamedTuple):
@@ -87,6 +94,7 @@ class Entry:
         "seen",
         "stop",
         "table",
+        "tables",
         "written",
     )
 
@@ -99,6 +107,8 @@ class Entry:
         self.next = 0
         """Positions computed, of which the step is written: they fill the next block."""
         self.table: list[int] = []
+        self.tables: Tables = ()
+        """Those of several groups; `table` is of one."""
         self.pending: list[int] = []
 
 
@@ -116,6 +126,10 @@ class LogWriter:
         self._segments: RingWriter | Segments = lines(settings.directory, stem, settings.limit)
         self._numbers = count(1)
         self._live: dict[str, tuple[Entry, Any]] = {}
+        self._due: dict[str, None] = {}
+        """Requests with a filled block that is not written yet."""
+        self.quiet: dict[str, int] = {}
+        """Request -> a step that ends before has no effect on others. Engines look here first."""
         self._start = time.monotonic()
         self.active = True
         self._capped = False
@@ -123,6 +137,11 @@ class LogWriter:
 
     def __contains__(self, name: str) -> bool:
         return name in self._live
+
+    @property
+    def grouped(self) -> bool:
+        """Whether requests have a table for each of several groups."""
+        return bool(self._cache.groups)
 
     def guard(self, react: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Call a hook; any error ends the recording and nothing else."""
@@ -165,16 +184,18 @@ class LogWriter:
         The first `loaded` positions after the hit are not computed but loaded from elsewhere.
         """
         self._turn()
+        self._tell()
         entry = Entry(next(self._numbers), arrival, self._veil.chain() if self._veil else None)
         self._live[arrival.name] = entry, request
-        entry.table = list(blocks)
         self._computed(entry, stop)
         entry.seen = stop
         more: dict[str, Any] = {"loaded": loaded} if loaded else {}
         self._capped |= loaded > 0  # others find it when it has come
+        tokens = pack(self._following(entry, request, known))
+        more |= self._shown(entry, blocks)
         self._write(
-            pack(self._following(entry, request, known)),
-            pack(entry.table),
+            tokens,
+            pack(entry.table) if not entry.tables else "",
             op="admit",
             n=entry.number,
             hit=hit,
@@ -182,6 +203,14 @@ class LogWriter:
             **self._fields(arrival),
             **more,
         )
+
+    def _shown(self, entry: Entry, blocks: Any) -> dict[str, Any]:
+        """Set the blocks of an admission: of one group, or a table for each."""
+        if not self._cache.groups:
+            entry.table = list(blocks)
+            return {}
+        entry.tables = tuple(tuple(table) for table in blocks)
+        return {"groups": [pack(edit((), table)) for table in entry.tables]}
 
     def step(self, name: str, known: int, stop: int, fresh: Sequence[int] = ()) -> bool:
         """A request of `known` tokens computes up to `stop` and got `fresh` blocks.
@@ -194,10 +223,59 @@ class LogWriter:
         entry, request = found
         stop = max(entry.seen, min(stop, known))
         entry.seen = stop
-        if fresh or stop >= entry.next:
+        if fresh or stop > len(entry.table) * self._size:  # it has no block for its last tokens
             self._turn()
             self._extend(entry, request, stop, known, fresh)
+        elif stop >= entry.next:
+            self._due[name] = None
+            self._passed(entry, stop)
         return True
+
+    def change(self, name: str, known: int, span: tuple[int, int], tables: Tables) -> bool:
+        """As `step` where there are several groups, with all tables that the step sees.
+
+        `span`: first token of the step, and the end. Earlier steps saw the tables before.
+        """
+        found = self._live.get(name)
+        if found is None:
+            return False
+        entry, request = found
+        start, stop = span
+        entry.seen = stop = max(entry.seen, min(stop, known))
+        if tables == entry.tables:
+            self._due[name] = None
+            self._passed(entry, stop)
+            return True
+        self._turn()
+        changed = zip(entry.tables, tables, strict=True)
+        groups = [pack(edit(old, new)) if old != new else "" for old, new in changed]
+        entry.tables = tables
+        tokens, at = self._following(entry, request, known), max(entry.stop, min(start, stop))
+        self._computed(entry, stop)
+        self._write(pack(tokens), op="extend", n=entry.number, stop=stop, at=at, groups=groups)
+        return True
+
+    def filled(self, name: str, known: int, stop: int) -> None:
+        """Positions up to `stop` are computed, by steps before this call."""
+        entry, _ = self._live[name]
+        entry.seen = max(entry.seen, min(stop, known))
+        if entry.seen >= entry.next:
+            self._due[name] = None
+            self._passed(entry, entry.seen)
+
+    def returned(self, name: str, tables: Tables) -> None:
+        """A request gave blocks back between its steps."""
+        entry, _ = self._live[name]
+        if tables != entry.tables:
+            self.change(name, entry.logged, (entry.seen, entry.seen), tables)
+
+    def _tell(self) -> None:
+        """Write which blocks are filled, before others may hit them."""
+        for name in self._due:
+            entry, request = self._live[name]
+            if entry.seen > entry.stop:
+                self._extend(entry, request, entry.seen, max(entry.seen, entry.logged), ())
+        self._due.clear()
 
     def passes(self, name: str, known: int, stop: int) -> bool:
         """Whether a step without fresh blocks is one of those that are not written; notes it.
@@ -217,7 +295,11 @@ class LogWriter:
         return True
 
     def _computed(self, entry: Entry, stop: int) -> None:
-        entry.stop, entry.next = stop, (stop // self._size + 1) * self._size
+        entry.stop = stop
+        self._passed(entry, stop)
+
+    def _passed(self, entry: Entry, stop: int) -> None:
+        entry.next = self.quiet[entry.arrival.name] = (stop // self._size + 1) * self._size
 
     def _extend(
         self, entry: Entry, request: Any, stop: int, known: int, fresh: Sequence[int]
@@ -225,7 +307,12 @@ class LogWriter:
         tokens = self._following(entry, request, known)
         self._computed(entry, stop)
         entry.table += fresh
-        self._write(pack(tokens), pack(fresh), op="extend", n=entry.number, stop=stop)
+        more = f',"tokens":"{pack(tokens)}"' if tokens else ""
+        if fresh:
+            more += f',"blocks":"{pack(fresh)}"'
+        self._segments.write(  # as `_line`, for a third of its price: most lines are this one
+            f'{{"op":"extend","n":{entry.number},"stop":{stop},"t":{self._now()}{more}}}\n'.encode()
+        )
 
     def _following(self, entry: Entry, request: Any, known: int) -> Sequence[int]:
         if known <= entry.logged:
@@ -242,22 +329,33 @@ class LogWriter:
         entry, _ = self._live[name]
         if entry.table[: len(blocks)] != blocks:
             self._turn()
+            self._tell()
             entry.table[: len(blocks)] = blocks
             self._write("", pack(blocks), op="table", n=entry.number)
 
-    def release(self, name: str, verb: str, blocks: Sequence[int], *, fenced: bool = False) -> None:
+    def computed(self, name: str, stop: int) -> None:
+        """A request that is about to leave has computed up to `stop`."""
+        entry, _ = self._live[name]
+        entry.seen = max(entry.seen, stop)
+
+    def release(self, name: str, verb: str, blocks: Any, *, fenced: bool = False) -> None:
         """`verb` (finish, cancel or preempt) released `blocks`; nothing if it held none.
 
-        `fenced`: they are free only after a running step or transfer.
+        `fenced`: they are free only after a running step or transfer. `blocks`: as in `admit`.
         """
         if name not in self._live:
             return
         self._turn()
         entry, request = self._live.pop(name)
+        self._due.pop(name, None)
         if entry.seen > entry.stop:
             self._extend(entry, request, entry.seen, max(entry.seen, entry.logged), ())
-        changed = "" if entry.table == blocks else pack(blocks)
-        more = {"fenced": True} if fenced else {}
+        self.quiet.pop(name, None)
+        more: dict[str, Any] = {"fenced": True} if fenced else {}
+        if entry.tables and (blocks := tuple(map(tuple, blocks))) != entry.tables:
+            both = zip(entry.tables, blocks, strict=True)
+            more["groups"] = [pack(edit(old, new)) for old, new in both]
+        changed = "" if entry.tables or entry.table == blocks else pack(blocks)
         self._write("", changed, op=verb, n=entry.number, **more)
 
     def cap(self) -> None:
@@ -270,11 +368,13 @@ class LogWriter:
     def reset(self, *, done: bool) -> None:
         """Everything cached was to be forgotten."""
         self._turn()
+        self._tell()
         self._write(op="reset", done=done)
 
     def evict(self, blocks: Sequence[int]) -> None:
         """These blocks lost their identity on request."""
         self._turn()
+        self._tell()
         self._write("", pack(blocks), op="evict")
 
     # --- how it is written ---
@@ -292,18 +392,24 @@ class LogWriter:
 
     def _carried(self, entry: Entry, request: Any) -> bytes:
         """State of a request whose admission may be in a deleted file."""
+        more = {"groups": [pack(edit((), table)) for table in entry.tables]} if entry.tables else {}
         return self._line(
             pack(entry.written or self._tokens(request, 0, entry.logged)),
-            pack(entry.table),
+            "" if entry.tables else pack(entry.table),
             op="carry",
             n=entry.number,
             stop=entry.stop,
             **self._fields(entry.arrival),
+            **more,
         )
+
+    def _now(self) -> int:
+        """Return milliseconds since the recording began."""
+        return round((time.monotonic() - self._start) * 1000)
 
     def _line(self, tokens: str = "", blocks: str = "", **fields: Any) -> bytes:
         """Packed numbers need no escapes, which to look for would take as long as all the rest."""
-        fields["t"] = round((time.monotonic() - self._start) * 1000)
+        fields["t"] = self._now()
         text = _encode(fields)[:-1]
         if tokens:
             text += f',"tokens":"{tokens}"'
@@ -328,7 +434,7 @@ class LogWriter:
     def _header(self) -> bytes:
         return self._line(
             kvproof="recording",
-            format=FORMAT,
+            format=GROUPED if self._cache.groups else FORMAT,
             segment=self._segments.number + 1,
             process=os.getpid(),
             unix=round(time.time(), 3),

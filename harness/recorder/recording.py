@@ -11,11 +11,11 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 import msgspec
 
 from kvproof.harness import strict_json
-from kvproof.harness.contract.target import Namespace, Request, Span, TargetConfig
+from kvproof.harness.contract.target import Group, Namespace, Request, Span, TargetConfig
 from kvproof.harness.errors import UsageError
 from kvproof.harness.opening import opened
 from kvproof.harness.recorder.codec import unpack
-from kvproof.harness.recorder.log_writer import FORMAT
+from kvproof.harness.recorder.log_writer import GROUPED
 from kvproof.harness.recorder.rotation import SUFFIX
 from kvproof.harness.records.run_directory import UNREADABLE
 
@@ -55,11 +55,22 @@ class Header(msgspec.Struct, frozen=True):
     """Hits were cut short for a reason of the engine's own before this file began."""
     loop: dict[str, int | str | bool] = {}
     """Settings of the engine's loop, where the recorder knew them."""
+    groups: tuple[Group, ...] = ()
+    """Empty: one group of full attention."""
+    overlaps: bool = False
+    """Whether steps overlap: windows then give blocks back later."""
+    unjudged: tuple[str, ...] = ()
+    """Further limits of the judge in this cache, one line each."""
 
     @property
     def config(self) -> TargetConfig:
         """The pool that the engine had."""
-        return TargetConfig(self.num_blocks, self.block_size, prefix_caching=self.prefix_caching)
+        return TargetConfig(
+            self.num_blocks,
+            self.block_size,
+            prefix_caching=self.prefix_caching,
+            groups=self.groups,
+        )
 
     @property
     def target(self) -> str:
@@ -79,6 +90,10 @@ class Line(msgspec.Struct, frozen=True):
     """The request as the engine calls it."""
     tokens: str = "i"
     blocks: str | None = None
+    groups: tuple[str, ...] = ()
+    """Where there are several groups: the edit of each table, empty for none."""
+    at: _Int = 0
+    """Tokens that were computed before the tables changed."""
     hit: _Int = 0
     stop: _Int = 0
     loaded: _Int = 0
@@ -239,10 +254,10 @@ def read_header(path: Path, text: bytes) -> Header:
         if not isinstance(found, dict) or found.get("kvproof") != "recording":
             raise UsageError(f"{str(path)!r} is no recording: its first line says nothing of it",
                              hint)  # fmt: skip
-        if not isinstance(found.get("format"), int) or found["format"] > FORMAT:
+        if not isinstance(found.get("format"), int) or found["format"] > GROUPED:
             raise UsageError(
                 f"{str(path)!r} was written by a newer kvproof: format {found.get('format')!r}, "
-                f"known are those up to {FORMAT}",
+                f"known are those up to {GROUPED}",
                 "upgrade kvproof",
             )
         header = msgspec.convert(found, Header)
@@ -276,6 +291,7 @@ def _decoded(path: Path, lines: Iterator[bytes]) -> Iterator[tuple[int, Line]]:
         try:
             line = read_line(text)
             unpack(line.tokens), unpack(line.blocks or "i")
+            [unpack(each or "i") for each in line.groups]
         except (*UNREADABLE, ValueError) as error:
             raise UsageError(
                 f"{path}:{number} is damaged: {error}",

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import NamedTuple, cast
 
 from kvproof.harness.contract import operations as ops
-from kvproof.harness.contract.profile import PolicyProfile, Profile, SpanProfile
 from kvproof.harness.contract.target import (
     Completed,
     Refused,
     Released,
     Request,
     Scheduled,
+    StateUse,
     Table,
     Target,
     TargetConfig,
 )
 from kvproof.harness.errors import UsageError
-from kvproof.harness.oracle.shadow_memory import SLOT_BYTES, Writer
+from kvproof.harness.oracle.shadow_memory import SLOT_BYTES
 from kvproof.harness.oracle.state import RequestState
 from kvproof.harness.oracle.violation import INVARIANT, Violation, fail
 from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.explain import ExplainedHit, Story
+from kvproof.harness.recorder.recorded_profile import profile
 from kvproof.harness.recorder.recording import Header, Line, Place, Recording
+from kvproof.harness.recorder.tables import Tables, edited, fresh
+from kvproof.harness.recorder.trusted import Trusted
 from kvproof.harness.session import Session
 
 _HISTORY = 256
@@ -75,29 +79,10 @@ class Judged:
     """Each admission, if requested."""
 
 
-def profile(header: Header) -> Profile:
-    """Profile of any recorded engine: no counters, no digests."""
-    return Profile(
-        engine=header.engine,
-        version=header.version,
-        block_sizes=(header.block_size,),
-        no_read=True,
-        no_store=True,
-        media=SpanProfile(supported=True),
-        policy=PolicyProfile(
-            sharing="when_scheduled",
-            duplicates="kept",
-            reset="idle",
-            eviction_order="undeclared",
-            index="flat",
-            maximal=header.maximal and not header.capped,
-        ),
-    )
-
-
 class _Recorded:
     def __init__(self, header: Header) -> None:
         self.profile = profile(header)
+        self._grouped = bool(header.groups)
         self.answer: Scheduled | Refused | Released = Released()
         """Answer of the next verb."""
 
@@ -109,6 +94,8 @@ class _Recorded:
     def complete(self, step: int, *_: object) -> Completed:
         """The end of a step changes nothing: its effects have their own lines."""
         scheduled = cast("Scheduled", self.answer)
+        if self._grouped:  # windows give their blocks back at the next step
+            return Completed(step)
         return Completed(step, scheduled.blocks, scheduled.tables)
 
 
@@ -153,8 +140,9 @@ class RunningCheck:
         self._session.state.shadow.keep_one_writer_a_request()
         self._size = header.block_size
         self._step = 0
-        self._unseen = set(range(header.num_blocks)) if trusting else set()
-        """Blocks that may hold content whose computation was not judged."""
+        self._grouped = bool(header.groups)
+        unseen = range(header.num_blocks) if trusting else ()
+        self._trusted = Trusted(self._session.state, unseen)
         self._fenced = trusting
         """Whether blocks may be under way back or in a transfer: their holders cannot be seen."""
         self._names: dict[str, str] = {}
@@ -188,6 +176,7 @@ class RunningCheck:
         judged, session = self.judged, self._session
         judged.checks = session.checks
         judged.slots_compared = session.state.shadow.compared
+        judged.trusted = self._trusted.count
         if self._story:
             judged.explained = self._story.explained
         return judged
@@ -215,69 +204,150 @@ class RunningCheck:
     # --- lines ---
 
     def _admit(self, line: Line) -> None:
-        request, table = line.request, unpack(line.blocks or "i")
+        request, tables = line.request, self._tables(line, ())
         if line.loaded:  # other requests find loaded blocks only after the load
             self._fenced = True
             self._cap(line)
-        self._trust(request, table, line.hit // self._size * self._size, cached=True)
+        whole = line.hit // self._size * self._size
+        self._trusted.give(request, tables, whole, cached=True)
         explained = self._story.before(line, request) if self._story else None
         self.judged.requests += 1
         self.judged.tokens += len(request.tokens)
         self.judged.hit_tokens += line.hit
         self.judged.happened["hit"] += line.hit > 0
-        self._evicts(table[line.hit // self._size :])
-        self._target.answer = self._scheduled(line.hit, line.hit, line.stop, table)
+        self._evicts(self._after_hit(tables, line.hit))
+        self._target.answer = self._scheduled(line.hit, (line.hit, line.stop), tables)
         self._session.apply(ops.Admit(request, line.stop - line.hit))
         if self._story and explained:
             self._story.after(explained)
 
     def _extend(self, line: Line) -> None:
-        live, fresh = self._live(line), unpack(line.blocks or "i")
-        self._evicts(fresh)
-        table = live.groups[0] + fresh
-        start, tokens = live.computed, unpack(line.tokens)
-        self._target.answer = self._scheduled(0, start, line.stop, table)
-        self._session.apply(ops.Extend(live.request.id, tokens, line.stop - start))
+        live, before = self._live(line), self._live(line).groups
+        tables, tokens = self._tables(line, before), unpack(line.tokens)
+        if line.at > live.computed:  # the steps until then saw the tables before
+            self._go_on(live, tokens, line.at, before)
+            tokens = ()
+        self._evicts(tuple(b for old, new in zip(before, tables, strict=True)
+                           for b in fresh(old, new)))  # fmt: skip
+        self._go_on(live, tokens, line.stop, tables)
         if self._story:
             self._story.computed(live)
 
-    def _evicts(self, fresh: Table) -> None:
-        cached = self._session.state.model.cached
-        self._unseen.difference_update(fresh)
-        self.judged.happened["evicted block"] += sum(block in cached for block in fresh)
+    def _go_on(self, live: RequestState, tokens: tuple[int, ...], stop: int, seen: Tables) -> None:
+        start = live.computed
+        if self._grouped:
+            self._give_back(live, seen)
+        if start == stop and self._session.layout.states:
+            self._grow(live, tokens, seen)
+            return
+        self._target.answer = self._scheduled(0, (start, stop), seen)
+        self._session.apply(ops.Extend(live.request.id, tokens, stop - start))
 
-    def _scheduled(self, hit: int, start: int, stop: int, table: Table) -> Scheduled:
+    def _give_back(self, live: RequestState, seen: Tables) -> None:
+        """Windows give blocks back as the next step begins: to the oracle, as the last one ends."""
+        layout = self._session.layout
+        groups = tuple(
+            tuple(
+                block if other else 0
+                for block, other in zip_longest(old, new[: len(old)], fillvalue=1)
+            )
+            if group in layout.partly_visible
+            else old
+            for group, (old, new) in enumerate(zip(live.groups, seen, strict=True))
+        )
+        live.show(groups, groups)
+
+    def _grow(self, live: RequestState, tokens: tuple[int, ...], seen: Tables) -> None:
+        """A step of tokens that are not known yet: its state is written once they are."""
+        live.request = replace(live.request, tokens=live.request.tokens + tokens)
+        live.prints = self._session.state.prints(live.request, live.epoch)
+        live.show(seen, seen)
+
+    def _tables(self, line: Line, before: Tables) -> Tables:
+        """Return the tables after a line, of all groups. Raises ValueError for a damaged line."""
+        if not self._grouped:
+            fresh_blocks = unpack(line.blocks or "i")
+            return ((*before[0], *fresh_blocks),) if before else (fresh_blocks,)
+        old = before or ((),) * len(self._session.layout.groups)
+        if not line.groups:
+            return old
+        changes = zip(old, line.groups, strict=True)
+        return tuple(edited(table, unpack(change)) if change else table
+                     for table, change in changes)  # fmt: skip
+
+    def _after_hit(self, tables: Tables, hit: int) -> Table:
+        """Return the blocks of an admission that it computes into."""
+        layout = self._session.layout
+        sizes = [group.block_size for group in layout.groups]
+        states = layout.states
+        return tuple(
+            block
+            for group, table in enumerate(tables)
+            for block in table[hit // sizes[group] :]
+            if block or not self._grouped or group in states
+        )
+
+    def _evicts(self, fresh_blocks: Table) -> None:
+        """These blocks were handed out: they lose their content."""
+        cached = self._session.state.model.cached
+        self._trusted.seen(fresh_blocks)
+        self.judged.happened["evicted block"] += sum(block in cached for block in fresh_blocks)
+        if self._session.layout.states:  # a state's block may be handed out before its first write
+            self._session.state.allocate(tuple(block for block in fresh_blocks if block))
+
+    def _scheduled(self, hit: int, span: tuple[int, int], tables: Tables) -> Scheduled:
         self._step += 1
-        return Scheduled(self._step, hit, start, stop, (table,), (table,))
+        start, stop = span
+        states = self._states(tables, start, stop) if stop > start else ()
+        return Scheduled(self._step, hit, start, stop, tables, tables, states=states)
+
+    def _states(self, tables: Tables, start: int, stop: int) -> tuple[StateUse, ...]:
+        """Return the states of a step: each is in the block of its last token."""
+        layout, uses = self._session.layout, []
+        for group in layout.states:
+            table, size = tables[group], layout.groups[group].block_size
+            read = _entry(table, (start - 1) // size) if start else ()
+            uses.append(StateUse(group, read, ((stop, _entry(table, (stop - 1) // size)),)))
+        return tuple(uses)
 
     def _table(self, line: Line) -> None:
         """Equal blocks replaced some: the request reads those now."""
         live, blocks = self._live(line), unpack(line.blocks or "i")
-        self._trust(live.request, blocks, live.computed // self._size * self._size, cached=True)
+        whole = live.computed // self._size * self._size
+        self._trusted.give(live.request, (blocks,), whole, cached=True)
         tables = (blocks + live.groups[0][len(blocks) :],)
         live.show(tables, tables)
         self._session.content.read(live, live.computed)
 
     def _release(self, line: Line) -> None:
         live = self._live(line)
-        held = live.groups[0] if line.blocks is None else unpack(line.blocks)
+        held = self._held(line, live)
         self._fenced |= line.fenced
         self.judged.happened["preemption"] += line.op == "preempt"
-        self._target.answer = Released((held,))
+        self._target.answer = Released(held)
         self._session.apply(_RELEASES[line.op](live.request.id))
+
+    def _held(self, line: Line, live: RequestState) -> Tables:
+        """Return the blocks that a release gives back; windows gave some back since their line."""
+        if not self._grouped:
+            return (live.groups[0] if line.blocks is None else unpack(line.blocks),)
+        if line.groups:
+            tables = self._tables(line, live.groups)
+            live.show(tables, tables)
+        return live.groups
 
     def _reset(self, line: Line) -> None:
         if self._fenced and not line.done:
             return
         self.judged.happened["reset"] += line.done
         if line.done:  # nothing that was cached before may be hit
-            self._unseen.clear()
+            self._trusted.clear()
         self._target.answer = Released() if line.done else Refused("busy")
         self._session.apply(ops.Reset())
 
     def _evict(self, line: Line) -> None:
         blocks = unpack(line.blocks or "i")
-        self._unseen.difference_update(blocks)
+        self._trusted.seen(blocks)
         for block in blocks:
             self._session.state.model.drop(block)
 
@@ -300,67 +370,44 @@ class RunningCheck:
             del live[name]
         elif line.op == "table":
             blocks = unpack(line.blocks or "i")
-            self._holds(name, blocks + live[name].groups[0][len(blocks) :])
+            self._holds(name, (blocks + live[name].groups[0][len(blocks) :],))
         elif line.op == "extend":
-            fresh = unpack(line.blocks or "i")
-            self._written_unseen(fresh)
-            self._holds(name, live[name].groups[0] + fresh)
+            before = live[name].groups
+            tables = self._tables(line, before)
+            both = zip(before, tables, strict=True)
+            self._trusted.written([block for old, new in both for block in fresh(old, new)])
+            self._holds(name, tables)
         else:
-            table = unpack(line.blocks or "i")
-            state = self._session.state
+            state, tables = self._session.state, self._tables(line, ())
             none = Request(name, ())
             live[name] = RequestState(none, state.prints(none), state.epoch, state.layout)
-            self._written_unseen(table[line.hit // self._size :] if line.op == "admit" else ())
-            self._holds(name, table)
+            if line.op == "admit":
+                self._trusted.written(self._after_hit(tables, line.hit))
+            self._holds(name, tables)
 
-    def _holds(self, name: str, table: Table) -> None:
-        self._session.state.live[name].show((table,), (table,))
-
-    def _written_unseen(self, fresh: Table) -> None:
-        state = self._session.state
-        known = [block for block in fresh if 0 < block < state.config.num_blocks]
-        state.allocate(tuple(known))
-        self._unseen.update(known)
-        for block in known:
-            state.shadow.forget(block)
-
-    # --- blocks whose computation was not judged ---
+    def _holds(self, name: str, tables: Tables) -> None:
+        self._session.state.live[name].show(tables, tables)
 
     def _carry(self, line: Line) -> None:
         """Continue a request whose admission is in a deleted file."""
-        state, request, table = self._session.state, line.request, unpack(line.blocks or "i")
+        state, request, tables = self._session.state, line.request, self._tables(line, ())
         live = RequestState(request, state.prints(request), state.epoch, state.layout)
-        live.show((table,), (table,))
+        live.show(tables, tables)
         live.computed = live.hit = line.stop
         live.prompt, live.stored = len(request.tokens), line.stop // self._size * self._size
         state.checks["last_token_is_computed"] += 1
         if not 0 <= line.stop <= live.prompt:
             sentence = f"request {request.id} of {live.prompt} tokens is computed up to {line.stop}"
             fail(state, "last_token_is_computed", INVARIANT, sentence)
-        self._session.content.addresses(live, line.stop)
-        self._trust(request, table, line.stop, cached=request.store)
+        if not self._grouped:
+            self._session.content.addresses(live, line.stop)
+        self._trusted.give(request, tables, line.stop, cached=request.store)
         state.live[request.id] = live
 
-    def _trust(self, request: Request, table: Table, stop: int, *, cached: bool) -> None:
-        """Trust the content of blocks that were filled unseen.
 
-        `cached`: the whole ones can be hit. A block outside the pool is checked later.
-        """
-        if not self._unseen:
-            return
-        state, size, prints = self._session.state, self._size, self._session.state.prints(request)
-        stop = min(stop, len(prints), len(table) * size)
-        for index in range(-(-stop // size)):
-            block, start, end = table[index], index * size, min(stop, (index + 1) * size)
-            if block not in self._unseen:
-                continue
-            if state.shadow.writer_of_block(block) is None:
-                slots = state.shadow.slots(table, start, end)
-                writer = Writer(replace(request, tokens=request.tokens[:end]), state.epoch, 0)
-                state.shadow.write(slots, start, prints[start:end], writer)
-                self.judged.trusted += 1
-            if cached and end == (index + 1) * size and state.config.prefix_caching:
-                state.model.store(block, prints, index)
+def _entry(table: Table, index: int) -> Table:
+    """Return one entry; the null block where the table has none, which no state may use."""
+    return (table[index] if index < len(table) else 0,)
 
 
 def doubts(header: Header, *, stopped: str, requests: int, hits: int) -> list[str]:

@@ -2,55 +2,73 @@
 
 An admission is the first `allocate_slots` of a request, a step each later one. Hits, blocks and
 lengths are arguments and results of the call, tokens those of the request at that time: drafts, and
-tokens not yet known under asynchronous scheduling, are written when they are known.
+tokens not yet known under asynchronous scheduling, are written once known; a rejected draft never
+is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from kvproof.harness.recorder.hooks import Make, after, recorded, version, wrap, writer_of
+from kvproof.harness.recorder import hooks, vllm_groups
+from kvproof.harness.recorder.hooks import Make, after, version, wrap, writer_of
 from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
-from kvproof.harness.recorder.vllm_loop import settings_of_the_scheduler
+from kvproof.harness.recorder.vllm_loop import settings_of_the_scheduler, steps_overlap
 
-_FULL = ("FullAttentionSpec", "MLAAttentionSpec")
-"""Specifications of layers whose tables only grow."""
+_SPARE = 64
+"""Requests that left and are remembered."""
 
 
 def hook(module: ModuleType, settings: Settings) -> None:
     """Hook the class of a module that was just loaded."""
     manager: Any = getattr(module, "KVCacheManager")  # noqa: B009 - a module has no such attribute
-    wrap(manager, "__init__", recorded(_describe, settings, _tokens))
-    wrap(manager, "allocate_slots", _allocate)
+    wrap(manager, "__init__", _made(settings))
     wrap(manager, "get_computed_blocks", _match)
+    if hasattr(manager, "cache_blocks"):
+        wrap(manager, "cache_blocks", after(_cached))
+    if hasattr(manager, "remove_skipped_blocks"):
+        wrap(manager, "remove_skipped_blocks", after(_returned))
     wrap(manager, "free", _releasing(fenced=False))
     wrap(manager, "pop_blocks_for_free", _releasing(fenced=True))
     wrap(manager, "reset_prefix_cache", after(_reset))
     wrap(manager, "evict_blocks", after(_evict))
 
 
+def _made(settings: Settings) -> Make:
+    """Record a new manager. Its steps are hooked in itself: a look-up in each would cost more."""
+
+    def make(original: Any) -> Callable[..., None]:
+        def made(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            hooks.begin(self, _describe, settings, _tokens)
+            writer = writer_of(self)
+            if writer is not None:
+                self.allocate_slots = allocating(self, writer, self.allocate_slots)
+
+        return made
+
+    return make
+
+
 def _describe(manager: Any) -> Cache | str:
-    groups = manager.kv_cache_config.kv_cache_groups
-    kinds = [type(group.kv_cache_spec).__name__ for group in groups]
-    if len(groups) != 1 or kinds[0] not in _FULL:
-        return (
-            f"it has groups {', '.join(kinds) or 'of no kind'}; recorded is one of full attention"
-        )
-    spec, single = groups[0].kv_cache_spec, manager.coordinator.single_type_managers[0]
-    if getattr(spec, "sliding_window", None) or getattr(spec, "attention_chunk_size", None):
-        return "its layers forget tokens outside a window"
-    if single.block_size != spec.block_size:
-        return f"blocks of {spec.block_size} tokens are spread over several ranks"
+    why = vllm_groups.refusal(manager)
+    if why:
+        return why
+    blocks = [each.block_size for each in manager.coordinator.single_type_managers]
     return Cache(
         engine="vllm",
         version=version("vllm"),
         num_blocks=manager.kv_cache_config.num_blocks,
-        block_size=spec.block_size,
+        block_size=math.lcm(*blocks),
         prefix_caching=manager.enable_caching,
-        maximal=not manager.use_eagle,
+        maximal=not manager.use_eagle and vllm_groups.retention(manager) is None,
         loop=settings_of_the_scheduler(),
+        groups=vllm_groups.groups(manager),
+        overlaps=steps_overlap(),
+        unjudged=tuple(vllm_groups.unjudged(manager, overlaps=steps_overlap())),
     )
 
 
@@ -70,21 +88,39 @@ def _match(original: Any) -> Callable[..., Any]:
     return get_computed_blocks
 
 
-def _allocate(original: Any) -> Callable[..., Any]:
+def allocating(manager: Any, writer: LogWriter, original: Any) -> Callable[..., Any]:
+    """Return `allocate_slots` of one manager, recorded. It is called for every token."""
+    quiet, empty = writer.quiet, manager.empty_kv_cache_blocks
+    returned = _Returned(manager)
+    moving = returned.moving
+
     def allocate_slots(
-        self: Any, request: Any, num_new_tokens: int, *args: Any, **kwargs: Any
+        request: Any,
+        num_new_tokens: int,
+        num_new_computed_tokens: int = 0,
+        new_computed_blocks: Any = None,
+        num_lookahead_tokens: int = 0,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
-        blocks = original(self, request, num_new_tokens, *args, **kwargs)
-        writer = writer_of(self)
-        if writer is not None and blocks is not None and writer.active:
-            try:  # as `LogWriter.guard`, without its price: this is called for every token
-                if not blocks.blocks[0] and writer.passes(
-                    request.request_id,
-                    request.num_tokens,
-                    request.num_computed_tokens + num_new_tokens,
-                ):
-                    return blocks
-                _allocated(writer, self, request, num_new_tokens, args, kwargs, blocks)
+        if args or kwargs or num_new_computed_tokens or new_computed_blocks is not None:
+            chosen = num_new_computed_tokens, new_computed_blocks, num_lookahead_tokens
+            blocks = original(request, num_new_tokens, *chosen, *args, **kwargs)
+        else:  # a request that runs: names of arguments would cost more than all of the rest
+            blocks = original(request, num_new_tokens, num_lookahead_tokens=num_lookahead_tokens)
+            stop = request.num_computed_tokens + num_new_tokens
+            silent = blocks is empty and stop < quiet.get(request.request_id, 0)
+            if silent and not (moving and returned(request.request_id)):
+                return blocks
+        if blocks is not None and writer.active:
+            try:  # as `LogWriter.guard`, without its price
+                loaded = args[0] if args else kwargs.get("num_external_computed_tokens", 0)
+                hit = num_new_computed_tokens
+                _allocated(writer, manager, request, (num_new_tokens, hit, loaded), blocks)
+                if moving:
+                    returned.look(request.request_id)
+                    if len(returned) > 2 * len(quiet) + _SPARE:
+                        returned.keep(quiet)
             except BaseException as error:  # noqa: BLE001 - the engine must not notice
                 writer.fail(error)
         return blocks
@@ -92,22 +128,60 @@ def _allocate(original: Any) -> Callable[..., Any]:
     return allocate_slots
 
 
+class _Returned:
+    """Whether a request gave back blocks of a window or a state since its last line.
+
+    A table changes in place: its first block is null as soon as it is given back.
+    """
+
+    def __init__(self, manager: Any) -> None:
+        found = manager.coordinator.single_type_managers
+        self.moving = [
+            each.req_to_blocks for each in found if type(each).__name__ != "FullAttentionManager"
+        ]
+        self._first: dict[str, list[tuple[Any, int]]] = {}
+        """Request -> table of each group with its first block."""
+
+    def __call__(self, name: str) -> bool:
+        return any(table[at].is_null for table, at in self._first.get(name, ()))
+
+    def look(self, name: str) -> None:
+        """Note the first block of each table of a request, at each of its lines."""
+        tables = [tables.get(name, ()) for tables in self.moving]
+        found = [(table, _first(table)) for table in tables]
+        self._first[name] = [(table, at) for table, at in found if at < len(table)]
+
+    def keep(self, live: Mapping[str, Any]) -> None:
+        """Forget the requests that left."""
+        self._first = {name: found for name, found in self._first.items() if name in live}
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+
+def _first(table: Any) -> int:
+    return next((at for at, block in enumerate(table) if not block.is_null), len(table))
+
+
 def _allocated(
     writer: LogWriter,
     manager: Any,
     request: Any,
-    count: int,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    counts: tuple[int, int, int],
     blocks: Any,
 ) -> None:
+    """`counts`: tokens that are new, hit, and loaded from elsewhere."""
+    count, hit, loaded = counts
     name, known = request.request_id, request.num_tokens
-    stop = request.num_computed_tokens + count
-    new = blocks.blocks[0]
-    if writer.step(name, known, stop, [block.block_id for block in new] if new else ()):
-        return
-    hit = args[0] if args else kwargs.get("num_new_computed_tokens", 0)
-    loaded = args[3] if len(args) > 3 else kwargs.get("num_external_computed_tokens", 0)
+    start = request.num_computed_tokens
+    if manager.num_kv_cache_groups > 1 or writer.grouped:
+        if writer.change(name, known, (start, start + count), _tables(manager, name)):
+            return
+    else:
+        new = blocks.blocks[0]
+        fresh = [block.block_id for block in new] if new else ()
+        if writer.step(name, known, start + count, fresh):
+            return
     if request.prompt_embeds is not None:
         raise ValueError("a prompt of embeddings has no tokens that say what it is")
     writer.admit(
@@ -115,10 +189,19 @@ def _allocated(
         _arrival(request),
         known=known,
         hit=hit,
-        stop=min(stop + hit + loaded, known),
-        blocks=manager.get_block_ids(name)[0],
+        stop=min(start + count + hit + loaded, known),
+        blocks=_held_now(writer, manager, name),
         loaded=loaded,
     )
+
+
+def _tables(manager: Any, name: str) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, manager.get_block_ids(name)))
+
+
+def _held_now(writer: LogWriter, manager: Any, name: str) -> Any:
+    """Return the table of one group, or those of all."""
+    return _tables(manager, name) if writer.grouped else manager.get_block_ids(name)[0]
 
 
 def _arrival(request: Any) -> Arrival:
@@ -156,14 +239,16 @@ def _release(manager: Any, original: Any, request: Any, *, fenced: bool) -> Any:
     return answer
 
 
-def _held(writer: LogWriter, manager: Any, request: Any) -> list[int] | None:
-    if request.request_id not in writer:
+def _held(writer: LogWriter, manager: Any, request: Any) -> Any:
+    name = request.request_id
+    if name not in writer:
         return None
-    held: list[int] = manager.get_block_ids(request.request_id)[0]
-    return held
+    done = request.num_computed_tokens - getattr(request, "num_in_flight_tokens", 0)
+    writer.computed(name, min(done, request.num_tokens))
+    return _held_now(writer, manager, name)
 
 
-def _freed(writer: LogWriter, request: Any, held: list[int], *fenced: bool) -> None:
+def _freed(writer: LogWriter, request: Any, held: Any, *fenced: bool) -> None:
     verb = "preempt"
     if request.is_finished():
         verb = "cancel" if request.status.name == "FINISHED_ABORTED" else "finish"
@@ -176,3 +261,16 @@ def _reset(writer: LogWriter, done: bool, _: Any) -> None:  # noqa: FBT001 - the
 
 def _evict(writer: LogWriter, _: None, __: Any, block_ids: set[int]) -> None:
     writer.evict(sorted(block_ids))
+
+
+def _cached(writer: LogWriter, _: None, __: Any, request: Any, computed: int) -> None:
+    """Blocks of accepted drafts, and of answers that came late, can be hit from now on."""
+    name = request.request_id
+    if computed >= writer.quiet.get(name, computed + 1):
+        writer.filled(name, request.num_tokens, computed)
+
+
+def _returned(writer: LogWriter, _: None, manager: Any, name: str, *__: Any, **___: Any) -> None:
+    """Blocks were given back outside of an allocation."""
+    if writer.grouped and name in writer:
+        writer.returned(name, _tables(manager, name))

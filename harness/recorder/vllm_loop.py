@@ -12,6 +12,9 @@ from kvproof.harness.recorder.log_writer import Settings
 _making: list[dict[str, Any]] = []
 """Settings of the schedulers whose constructors run."""
 
+_overlaps: list[bool] = []
+"""Whether their steps overlap."""
+
 
 def hook(module: ModuleType, settings: Settings) -> None:
     """Hook the class of a module that was just loaded."""
@@ -24,13 +27,20 @@ def settings_of_the_scheduler() -> dict[str, Any]:
     return _making[-1] if _making else {}
 
 
+def steps_overlap() -> bool:
+    """Return whether a step may be scheduled before the last one is done; without one: so."""
+    return _overlaps[-1] if _overlaps else True
+
+
 def _made(original: Any) -> Callable[..., None]:
     def made(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         _making.append(_settings(vllm_config))
+        _overlaps.append("Async" in type(self).__name__ or _ahead(vllm_config))
         try:
             original(self, vllm_config, *args, **kwargs)
         finally:
             _making.pop()
+            _overlaps.pop()
 
     return made
 
@@ -46,3 +56,9 @@ def _settings(config: Any) -> dict[str, Any]:
         "max_length": getattr(model, "max_model_len", None),
     }
     return {name: value for name, value in found.items() if type(value) in (int, str, bool)}
+
+
+def _ahead(config: Any) -> bool:
+    """Return whether a step goes on, or guesses, before the last token is known."""
+    batches = getattr(config, "max_concurrent_batches", 2)
+    return bool(batches != 1 or getattr(config, "num_speculative_tokens", 0))

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from kvproof.harness.errors import UsageError
 from kvproof.harness.recorder.recording import Header
 from kvproof.harness.recorder.rotation import SUFFIX
 from kvproof.harness.recorder.verdict import Broken
@@ -53,3 +54,15 @@ def _described(header: Header, broken: Broken, counts: Counts, at: str) -> dict[
         "configuration": msgspec.to_builtins(header),
         "watch": {**vars(counts), "violations": dict(counts.violations), "judged": counts.judged},
     }
+
+
+def incident_of(folder: Path) -> str:
+    """Return the property that an incident was written for; empty for another folder."""
+    path = folder / NAME
+    if not path.is_file():
+        return ""
+    try:
+        found = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error}") from error
+    return str(found.get("property", "")) if isinstance(found, dict) else ""

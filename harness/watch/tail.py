@@ -11,6 +11,7 @@ import msgspec
 
 from kvproof.harness.recorder.codec import pack, unpack
 from kvproof.harness.recorder.recording import BEGINS, ENDS, Line
+from kvproof.harness.recorder.tables import Tables, edit, edited
 
 _PIECES = 4
 """Files that the kept time is divided into."""
@@ -24,6 +25,8 @@ class _Held:
     """Its admission."""
     tokens: array[int]
     table: list[int]
+    tables: Tables
+    """Those of several groups; `table` is of one."""
     stop: int
 
 
@@ -71,11 +74,13 @@ class Tail:
     def _apply(self, line: Line) -> None:
         if line.op in BEGINS:
             table = list(unpack(line.blocks or "i"))
-            self._held[line.n] = _Held(line, _array(line), table, line.stop)
+            tables = _edited(((),) * len(line.groups), line)
+            self._held[line.n] = _Held(line, _array(line), table, tables, line.stop)
         elif line.op == "extend":
             held = self._held[line.n]
             held.tokens += _array(line)
             held.table += unpack(line.blocks or "i")
+            held.tables = _edited(held.tables, line)
             held.stop = line.stop
         elif line.op == "table":
             blocks = unpack(line.blocks or "i")
@@ -99,6 +104,7 @@ class Tail:
         return [
             msgspec.structs.replace(
                 held.first, op="carry", t=now, tokens=pack(held.tokens), blocks=pack(held.table),
+                groups=tuple(pack(edit((), table)) for table in held.tables),
                 hit=0, loaded=0, stop=held.stop,
             )
             for held in self._held.values()
@@ -111,3 +117,11 @@ class Tail:
 
 def _array(line: Line) -> array[int]:
     return array("q", unpack(line.tokens))
+
+
+def _edited(tables: Tables, line: Line) -> Tables:
+    """Return the tables of several groups after a line."""
+    if not line.groups:
+        return tables
+    both = zip(tables, line.groups, strict=True)
+    return tuple(edited(old, unpack(change)) if change else old for old, change in both)

@@ -6,6 +6,7 @@ order; in between the engine steps until each has computed as many tokens as it 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
@@ -27,13 +28,17 @@ class Recorded:
     tokens: int
     stopped: str
     """Why the recorder gave up; empty: it did not."""
+    left_out: tuple[str, ...] = ()
+    """Facts of the engine that a replay lacks: a failure may need them."""
 
 
 def history_of(recording: Recording, traits: WholeEngineTraits) -> Recorded:
     """Translate a recording for an engine; its traits have the facts that the recording lacks.
 
-    Raises UsageError for a damaged recording, and for one that is too long.
+    Raises UsageError for a damaged recording, for one that is too long, and for groups of unequal
+    blocks.
     """
+    _refuse(recording.header)
     made = _Translation(ahead=int(bool(recording.header.loop.get("asynchronous"))))
     for place, line in recording.lines():
         made.take(line)
@@ -46,7 +51,34 @@ def history_of(recording: Recording, traits: WholeEngineTraits) -> Recorded:
     made.end()
     config = _config(recording.header, made, traits)
     tokens = sum(len(each.keywords["prompt"]) for each in made.all)
-    return Recorded(config, made.operations, len(made.all), tokens, made.stopped)
+    left_out = tuple(_left_out(recording, made))
+    return Recorded(config, made.operations, len(made.all), tokens, made.stopped, left_out)
+
+
+def _refuse(header: Header) -> None:
+    sizes = {group.block_size for group in header.groups}
+    if len(sizes) > 1:
+        raise UsageError(
+            f"groups with blocks of {', '.join(map(str, sorted(sizes)))} tokens: an engine's own "
+            "loop is replayed with blocks of one size",
+            "without --target it is judged as it was recorded",
+        )
+
+
+def _left_out(recording: Recording, made: _Translation) -> Iterator[str]:
+    """Yield the facts that a replay of a recording lacks."""
+    header = recording.header
+    if recording.dropped or header.segment > 1:
+        yield "what was cached before its first line"
+    if made.loaded:
+        yield "tokens that came from another tier or engine"
+    if header.overlaps or not header.loop:
+        yield "how steps overlapped in time, and which drafts were guessed"
+    if not header.loop:
+        yield "the settings of its scheduler, which the recorder did not see"
+    if header.hashed:
+        yield "tokens themselves: they are hashed"
+    yield "the bytes on its device and the time that kernels and copies took"
 
 
 def _config(header: Header, made: _Translation, traits: WholeEngineTraits) -> Config:
@@ -60,9 +92,19 @@ def _config(header: Header, made: _Translation, traits: WholeEngineTraits) -> Co
             "blocks": header.num_blocks,
             "block_size": header.block_size,
             "caching": header.prefix_caching,
+            **_groups(header),
             "max_length": min(room, max(int(loop.get("max_length", 0)), longest)),
         }
     }
+
+
+def _groups(header: Header) -> dict[str, list[Arguments]]:
+    """Return the groups of a model with one layer in each."""
+    found = [
+        {"kind": each.kind, "layers": 1, **({"size": each.size} if each.size else {})}
+        for each in header.groups
+    ]
+    return {"groups": found} if found else {}
 
 
 @dataclass
@@ -83,6 +125,8 @@ class _Translation:
     all: list[_Request] = field(default_factory=list)
     stopped: str = ""
     longest: int = 0
+    loaded: bool = False
+    """Whether tokens came from elsewhere."""
     _ids: dict[int, int] = field(default_factory=dict)
     """Token of the recording -> ours: those are small."""
     _versions: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -105,6 +149,7 @@ class _Translation:
         self.operations.append(("drain", {}))
 
     def _admit(self, line: Line) -> None:
+        self.loaded |= line.loaded > 0
         self._names[line.n] = line.name
         request = self._preempted.pop(line.name, None)
         if request is None:

@@ -17,6 +17,7 @@ from kvproof.harness.recorder.recording import Header, Recording, is_recording, 
 from kvproof.harness.recorder.rerun import Rerun, rerun
 from kvproof.harness.recorder.verdict import Broken, Judged, doubts, judge
 from kvproof.harness.records.events import Checked, Explained
+from kvproof.harness.watch.incidents import incident_of
 from kvproof.reports.values.text import clean, plural
 from kvproof.suites.framework.component_suite import Counterexample, History, carry_out
 from kvproof.suites.framework.shrink import minimise
@@ -164,6 +165,26 @@ def _on_its_loop(active: ActiveRun, recording: Recording, handle: Handle) -> Non
         f"{recording.name} on the loop of {handle.name}: {plural(made.requests, 'request')} of "
         f"{made.tokens:,} tokens, {plural(seen[HITS], 'hit')}, {seen[SLOTS]:,} slots compared"
     )
+    for line in _shown(recording, made, found):
+        _say(line)
+
+
+def _shown(recording: Recording, made: Recorded, found: Counterexample | None) -> list[str]:
+    """Return how a replay compares with the failure that was recorded or watched."""
+    before = incident_of(recording.paths[0].parent) or _recorded_failure(recording)
+    if not before:
+        return []
+    if found is None:
+        lost = "; ".join(made.left_out)
+        return [f"  {before} does not show again. A replay does not carry: {lost}"]
+    same = found.violation.property == before
+    return [f"  it shows {'again' if same else 'as ' + found.violation.property + ': ' + before}"]
+
+
+def _recorded_failure(recording: Recording) -> str:
+    """Return the property that the recorded answers break; empty: none."""
+    broken = judge(recording).broken
+    return broken.violation.property if broken else ""
 
 
 def _loop_doubt(header: Header, made: Recorded, history: History) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from kvproof.harness.contract.target import Completed, Scheduled, Table
 from kvproof.harness.oracle.contents import Entry
@@ -179,15 +179,20 @@ class TableChecks:
         touched = (*step.fresh, *step.written)
         mine = self._own(live, touched) if state.shares_early else touched
         counts[_ONE_OWNER] += 1
-        others = self._other_holders(live)
-        if not others.keys().isdisjoint(mine):
-            self._stolen(_ONE_OWNER, live, mine, others)
+        if self._held_elsewhere(live, mine):
+            self._stolen(_ONE_OWNER, live, mine, self._other_holders(live))
         if state.profile.in_flight_steps:
             counts[_RUNNING] += 1
             running = [other for other in state.steps.values() if other.live is not live]
             if any(not other.blocks.isdisjoint(touched) for other in running):
                 owners = {block: o.live.request.id for o in running for block in o.blocks}
                 self._stolen(_RUNNING, live, touched, owners)
+
+    def _held_elsewhere(self, live: RequestState, mine: Table) -> bool:
+        """Whether another request, or a pin, holds one of these blocks."""
+        state, blocks = self._state, set(mine)
+        others = (other.blocks for other in state.live.values() if other is not live)
+        return not all(map(blocks.isdisjoint, chain(others, state.pins.values())))
 
     def _other_holders(self, live: RequestState) -> dict[int, str]:
         others = {
@@ -214,6 +219,9 @@ class TableChecks:
 
     def _one_group_each(self, live: RequestState, answer: Scheduled) -> None:
         """A block is in the tables of one group only (H7)."""
+        self._counts[_ONE_GROUP] += 1
+        if self._groups_apart(live, answer):
+            return
         layout, owner = self._layout, dict[int, int]()
         for other in self._state.live.values():
             for group in layout.pooled:
@@ -226,13 +234,25 @@ class TableChecks:
             for block in live.groups[group]
             if block and owner[block] != group
         ]
-        self._counts[_ONE_GROUP] += 1
         if wrong:
             block, group, other_group = wrong[0]
             sentence = (
                 f"block {block} is in a table of group {group} and in one of group {other_group}"
             )
             fail(self._state, _ONE_GROUP, INVARIANT, sentence, suspects=(block,))
+
+    def _groups_apart(self, live: RequestState, answer: Scheduled) -> bool:
+        """Whether no block of a request is in a table of another group: the usual case."""
+        layout = self._layout
+        for group in layout.pooled:
+            elsewhere = {b for g in layout.pooled if g != group for b in live.groups[g] if b}
+            tables = [other.groups[group] for other in self._state.live.values()]
+            if not layout.separate:
+                tables += [ids for use in answer.states if use.group == group
+                           for _, ids in use.writes]  # fmt: skip
+            if not all(map(elsewhere.isdisjoint, tables)):
+                return False
+        return True
 
     def _stolen(
         self, prop: str, live: RequestState, mine: Table, others: Mapping[int, str]

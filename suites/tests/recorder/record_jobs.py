@@ -8,6 +8,7 @@ recording.
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import sys
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 
 SIZE, BLOCKS = 4, 28
+MOST = 4, 24
+"""Requests that run at once, and tokens of a step."""
 
 
 class Lenient(SimpleNamespace):
@@ -28,11 +31,15 @@ class Lenient(SimpleNamespace):
 # --- vLLM: its own scheduler ---
 
 
-def vllm_scheduler(*, ahead: bool, most: int = 4, budget: int = 24, longest: int = 2048) -> Any:
-    """The scheduler of a model with one group of full attention, without the model.
+def vllm_scheduler(
+    *, ahead: bool, most: int = 4, budget: int = 24, longest: int = 2048, specs: Any = (),
+    drafts: int = 0,
+) -> Any:  # fmt: skip
+    """The scheduler of a model, without the model.
 
     `ahead`: the one that schedules a step before it knows the tokens of the one before. `most`
-    requests run, `budget` tokens a step, `longest` tokens a request.
+    requests run, `budget` tokens a step, `longest` tokens a request. `specs`: of each group; one of
+    full attention if there are none. `drafts`: tokens that are guessed in a step.
     """
     import torch
     from vllm.config import CacheConfig, ObservabilityConfig, ParallelConfig, SchedulerConfig
@@ -42,7 +49,11 @@ def vllm_scheduler(*, ahead: bool, most: int = 4, budget: int = 24, longest: int
     from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 
     spec = FullAttentionSpec(block_size=SIZE, num_kv_heads=1, head_size=1, dtype=torch.float32)
-    cache = CacheConfig(block_size=SIZE, enable_prefix_caching=True)
+    specs = specs or (spec,)
+    whole = math.lcm(*(each.block_size for each in specs))
+    grain = math.gcd(*(each.block_size for each in specs))
+    cache = CacheConfig(block_size=whole, enable_prefix_caching=True)
+    cache.mamba_cache_mode = "align"
     cache.num_gpu_blocks = BLOCKS
     model = Lenient(max_model_len=longest, runner_type="generate")
     config = Lenient(
@@ -59,8 +70,8 @@ def vllm_scheduler(*, ahead: bool, most: int = 4, budget: int = 24, longest: int
         observability_config=ObservabilityConfig(),
         ec_manager_config=EncoderCacheManagerConfig(),
         aux_output_config=SimpleNamespace(enabled=False),
-        num_speculative_tokens=0,
-        num_lookahead_tokens=0,
+        num_speculative_tokens=drafts,
+        num_lookahead_tokens=drafts,
         num_hash_lookahead_tokens=0,
         num_prefill_lookahead_tokens=0,
         max_concurrent_batches=1,
@@ -68,26 +79,34 @@ def vllm_scheduler(*, ahead: bool, most: int = 4, budget: int = 24, longest: int
     blocks = KVCacheConfig(
         num_blocks=BLOCKS,
         kv_cache_tensors=[],
-        kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+        kv_cache_groups=[KVCacheGroupSpec([f"layer {g}"], each) for g, each in enumerate(specs)],
         prefix_cache_retention_interval=None,
     )
-    accepted = SimpleNamespace(accept_tokens=lambda *_: True)
+    accepted = SimpleNamespace(
+        accept_tokens=lambda *_: True, validate_tokens=lambda _, tokens: tokens
+    )
     kind = AsyncScheduler if ahead else Scheduler
-    return kind(config, blocks, accepted, SIZE, hash_block_size=SIZE, log_stats=True)
+    return kind(config, blocks, accepted, whole, hash_block_size=grain, log_stats=True)
 
 
 class Vllm:
     """Requests through vLLM's scheduler; the model answers with random tokens."""
 
-    def __init__(self, draw: random.Random, *, ahead: bool) -> None:
+    def __init__(
+        self, draw: random.Random, *, ahead: bool, specs: Any = (), drafts: int = 0
+    ) -> None:
         from vllm.utils.hashing import get_hash_fn_by_name
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 
         hashed = get_hash_fn_by_name("sha256")
         init_none_hash(hashed)
-        self.hasher = get_request_block_hasher(SIZE, hashed)
-        self._draw = draw
-        self.scheduler = vllm_scheduler(ahead=ahead)
+        grain = math.gcd(*(each.block_size for each in specs)) if specs else SIZE
+        self.hasher = get_request_block_hasher(grain, hashed)
+        self._draw, self._drafts = draw, drafts
+        most, budget = MOST
+        self.scheduler = vllm_scheduler(
+            ahead=ahead, most=most, budget=budget, specs=specs, drafts=drafts
+        )
         self._running: list[Any] = []
         """Steps that run while the next one is scheduled."""
         self._ahead = ahead
@@ -123,14 +142,26 @@ class Vllm:
         ran = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: index for index, name in enumerate(names)},
-            sampled_token_ids=[
-                [] if chunks[name] else [self._draw.randrange(50)] for name in names
-            ],
+            sampled_token_ids=[[] if chunks[name] else self._sampled(out, name) for name in names],
             logprobs=None,
             prompt_logprobs_dict={},
             pooler_output=[],
         )
         self.scheduler.update_from_output(out, ran)
+        if self._drafts:
+            self._guess(names)
+
+    def _sampled(self, out: Any, name: str) -> list[int]:
+        """The drafts that are right, from the first on, and one token more."""
+        drafts = out.scheduled_spec_decode_tokens.get(name, [])
+        right = self._draw.randrange(len(drafts) + 1) if drafts else 0
+        return [*drafts[:right], self._draw.randrange(50)]
+
+    def _guess(self, names: list[str]) -> None:
+        from vllm.v1.outputs import DraftTokenIds
+
+        guesses = [[self._draw.randrange(50) for _ in range(self._drafts)] for _ in names]
+        self.scheduler.update_draft_token_ids(DraftTokenIds(names, guesses))
 
     def abort(self, name: str) -> None:
         from vllm.v1.request import RequestStatus
@@ -347,6 +378,8 @@ def serve(engine: Any, draw: random.Random, requests: int) -> None:
             prompt = [*family[: draw.randrange(6, 40)], 60 + draw.randrange(9)]
             salt = draw.choice((None, None, "tenant"))
             name = f"request-{round_}-{index}"
+            if later := getattr(engine, "later", None):  # a planted bug's own prompt
+                prompt, salt = later.pop()
             engine.add(name, prompt, draw.randrange(1, 24), salt)
             engine.step()
             if draw.random() < 0.1:

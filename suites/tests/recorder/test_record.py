@@ -59,7 +59,9 @@ def test_a_history_is_written_and_judged(tmp_path: Path) -> None:
     ]
 
 
-def test_a_decoding_step_is_written_when_it_brings_or_fills_a_block(tmp_path: Path) -> None:
+def test_a_step_is_written_when_it_brings_a_block_or_before_others_may_hit_one_that_it_filled(
+    tmp_path: Path,
+) -> None:
     to = writer(tmp_path)
     tokens = admit(to, "a", 8, [1, 2])
     before = to._segments._size
@@ -72,7 +74,9 @@ def test_a_decoding_step_is_written_when_it_brings_or_fills_a_block(tmp_path: Pa
     assert before < after_block == to._segments._size
     tokens.append(7)
     to.step("a", 12, 12)
-    assert to._segments._size > after_block
+    assert to._segments._size == after_block
+    admit(to, "b", 8, [4, 5])
+    assert [line.op for _, line in only(tmp_path).lines()] == ["admit", "extend", "extend", "admit"]
 
 
 def test_tokens_that_are_not_known_yet_are_written_later(tmp_path: Path) -> None:

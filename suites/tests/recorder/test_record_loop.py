@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.registry import OwnTargets, open_handle
 from kvproof.harness.model.fingerprints import LONGEST
+from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
 from kvproof.harness.recorder.recording import recordings
+from kvproof.harness.recorder.verdict import judge
 from kvproof.harness.records.events import Checked, Failure
 from kvproof.harness.records.run_directory import read_run
+from kvproof.harness.watch.incidents import NAME
 from kvproof.suites.faults.catalogue import find
 from kvproof.suites.faults.planters import Live
 from kvproof.suites.framework.component_suite import counterexample, run
@@ -84,6 +88,51 @@ def test_the_command_draws_the_failure_and_stores_its_script(tmp_path: Path) -> 
     assert (out / failure.script_path).read_text().count("submit") == 2
     (checked,) = (event for event in events if isinstance(event, Checked))
     assert (checked.verdict, checked.requests) == ("fail", 4)
+
+
+@pytest.mark.parametrize(
+    ("salt", "prop", "said"),
+    [
+        ("tenant", "namespaces_are_separate", "it shows again"),
+        ("tenant", "hits_are_maximal", "it shows as namespaces_are_separate: hits_are_maximal"),
+        (
+            None,
+            "hits_are_maximal",
+            "hits_are_maximal does not show again. A replay does not carry:",
+        ),
+    ],
+)
+def test_a_replay_says_whether_the_incident_shows_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], salt: str | None, prop: str, said: str
+) -> None:
+    recorded(tmp_path / "in", salt=salt)
+    (tmp_path / "in" / NAME).write_text(json.dumps({"kvproof": "incident", "property": prop}))
+    target = "kvproof.suites.tests.whole_engine.toy_target:make_target"
+    replay_paths([tmp_path / "in"], targets=[target], output=tmp_path / "out", own=OwnTargets())
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_groups_of_a_recording_are_those_of_the_loop(tmp_path: Path) -> None:
+    groups = ({"kind": "full", "block_size": 4}, {"kind": "window", "block_size": 4, "size": 9})
+    cache = Cache("toy", "1", 64, 4, groups=groups)
+    to = LogWriter(cache, Settings(tmp_path), lambda tokens, a, b: tokens[a:b])
+    tokens = list(range(12))
+    arrival = Arrival("a")
+    to.admit(tokens, arrival, known=12, hit=0, stop=12, blocks=[(1, 2, 3), (4, 5, 6)])
+    to.release("a", "finish", [(1, 2, 3), (0, 5, 6)])
+    assert judge(only(tmp_path)).broken is None
+    made = history_of(only(tmp_path), TRAITS)
+    assert made.config["engine"]["groups"] == [
+        {"kind": "full", "layers": 1},
+        {"kind": "window", "layers": 1, "size": 9},
+    ]
+
+
+def test_groups_of_unequal_blocks_are_refused(tmp_path: Path) -> None:
+    groups = ({"kind": "full", "block_size": 8}, {"kind": "window", "block_size": 4, "size": 9})
+    LogWriter(Cache("toy", "1", 64, 8, groups=groups), Settings(tmp_path), lambda *_: ())
+    with pytest.raises(UsageError, match="groups with blocks of 4, 8 tokens"):
+        history_of(only(tmp_path), TRAITS)
 
 
 def test_a_preempted_request_goes_on_as_itself(tmp_path: Path) -> None:

@@ -100,5 +100,31 @@ def vllm(fault: str, requests: str) -> None:
     sys.stdout.write(f"served {requests}\n")
 
 
+def load(seconds: str, kinds: str = "full4 window4") -> None:
+    """Hundreds of requests at once for so long, with aborts, preemptions and resets."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    import group_jobs
+    import record_jobs
+
+    draw, number = random.Random(1), 0
+    record_jobs.BLOCKS, record_jobs.MOST = 3000, (256, 2048)
+    engine = record_jobs.Vllm(draw, ahead=False, specs=group_jobs.specs(kinds))
+    heads = [[draw.randrange(50) for _ in range(120)] for _ in range(20)]
+    until = time.monotonic() + float(seconds)
+    while time.monotonic() < until:
+        while len(engine.scheduler.requests) < 320:
+            number += 1
+            prompt = [*draw.choice(heads)[: draw.randrange(6, 120)], 60 + draw.randrange(900)]
+            engine.add(f"request-{number}", prompt, draw.randrange(1, 90),
+                       draw.choice((None, "tenant")))  # fmt: skip
+        engine.step()
+        if draw.random() < 0.2:
+            engine.abort(draw.choice(list(engine.scheduler.requests)))
+        if draw.random() < 0.001:
+            engine.reset()
+        time.sleep(0.01)
+    sys.stdout.write(f"served {number}\n")
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

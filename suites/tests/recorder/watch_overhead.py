@@ -83,8 +83,10 @@ class Scheduler:
         return (time.thread_time() - begun) / count
 
     def unhook(self) -> None:
-        """Run as without kvproof, but for the look at an attribute in each call."""
-        delattr(self._scheduler.kv_cache_manager, hooks.ATTRIBUTE)
+        """Run as without kvproof, but for the look at an attribute at each release."""
+        manager = self._scheduler.kv_cache_manager
+        delattr(manager, hooks.ATTRIBUTE)
+        del manager.allocate_slots  # that of its class is the engine's own
 
 
 @contextmanager
@@ -95,7 +97,8 @@ def drained(folder: Path) -> Iterator[None]:
         rings: dict[Path, RingReader] = {}
         while True:
             for path in folder.glob(f"*{SUFFIX}"):
-                rings.setdefault(path, RingReader(path))
+                if path not in rings:  # each reader that joins asks for a new beginning
+                    rings[path] = RingReader(path)
             while any(ring.take() for ring in rings.values()):
                 pass
             time.sleep(0.02)

@@ -181,6 +181,8 @@ class _Watch:
                     f"{cache.memory >> 20:,} MiB beside the tokens of its requests"
                 )
                 _say(f"{cache.name}: not judged: {_unjudged(cache)}")
+                for each in cache.header.unjudged if cache.header else ():
+                    _say(f"{cache.name}: not judged: {each}")
         for reason in self._folder.refused[self._refused :]:
             _say(f"a cache is not judged: {clean(reason)}")
         self._refused = len(self._folder.refused)
