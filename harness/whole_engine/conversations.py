@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from kvproof.harness.contract.whole_engine import Output
 from kvproof.harness.model.chain import Chain
 
+_BY_ITSELF = ("length", "stop")
+
 
 @dataclass
 class _Talk:
@@ -20,6 +22,11 @@ class _Talk:
     answered: int = 0
     kept: int = 0
     """Tokens that the engine has computed of the history, and not lost since."""
+    able: int = 0
+    """Most tokens of the history that it may still hold."""
+    turns: int = 0
+    aborted: bool = False
+    """Its last turn did not end by itself."""
 
 
 class Conversations:
@@ -47,6 +54,7 @@ class Conversations:
             self._talks[label] = _Talk(f"{label}.{self._opened}")
         talk = self._talks[label]
         talk.turn, talk.answered = request, 0
+        talk.turns += 1
         self._turns[request] = talk
         return talk.name, len(talk.history)
 
@@ -54,6 +62,29 @@ class Conversations:
         """Return the tokens of a turn that its session keeps now."""
         talk = self._turns.get(request)
         return talk.kept if talk else 0
+
+    def able(self, request: str) -> int:
+        """Return the most tokens of a turn that its session may hold now."""
+        talk = self._turns.get(request)
+        return talk.able if talk else 0
+
+    def later(self, request: str) -> bool:
+        """Tell whether a request is a turn after others of its session."""
+        talk = self._turns.get(request)
+        return talk is not None and talk.turns > 1
+
+    def aborted(self, request: str) -> bool:
+        """Tell whether the turn before a turn did not end by itself."""
+        talk = self._turns.get(request)
+        return talk is not None and talk.aborted
+
+    def lengths(self) -> dict[str, int]:
+        """Return the tokens of the complete turns of each open session."""
+        return {label: len(talk.history) for label, talk in self._talks.items()}
+
+    def holds(self, label: str) -> bool:
+        """Tell whether an open session keeps tokens between turns."""
+        return label in self._talks and bool(self._talks[label].kept)
 
     def refused(self, request: str) -> None:
         """The engine did not take a turn."""
@@ -67,18 +98,19 @@ class Conversations:
             return
         talk.answered += len(output.tokens)
         if output.finished:
-            talk.kept = 0
-            if output.finished in ("length", "stop"):
+            talk.kept, talk.aborted = 0, output.finished not in _BY_ITSELF
+            if not talk.aborted:
                 end = chain.prompt + talk.answered
                 chain.ensure(end)
                 talk.history = list(chain.tokens[:end])
-                talk.kept = end - 1  # the last answer is computed by the next turn
+                # an engine that schedules ahead may have computed the last answer, too
+                talk.kept, talk.able = end - 1, end
             self.refused(output.id)
 
     def reset(self) -> None:
         """After a reset sessions keep their history, and no block."""
         for talk in self._talks.values():
-            talk.kept = 0
+            talk.kept = talk.able = 0
 
     def close(self, label: str) -> str:
         """Forget a session; returns its name in the engine, empty if it is not open."""

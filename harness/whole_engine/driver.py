@@ -37,6 +37,7 @@ from kvproof.harness.whole_engine.requests import (
 )
 from kvproof.harness.whole_engine.situations import Sightings
 from kvproof.harness.whole_engine.timeline import TimelineNotes
+from kvproof.harness.whole_engine.turns import Turns
 
 ANSWERS = "answers_equal_the_greedy_chain"
 ENDS = "every_request_ends"
@@ -90,9 +91,8 @@ class Driver:
             self.engine = start(config, self.findings)
         self.device = self.engine.device
         self.timeline = TimelineNotes(self.device)
-        self._admissions = Admissions(
-            self.findings, config, self.device, self.engine.evicts_singly, self._sessions.kept
-        )
+        self._admissions = Admissions(self.findings, config, self.device, self.engine.evicts_singly)
+        self._turns = Turns(self.findings, config, self.device, self._sessions, self._offered)
         groups = [Group(each.kind.kind, each.block_size) for each in self.device.memory.pools]
         self._prefixes = PublishedPrefixes(self.findings, self.device.requests, groups)
 
@@ -188,7 +188,6 @@ class Driver:
 
     def _as_turn(self, request: EngineRequest, label: str) -> EngineRequest:
         session, history = self._sessions.begin(label, request.id)
-        self.findings.saw("a session goes on", history)
         return replace(request, session=session, history=history)
 
     def _turn(self, name: str) -> list[int]:
@@ -205,7 +204,11 @@ class Driver:
             self._sessions.refused(request.id)
             raise
 
+    def _offered(self, name: str) -> int:
+        return self._admissions.offered(name, self.engine.found())
+
     def _close_session(self, session: str) -> str:
+        self.findings.saw("a session that holds blocks is closed", self._sessions.holds(session))
         name = self._sessions.close(session)
         if not name:
             return "ignored"
@@ -318,6 +321,8 @@ class Driver:
             output.finished not in ("length", "stop") or self.live[name] == most,
             lambda: f"{name} ended ({output.finished}) after {self.live[name]} of {most} tokens",
         )
+        if self.requests[name].session:
+            self._turns.ended(name, output.finished)
         failed = name in self.device.losses.requests
         self.findings.saw("a request ends because its load failed", failed and output.finished)
         self.findings.check(
@@ -434,13 +439,25 @@ class Driver:
         return Progress(device.worked, device.transfers.count, ended)
 
     def _check_rest(self) -> None:
-        self._close_idle_sessions()
-        for _ in range(_AFTER_SESSIONS if self.config.sessions else 0):
-            self._once()
+        if self.config.sessions:
+            self._check_sessions()
         if self.findings.wrong is None:
             self._check_holds_nothing(self.engine)
             self._admissions.counted(self.engine.hit_counts())
             self.findings.saw("the engine comes to rest")
+
+    def _check_sessions(self) -> None:
+        """Check what open sessions hold, then that nothing is left once they are closed."""
+        memories = {each.memory for each in self.device.memory.pools}
+        self._pass(_AFTER_SESSIONS)
+        self._turns.at_rest(self.engine.holdings(), len(memories))
+        self._close_idle_sessions()
+        self._pass(_AFTER_SESSIONS)
+        self._turns.closed(self.engine.holdings())
+
+    def _pass(self, steps: int) -> None:
+        for _ in range(steps):
+            self._once()
 
     def _close_idle_sessions(self) -> None:
         """Close sessions as a client that is done: their pages may keep others waiting."""
