@@ -8,7 +8,7 @@ not keys.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvproof.harness.contract.whole_engine import EngineConfig, HitCounts, Output, Row
@@ -37,6 +37,9 @@ class Admissions:
     config: EngineConfig
     device: ShadowDevice
     evicts_singly: bool = True
+    in_session: Callable[[str], int] = lambda _: 0
+    """Tokens of a request that its session may hold: a turn goes on from those, whatever is found.
+    """
     started: dict[str, int] = field(default_factory=dict)
     """Request -> position at which its first row began."""
     loading: set[str] = field(default_factory=set)
@@ -65,8 +68,11 @@ class Admissions:
             own = self.device.requests[row.request].request
             if not own.reads_cache:
                 self._unread(row)
-            elif self.config.caching and row.request not in self.loading:
+            elif self._looks_up(row.request):
                 self._hit(row, content)
+
+    def _looks_up(self, name: str) -> bool:
+        return self.config.caching and name not in self.loading and not self.in_session(name)
 
     def answered(self, output: Output) -> None:
         """Check the published number of cached tokens of a prompt."""

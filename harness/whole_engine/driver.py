@@ -91,7 +91,9 @@ class Driver:
             self.engine = start(config, self.findings)
         self.device = self.engine.device
         self.timeline = TimelineNotes(self.device)
-        self._admissions = Admissions(self.findings, config, self.device, self.engine.evicts_singly)
+        self._admissions = Admissions(
+            self.findings, config, self.device, self.engine.evicts_singly, self._sessions.able
+        )
         self._turns = Turns(self.findings, config, self.device, self._sessions, self._offered)
         groups = [Group(each.kind.kind, each.block_size) for each in self.device.memory.pools]
         self._prefixes = PublishedPrefixes(self.findings, self.device.requests, groups)
