@@ -49,8 +49,6 @@ IDLE_STEPS = 80
 """Steps without a token, a launch or an end after which an engine with requests is stuck."""
 MOST_ALONE = 400
 """Steps without a request after which an engine that still copies does so for ever."""
-_AFTER_SESSIONS = 3
-"""Steps after which no block of a closed session is held."""
 MOST_STEPS = 3000
 """Most steps of one `drain`."""
 
@@ -395,6 +393,8 @@ class Driver:
     def _drain(self) -> str:
         """Run until nothing is left, then check that nothing is held."""
         self._wake()
+        if self.config.sessions and self._idle():
+            self._turns.rest(self.engine, self._once)
         self.device.losses.pattern = 0  # a load that always fails never ends
         self.device.transfers.twice = False
         steps, quiet, alone = 0, 0, 0
@@ -442,24 +442,11 @@ class Driver:
 
     def _check_rest(self) -> None:
         if self.config.sessions:
-            self._check_sessions()
+            self._turns.rest(self.engine, self._once, self._close_idle_sessions)
         if self.findings.wrong is None:
             self._check_holds_nothing(self.engine)
             self._admissions.counted(self.engine.hit_counts())
             self.findings.saw("the engine comes to rest")
-
-    def _check_sessions(self) -> None:
-        """Check what open sessions hold, then that nothing is left once they are closed."""
-        memories = {each.memory for each in self.device.memory.pools}
-        self._pass(_AFTER_SESSIONS)
-        self._turns.at_rest(self.engine.holdings(), len(memories))
-        self._close_idle_sessions()
-        self._pass(_AFTER_SESSIONS)
-        self._turns.closed(self.engine.holdings())
-
-    def _pass(self, steps: int) -> None:
-        for _ in range(steps):
-            self._once()
 
     def _close_idle_sessions(self) -> None:
         """Close sessions as a client that is done: their pages may keep others waiting."""

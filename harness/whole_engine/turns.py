@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kvproof.harness.contract.whole_engine import OWN, EngineConfig, Holdings, Row
+from kvproof.harness.contract.whole_engine import OWN, EngineConfig, Holdings, Row, WholeEngine
 from kvproof.harness.whole_engine.conversations import Conversations
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import Findings
 
+_UNTIL_CLOSED = 3
+"""Steps after which no block of a closed session is held."""
 GOES_ON = "a_session_goes_on_from_what_it_holds"
 
 
@@ -93,15 +95,23 @@ class Turns:
             facts={"request": name},
         )
 
-    def at_rest(self, held: Holdings, memories: int) -> None:
-        """Check that open sessions hold no more than their histories, with no turn running."""
-        lengths = self._sessions.lengths()
-        most = memories * sum(-(-each // self._block_size) for each in lengths.values())
-        self._given_back(held, most, f"open sessions have {lengths} tokens")
+    def rest(
+        self,
+        engine: WholeEngine,
+        step: Callable[[], object],
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        """With no request left, check what open sessions hold once `close` was called.
 
-    def closed(self, held: Holdings) -> None:
-        """Check that nothing is held once all sessions are closed."""
-        self._given_back(held, 0, "each session is closed")
+        No more than their histories may be held, and nothing if none is open.
+        """
+        close()
+        for _ in range(_UNTIL_CLOSED):
+            step()
+        lengths = self._sessions.lengths()
+        memories = {each.memory for each in self._device.memory.pools}
+        most = len(memories) * sum(-(-each // self._block_size) for each in lengths.values())
+        self._given_back(engine.holdings(), most, f"open sessions have {lengths} tokens")
 
     def _given_back(self, held: Holdings, most: int, why: str) -> None:
         self._findings.check(

@@ -113,7 +113,7 @@ def test_a_sound_session_breaks_nothing_and_comes_into_every_situation():
         ("counts more", "r1 begins at 16: .* no more than 14 can be found"),
         ("aborted text stays", "r3 computes token .* at position"),
         ("stays busy", "r3 is ended as aborted"),
-        ("stays open", "each session is closed, 0 blocks at most"),
+        ("stays open", "open sessions have {} tokens, 0 blocks at most"),
     ],
 )
 def test_a_broken_session_is_found(fault, sentence):
