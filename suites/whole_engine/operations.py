@@ -20,7 +20,7 @@ def operation(machine: EngineMachine, choices: Choices) -> tuple[str, Arguments]
         ("sleep", "sleep", "wake", "wake") if "sleep" in machine.features else ()
     )
     if "sessions" in machine.features:
-        more += ("close_session",)
+        more += ("close_session", "abort")
     verb = choices.pick(_VERBS + more)
     if verb == "drain" and not machine.since_drain:
         verb = "submit"
