@@ -22,7 +22,7 @@ from kvproof.harness.contract.whole_engine import (
 )
 from kvproof.harness.whole_engine.admissions import Admissions
 from kvproof.harness.whole_engine.clock import VirtualClock
-from kvproof.harness.whole_engine.conversations import Conversations
+from kvproof.harness.whole_engine.conversations import Conversations, Turns
 from kvproof.harness.whole_engine.device import AWAY
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.published_prefixes import Group, PublishedPrefixes
@@ -37,7 +37,6 @@ from kvproof.harness.whole_engine.requests import (
 )
 from kvproof.harness.whole_engine.situations import Sightings
 from kvproof.harness.whole_engine.timeline import TimelineNotes
-from kvproof.harness.whole_engine.turns import Turns
 
 ANSWERS = "answers_equal_the_greedy_chain"
 ENDS = "every_request_ends"

@@ -62,7 +62,7 @@ UNABLE = {
     "received_blocks_hold_the_requests_own_content": "another engine",
     "blocks_are_held_until_they_are_read": "another engine",
     "a_copy_that_ends_twice_changes_nothing": "another tier",
-    "a_session_goes_on_from_what_it_holds": "sessions: `test_turns` has a toy with them",
+    "a_session_goes_on_from_what_it_holds": "sessions: `test_engine_turns` has a toy with them",
 }
 """Property -> the ability that the toy would need to break it: engines' planted bugs do."""
 

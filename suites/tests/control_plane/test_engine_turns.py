@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kvproof.harness.contract.whole_engine import EngineConfig, EngineRequest, Output
+from kvproof.harness.whole_engine.conversations import GOES_ON
 from kvproof.harness.whole_engine.driver import Driver
-from kvproof.harness.whole_engine.turns import GOES_ON
 from kvproof.suites.tests.whole_engine.toy_engine import Running, ToyEngine
 from kvproof.suites.whole_engine.properties import AFTER_ABORT, CLOSED, PROPERTIES, TURNED
 
