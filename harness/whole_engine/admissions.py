@@ -37,8 +37,9 @@ class Admissions:
     config: EngineConfig
     device: ShadowDevice
     evicts_singly: bool = True
-    kept: Callable[[str], int] = lambda _: 0
-    """Tokens of a request that its session keeps."""
+    in_session: Callable[[str], int] = lambda _: 0
+    """Tokens of a request that its session may hold: a turn goes on from those, whatever is found.
+    """
     started: dict[str, int] = field(default_factory=dict)
     """Request -> position at which its first row began."""
     loading: set[str] = field(default_factory=set)
@@ -67,8 +68,11 @@ class Admissions:
             own = self.device.requests[row.request].request
             if not own.reads_cache:
                 self._unread(row)
-            elif self.config.caching and row.request not in self.loading:
+            elif self._looks_up(row.request):
                 self._hit(row, content)
+
+    def _looks_up(self, name: str) -> bool:
+        return self.config.caching and name not in self.loading and not self.in_session(name)
 
     def answered(self, output: Output) -> None:
         """Check the published number of cached tokens of a prompt."""
@@ -130,29 +134,8 @@ class Admissions:
         return {_state(*memory.read_state(layer, block, epoch)) for block in blocks}
 
     def _hit(self, row: Row, content: Sequence[set[bytes]]) -> None:
-        request = self.device.requests[row.request]
-        pools, prints = self.device.memory.pools, request.chain.prints
-        unit = max(pool.block_size for pool in pools)
-
-        def there(group: int, pool: Pool, length: int) -> bool:
-            if not pool.visibility.by_position:
-                return _state(int(prints[length - 1]), length) in content[group]
-            size = pool.block_size
-            places = range(pool.visibility.first_block(length, size), length // size)
-            return all(
-                prints[at * size : (at + 1) * size].tobytes() in content[group] for at in places
-            )
-
-        longest = (len(request.request.prompt) - 1) // unit * unit
-        possible = next(
-            (
-                length
-                for length in range(longest, 0, -unit)
-                if all(there(group, pool, length) for group, pool in enumerate(pools))
-            ),
-            0,
-        )
-        least = max(self._less_drafts(possible, unit), self.kept(row.request))
+        possible = self._longest(row.request, content)
+        least = self._less_drafts(possible)
         self.findings.saw("a hit is possible", least)
         self.findings.check(
             LOST_HIT,
@@ -164,11 +147,48 @@ class Admissions:
             facts={"possible": possible, "began": row.start},
         )
 
-    def _less_drafts(self, possible: int, unit: int) -> int:
+    def offered(self, name: str, found: Found) -> int:
+        """Return the longest prefix of a request in blocks of `found`, or found before the step."""
+        there: dict[int, set[int]] = defaultdict(set)
+        for source in (self._before, found):
+            for (_, group), blocks in source.items():
+                there[group].update(blocks)
+        groups = range(len(self.device.memory.pools))
+        return self._longest(name, [self._content(each, there[each]) for each in groups])
+
+    def _longest(self, name: str, content: Sequence[set[bytes]]) -> int:
+        """Return the longest prefix of whole blocks that every group has in its content."""
+        request = self.device.requests[name]
+        pools, prints = self.device.memory.pools, request.chain.prints
+        unit = self._unit()
+
+        def there(group: int, pool: Pool, length: int) -> bool:
+            if not pool.visibility.by_position:
+                return _state(int(prints[length - 1]), length) in content[group]
+            size = pool.block_size
+            places = range(pool.visibility.first_block(length, size), length // size)
+            return all(
+                prints[at * size : (at + 1) * size].tobytes() in content[group] for at in places
+            )
+
+        longest = (len(request.request.prompt) - 1) // unit * unit
+        return next(
+            (
+                length
+                for length in range(longest, 0, -unit)
+                if all(there(group, pool, length) for group, pool in enumerate(pools))
+            ),
+            0,
+        )
+
+    def _unit(self) -> int:
+        return max(pool.block_size for pool in self.device.memory.pools)
+
+    def _less_drafts(self, possible: int) -> int:
         """A draft model's cache needs the last block computed again; other groups keep no more."""
         if self.config.drafts is None:
             return possible
-        return max(0, possible - unit) if len(self.device.memory.pools) == 1 else 0
+        return max(0, possible - self._unit()) if len(self.device.memory.pools) == 1 else 0
 
     def _evicted(self, found: Found, given: Collection[Block]) -> None:
         """Check that each block that left the index was given to a request, or is one of a row.

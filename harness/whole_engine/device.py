@@ -26,6 +26,12 @@ from kvproof.harness.whole_engine.transfers import Transfer, Transfers
 AWAY = "nothing_runs_on_memory_that_is_away"
 
 T = TypeVar("T")
+
+
+def _pass_over(_: Sequence[Row]) -> None:
+    """Watch nothing."""
+
+
 Actual = Callable[[], Sequence[Row]]
 After = Callable[[Sequence[tuple[int, ...]]], list[tuple[int, ...]]]
 
@@ -80,6 +86,8 @@ class ShadowDevice:
     recent: list[Launch] = field(default_factory=list)
     """Submitted since it was last cleared."""
     requests: dict[str, DeviceRequest] = field(default_factory=dict)
+    watch: Callable[[Sequence[Row]], None] = _pass_over
+    """Gets the rows of each launch as the host submits them, before they are checked."""
     transfers: Transfers = field(init=False)
     losses: Losses = field(init=False)
     encoder: EncoderOutputs = field(init=False)
@@ -117,6 +125,7 @@ class ShadowDevice:
             not (self.asleep and rows),
             lambda: f"launch {self.submitted} computes {rows[0].request} while the engine sleeps",
         )
+        self.watch(rows)
         rows, lost = self.losses.look(rows)
         self.findings.context["behind_a_failed_load"] = dict(self.losses.returned)
         self.findings.context["lost_in_a_step"] = self.losses.in_a_step

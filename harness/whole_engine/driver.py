@@ -22,7 +22,7 @@ from kvproof.harness.contract.whole_engine import (
 )
 from kvproof.harness.whole_engine.admissions import Admissions
 from kvproof.harness.whole_engine.clock import VirtualClock
-from kvproof.harness.whole_engine.conversations import Conversations
+from kvproof.harness.whole_engine.conversations import Conversations, Turns
 from kvproof.harness.whole_engine.device import AWAY
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.published_prefixes import Group, PublishedPrefixes
@@ -48,8 +48,6 @@ IDLE_STEPS = 80
 """Steps without a token, a launch or an end after which an engine with requests is stuck."""
 MOST_ALONE = 400
 """Steps without a request after which an engine that still copies does so for ever."""
-_AFTER_SESSIONS = 3
-"""Steps after which no block of a closed session is held."""
 MOST_STEPS = 3000
 """Most steps of one `drain`."""
 
@@ -91,8 +89,9 @@ class Driver:
         self.device = self.engine.device
         self.timeline = TimelineNotes(self.device)
         self._admissions = Admissions(
-            self.findings, config, self.device, self.engine.evicts_singly, self._sessions.kept
+            self.findings, config, self.device, self.engine.evicts_singly, self._sessions.able
         )
+        self._turns = Turns(self.findings, config, self.device, self._sessions, self._offered)
         groups = [Group(each.kind.kind, each.block_size) for each in self.device.memory.pools]
         self._prefixes = PublishedPrefixes(self.findings, self.device.requests, groups)
 
@@ -188,7 +187,6 @@ class Driver:
 
     def _as_turn(self, request: EngineRequest, label: str) -> EngineRequest:
         session, history = self._sessions.begin(label, request.id)
-        self.findings.saw("a session goes on", history)
         return replace(request, session=session, history=history)
 
     def _turn(self, name: str) -> list[int]:
@@ -205,7 +203,11 @@ class Driver:
             self._sessions.refused(request.id)
             raise
 
+    def _offered(self, name: str) -> int:
+        return self._admissions.offered(name, self.engine.found())
+
     def _close_session(self, session: str) -> str:
+        self.findings.saw("a session that holds blocks is closed", self._sessions.holds(session))
         name = self._sessions.close(session)
         if not name:
             return "ignored"
@@ -318,6 +320,8 @@ class Driver:
             output.finished not in ("length", "stop") or self.live[name] == most,
             lambda: f"{name} ended ({output.finished}) after {self.live[name]} of {most} tokens",
         )
+        if self.requests[name].session:
+            self._turns.ended(name, output.finished)
         failed = name in self.device.losses.requests
         self.findings.saw("a request ends because its load failed", failed and output.finished)
         self.findings.check(
@@ -388,6 +392,8 @@ class Driver:
     def _drain(self) -> str:
         """Run until nothing is left, then check that nothing is held."""
         self._wake()
+        if self.config.sessions and self._idle():
+            self._turns.rest(self.engine, self._once)
         self.device.losses.pattern = 0  # a load that always fails never ends
         self.device.transfers.twice = False
         steps, quiet, alone = 0, 0, 0
@@ -434,9 +440,8 @@ class Driver:
         return Progress(device.worked, device.transfers.count, ended)
 
     def _check_rest(self) -> None:
-        self._close_idle_sessions()
-        for _ in range(_AFTER_SESSIONS if self.config.sessions else 0):
-            self._once()
+        if self.config.sessions:
+            self._turns.rest(self.engine, self._once, self._close_idle_sessions)
         if self.findings.wrong is None:
             self._check_holds_nothing(self.engine)
             self._admissions.counted(self.engine.hit_counts())

@@ -10,8 +10,8 @@ longest gives its blocks to the cache and stays open.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, TypeAlias, Unpack, get_args
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, TypeAlias, Unpack, get_args
 
 from msgspec import Struct
 
@@ -53,6 +53,15 @@ class Session(Struct):
     """Its request, while a turn runs."""
     pin: str = ""
     """Pin of the cache manager that holds its blocks; empty: it holds none."""
+
+
+class Turn(NamedTuple):
+    """All of a request: the history, then its own."""
+
+    tokens: bytes
+    """int32"""
+    spans: tuple[Span, ...]
+    namespace: Namespace
 
 
 class Sessions:
@@ -126,9 +135,7 @@ class Sessions:
 
         Raises RuntimeError while a turn runs.
         """
-        found = self.open_ones[session]
-        if found.turn is not None:
-            raise RuntimeError(f"session {session!r} runs turn {found.turn!r}; end or abort it")
+        found = self._free(session)
         options["namespace"] = found.namespace
         options["spans"] = (*found.spans, *options.get("spans", ()))
         request = AdmitRequest(request_id, found.history + token_bytes(tokens), **options)
@@ -136,6 +143,42 @@ class Sessions:
         if not isinstance(answer, Refusal):
             found.turn = request_id
         return answer
+
+    def enter(
+        self, session: str, request_id: str, tokens: Tokens, spans: Sequence[Span] = ()
+    ) -> Turn:
+        """Begin a turn that a queue admits later, by `admit`; `leave` ends it.
+
+        Until it runs, its session is idle. Raises KeyError, and RuntimeError while a turn runs.
+        """
+        found = self._free(session)
+        found.turn = request_id
+        whole = found.history + token_bytes(tokens)
+        return Turn(whole, (*found.spans, *spans), found.namespace)
+
+    def leave(self, request_id: str, turn: Turn | None = None) -> None:
+        """End a turn whose request is released: with all of its tokens, or aborted."""
+        found = self._of(request_id)
+        if found is None:
+            return
+        found.turn = None
+        if turn is not None:
+            found.history, found.spans, found.used = turn.tokens, turn.spans, self._clock()
+            self._hold(found)
+
+    def runs(self, request_id: str) -> bool:
+        """Tell whether a request is the turn of a session."""
+        return self._of(request_id) is not None
+
+    def _free(self, session: str) -> Session:
+        found = self.open_ones[session]
+        if found.turn is not None:
+            raise RuntimeError(f"session {session!r} runs turn {found.turn!r}; end or abort it")
+        return found
+
+    def _of(self, request_id: str) -> Session | None:
+        """Return the session of a turn."""
+        return next((each for each in self.open_ones.values() if each.turn == request_id), None)
 
     def end(self, session: str) -> int:
         """End the turn, whose steps have ended; returns the tokens that the session holds now.
@@ -163,13 +206,20 @@ class Sessions:
 
     def admit(self, request: AdmitRequest, *, own: Session | None = None) -> Answer:
         """Admit a request; sessions that are idle make room for it (see `CacheManager.admit`)."""
-        return self._with_room(lambda: self._manager.admit(request), own)
+        return self._with_room(lambda: self._manager.admit(request), own or self._of(request.id))
 
-    def extend(self, request_id: str, tokens: Tokens = (), *, compute: int | None = None) -> Answer:
+    def extend(
+        self,
+        request_id: str,
+        tokens: Tokens = (),
+        *,
+        compute: int | None = None,
+        drafts: Tokens = (),
+    ) -> Answer:
         """Extend a request; sessions that are idle make room (see `CacheManager.extend`)."""
-        own = next((each for each in self.open_ones.values() if each.turn == request_id), None)
         return self._with_room(
-            lambda: self._manager.extend(request_id, tokens, compute=compute), own
+            lambda: self._manager.extend(request_id, tokens, compute=compute, drafts=drafts),
+            self._of(request_id),
         )
 
     def _with_room(self, ask: Callable[[], Answer], own: Session | None) -> Answer:
@@ -188,7 +238,8 @@ class Sessions:
 
     def _idle(self, own: Session | None) -> list[Session]:
         """Sessions that hold blocks and run no turn; the one that asks comes last."""
-        idle = [each for each in self.open_ones.values() if each.pin and each.turn is None]
+        running = self._manager.live
+        idle = [each for each in self.open_ones.values() if each.pin and each.turn not in running]
         others = sorted((each for each in idle if each is not own), key=lambda each: each.used)
         return [*others, own] if own and own.pin else others
 

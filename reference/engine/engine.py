@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import monotonic
 from typing import NamedTuple
 
 from kvproof.reference.cache.cache_manager import CacheManager
 from kvproof.reference.cache.request_state import Refusal
 from kvproof.reference.cache.routed_experts import Recorded
+from kvproof.reference.cache.sessions import Sessions, Turn
 from kvproof.reference.core.cache_policy import decide
 from kvproof.reference.core.identity import (
     DEFAULT_NAMESPACE,
@@ -56,17 +59,25 @@ class Engine:
     """Continuous batching over one cache manager and one model. Single-threaded.
 
     `remote` keeps what host memory and disk evict, also for other engines of equal weights; it
-    needs `host_tier` and `weights`. Raises ConfigError if they are missing.
+    needs `host_tier` and `weights`. Raises ConfigError if they are missing. Sessions expire by
+    `clock`, in seconds.
     """
 
     def __init__(
-        self, config: EngineConfig, model: Model, *, remote: ObjectStore | None = None
+        self,
+        config: EngineConfig,
+        model: Model,
+        *,
+        remote: ObjectStore | None = None,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.config = config
         self.model = model
         self.cache = CacheManager(config.cache)
         self.tiers = _tiers(config, self.cache, model, remote)
-        self.scheduler = Scheduler(self.cache, config)
+        self.sessions = Sessions(self.cache, clock)
+        """Open one, fork it, and name it in `add_request`; close it by `close_session` (Q7)."""
+        self.scheduler = Scheduler(self.cache, config, self.sessions)
         self.stuck = False
         """Whether requests are left, and yet the last step found nothing to do."""
 
@@ -80,10 +91,13 @@ class Engine:
         spans: Sequence[Span] = (),
         read: bool = True,
         store: bool = True,
+        session: str | None = None,
     ) -> Refusal | None:
         """Accept a request, or refuse one that can never fit (B8).
 
-        Raises IdentityError for malformed input and for an id that is being served (H8).
+        With a session, its history comes before the tokens, and its namespace is used. Raises
+        IdentityError for malformed input and for an id that is being served (H8), KeyError for a
+        session that is not open, RuntimeError for one that runs a turn.
         """
         if not tokens or max_new_tokens < 1 or request_id in self.scheduler.requests:
             raise IdentityError(
@@ -93,12 +107,28 @@ class Engine:
         token_bytes(known := tuple(tokens))
         check_spans(spans, len(tokens))
         access = decide(enabled=self.config.cache.enable_prefix_caching, read=read, store=store)
-        return self.scheduler.add(
-            Prompt(request_id, known, max_new_tokens, namespace, tuple(spans), access)
-        )
+        prompt = Prompt(request_id, known, max_new_tokens, namespace, tuple(spans), access)
+        return self.scheduler.add(prompt) if session is None else self._add_turn(session, prompt)
+
+    def _add_turn(self, session: str, own: Prompt) -> Refusal | None:
+        turn = self.sessions.enter(session, own.id, own.tokens, own.spans)
+        tokens = tuple(memoryview(turn.tokens).cast("i"))
+        prompt = replace(own, tokens=tokens, spans=turn.spans, namespace=turn.namespace)
+        refusal = self.scheduler.add(prompt)
+        if refusal:
+            self.sessions.leave(own.id)
+        return refusal
+
+    def close_session(self, session: str) -> bool:
+        """Cancel its turn and forget a session; returns whether it was open."""
+        found = self.sessions.open_ones.get(session)
+        if found is not None and found.turn is not None:
+            self.cancel(found.turn)
+        return self.sessions.close(session)
 
     def step(self) -> list[Output]:
         """Launch a step if one more may be in flight, then wait for the oldest if it must."""
+        self.sessions.expire()
         scheduler, most = self.scheduler, self.config.steps_in_flight
         planned = scheduler.schedule() if len(scheduler.steps) < most else None
         if planned:
@@ -122,6 +152,11 @@ class Engine:
     def _complete(self) -> list[Output]:
         step = next(iter(self.scheduler.steps))
         answered = self.scheduler.complete(step, self.model.finish(step))
+        for request in (each for each in answered if each.done):
+            own = request.prompt
+            self.sessions.leave(
+                request.id, Turn(token_bytes(request.tokens), own.spans, own.namespace)
+            )
         if self.config.poison_freed:
             self.model.forget(self.cache.pool.free_ids())
         return [
@@ -133,14 +168,16 @@ class Engine:
         """Forget a request; safe at any time and idempotent (C6)."""
         if self.tiers is not None:
             self.tiers.forget(request_id)
-        return self.scheduler.cancel(request_id)
+        known = self.scheduler.cancel(request_id)
+        self.sessions.leave(request_id)
+        return known
 
     def take_out(self, request_id: str) -> Moved | None:
         """Take a request with its content out, to be brought into another engine (C5).
 
-        Returns None if the request is unknown or one of its steps is in flight.
+        Returns None if the request is unknown, one of its steps is in flight, or it is a session's.
         """
-        return take_out(self, request_id)
+        return None if self.sessions.runs(request_id) else take_out(self, request_id)
 
     def bring_in(self, moved: Moved) -> Refusal | None:
         """Continue a moved request in this engine; a refusal has changed nothing (C5).

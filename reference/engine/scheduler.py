@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 
 from kvproof.reference.cache.cache_manager import CacheManager
 from kvproof.reference.cache.request_state import LOADING, Admission, AdmitRequest, Refusal
+from kvproof.reference.cache.sessions import Sessions
 from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.engine.request_queue import (
     RUNNING,
@@ -89,9 +90,13 @@ class ScheduledWork(NamedTuple):
 class Scheduler:
     """Owns the requests of one cache manager. Single-threaded."""
 
-    def __init__(self, cache: CacheManager, config: EngineConfig) -> None:
+    def __init__(
+        self, cache: CacheManager, config: EngineConfig, sessions: Sessions | None = None
+    ) -> None:
+        """`sessions` make room for requests: idle ones give their blocks up before any waits."""
         self.cache = cache
         self.config = config
+        self._room = sessions or cache
         self.requests: dict[str, ScheduledRequest] = {}
         """Waiting, running and preempted ones."""
         self.running: dict[str, ScheduledRequest] = {}
@@ -250,10 +255,10 @@ class Scheduler:
         drafts = request.drafts[: max(0, share - request.left)]
         new = request.tokens[request.known :]
         compute = None if drafts else share
-        answer = self.cache.extend(request.id, new, compute=compute, drafts=drafts)
+        answer = self._room.extend(request.id, new, compute=compute, drafts=drafts)
         if isinstance(answer, Refusal) and drafts:
             drafts = ()
-            answer = self.cache.extend(request.id, new, compute=share)
+            answer = self._room.extend(request.id, new, compute=share)
         if isinstance(answer, Admission):
             self._start(request, answer, drafts)
         return answer
@@ -297,7 +302,7 @@ class Scheduler:
 
     def _admit_within(self, request: ScheduledRequest, compute: int) -> Admission | Refusal:
         prompt = request.prompt
-        return self.cache.admit(
+        return self._room.admit(
             AdmitRequest(
                 request.id,
                 request.tokens,

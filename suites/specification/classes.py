@@ -82,7 +82,7 @@ CLASSES = {
             "engine",
             "full",
             core="T1 W1 W2 W3 W4 W5 W6 W7 W9",
-            extended="A2 B3 Q6 V1 V4 W8",
+            extended="A2 B3 Q6 Q7 V1 V4 W8",
         ),
         _class(
             "disaggregated",

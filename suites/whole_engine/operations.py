@@ -20,7 +20,7 @@ def operation(machine: EngineMachine, choices: Choices) -> tuple[str, Arguments]
         ("sleep", "sleep", "wake", "wake") if "sleep" in machine.features else ()
     )
     if "sessions" in machine.features:
-        more += ("close_session",)
+        more += ("close_session", "abort")
     verb = choices.pick(_VERBS + more)
     if verb == "drain" and not machine.since_drain:
         verb = "submit"
@@ -84,7 +84,7 @@ _ARGUMENTS = {
 def _request(machine: EngineMachine, choices: Choices) -> Arguments:
     features, traits = machine.features, choices.traits
     request: Arguments = {"id": f"r{len(machine.submitted)}", **_prompt(machine, choices)}
-    request["answers"] = choices.pick((1, 2, 9, 17, 30, 50, 200))
+    request["answers"] = choices.pick(_OF_TURNS if "session" in request else _ANSWERS)
     if not choices.number(0, 5):
         block = machine.block_size
         request["stop"] = choices.pick((0, 1, 4, block - 1, block))
@@ -136,6 +136,9 @@ def _namespaces(choices: Choices) -> list[Arguments]:
     ]
 
 
+_ANSWERS = (1, 2, 9, 17, 30, 50, 200)
+_OF_TURNS = (1, 1, 2, 2, 5, 9, 17)
+"""Shorter ones: a session goes on when its turn has ended."""
 _SESSIONS = ("s0", "s0", "s1")
 _TWICE = (*[False] * 7, True)
 _LOSSES = (0, 0, 0, 1, 2, 3, 4)

@@ -37,6 +37,9 @@ POSSIBLE = "a hit is possible"
 UNREAD = "a request that may not read the cache is admitted"
 MEDIA_READ = "a launch computes positions of media"
 LEAVES = "a block leaves the index"
+TURNED = "a turn goes on from what its session holds"
+AFTER_ABORT = "a turn follows an aborted one"
+CLOSED = "a session that holds blocks is closed"
 
 SITUATION_NEEDS = {
     CHUNKS: "chunks",
@@ -62,6 +65,9 @@ SITUATION_NEEDS = {
     STORED_KEYS: "events",
     UNREAD: "unread",
     MEDIA_READ: "encoder",
+    TURNED: "sessions",
+    AFTER_ABORT: "sessions",
+    CLOSED: "sessions",
 }
 """Situation -> the traits that it needs of an engine (`whole_engine_traits.NEEDS`), if any."""
 
@@ -150,6 +156,10 @@ a_hit_that_is_possible_is_given | T1 | POSSIBLE | by shadow memory
     a request whose blocks can be found before and after the step that admits it begins behind
     the longest prefix that all groups hold, less the block that a draft model computes again
     why: prompts are computed again although they are cached, and latency rises unseen
+a_session_goes_on_from_what_it_holds | Q7 | TURNED AFTER_ABORT CLOSED | needs sessions
+    a later turn begins behind all that its session holds and no more than can be found, computes
+    complete turns and its own text, and nothing more is held after an abort or a close
+    why: each turn of a conversation is computed again, or builds on an answer that was cancelled
 a_request_that_may_not_read_computes_all | A2 | UNREAD | needs unread
     the first row of a request that may not read the cache begins at its first token
     why: log-probabilities of a prompt, or a fresh answer after a fault, come from old pages

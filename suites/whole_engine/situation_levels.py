@@ -28,6 +28,9 @@ def situation_levels(traits: WholeEngineTraits) -> Needs:
         named.POSSIBLE: "caching",
         named.MEDIA_READ: "media",
         named.LEAVES: "caching",
+        named.TURNED: "sessions",
+        named.AFTER_ABORT: "sessions",
+        named.CLOSED: "sessions",
     }
     return {
         **{situation: {factor: [ON]} for situation, factor in switched.items()},

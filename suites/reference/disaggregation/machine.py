@@ -183,7 +183,13 @@ class DisaggregationMachine:
                 f"{_of(prompt)}: {len(places)} slots of worker {worker} are wrong; the first one, "
                 f"in block {block}, is that of {slot}, and has {origin or 'no content of it'}"
             ),
-            facts={"prompt": vars(prompt), "rank": worker, "slot": slot, "origin": origin},
+            facts={
+                "prompt": vars(prompt),
+                "rank": worker,
+                "place": (block, unit, offset),
+                "slot": slot,
+                "origin": origin,
+            },
         )
 
     def _slot(

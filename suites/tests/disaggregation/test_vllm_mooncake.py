@@ -67,6 +67,77 @@ def test_a_failed_load_has_its_reason(tables: tuple[int, int], words: str, excus
     assert known.pulled_latent_blocks_are_not_compared(found) is excused
 
 
+@pytest.mark.parametrize(
+    ("place", "origin", "excused"),
+    [
+        ((2, 0, 0), None, True),
+        ((2, 0, 0), 0, False),
+        ((4, 0, 3), 3, True),
+        ((5, 0, 0), 4, True),
+        ((5, 0, 0), 0, False),
+        ((6, 0, 0), 0, False),
+    ],
+)
+def test_blocks_are_counted_in_the_senders_kernel_blocks(
+    place: tuple[int, int, int],
+    origin: int | None,
+    excused: bool,  # noqa: FBT001 - as above
+) -> None:
+    facts = slot(0, origin, (1, 1))
+    facts["prompt"]["decode"] = [2]
+    found = failed(side(block_size=8, kernel=4, latent=False), side(), **facts, place=place)
+    assert known.pulled_blocks_count_in_the_senders_parts(found) is excused
+    assert not known.pulled_latent_blocks_are_not_compared(found)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "words", "excused"),
+    [
+        ([2], "Mooncake transfer engine returned -1", False),
+        ([5], "Mooncake transfer engine returned -1", True),
+        ([5], "KeyError: 1", False),
+        ([2, 3], "P num blocks less than D", True),
+    ],
+)
+def test_a_copy_beyond_the_pool_has_its_reason(
+    blocks: list[int],
+    words: str,
+    excused: bool,  # noqa: FBT001 - as above
+) -> None:
+    facts = slot(0, 0, (1, 1))
+    facts["prompt"]["decode"] = blocks
+    found = failed(side(block_size=8, kernel=4), side(), error=words, **facts)
+    assert known.pulled_blocks_count_in_the_senders_parts(found) is excused
+
+
+@pytest.mark.parametrize(
+    ("layouts", "ranks", "place", "origin", "excused"),
+    [
+        (("LBNHC", "LBNHC"), (1, 2), (0, 0, 1), (0, 1, 0), True),
+        (("LBNHC", "LBNHC"), (1, 2), (0, 0, 1), (0, 0, 1), False),
+        (("LBNHC", "LBNHC"), (1, 2), (0, 0, 1), None, False),
+        (("LBNHC", "LBNHC"), (2, 1), (0, 0, 1), (0, 0, 2), True),
+        (("LBNHC", "LBHNC"), (1, 1), (0, 1, 0), (0, 0, 2), True),
+        (("LBHNC", "LBNHC"), (1, 1), (0, 1, 0), (0, 0, 1), True),
+        (("LBHNC", "LBHNC"), (1, 2), (0, 0, 1), (0, 1, 0), False),
+    ],
+)
+def test_heads_within_tokens_are_cut_as_if_they_lay_outermost(
+    layouts: tuple[str, str],
+    ranks: tuple[int, int],
+    place: tuple[int, int, int],
+    origin: tuple[int, int, int] | None,
+    excused: bool,  # noqa: FBT001 - as above
+) -> None:
+    sides = [
+        side(latent=False, heads=2, layout=layout, ranks=each)
+        for layout, each in zip(layouts, ranks, strict=True)
+    ]
+    facts = {**slot(0, 0, (2, 2)), "slot": place, "origin": origin}
+    found = failed(sides[0], sides[1], **facts)
+    assert known.pulled_heads_lie_within_tokens(found) is excused
+
+
 def test_failures_of_one_connector_are_none_of_the_other() -> None:
     found = failed(side(block_size=8), side(block_size=16), **slot(0, 0, (1, 1)))
     with pytest.raises(MissingFact):

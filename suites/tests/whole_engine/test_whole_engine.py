@@ -41,6 +41,7 @@ def test_what_the_engine_has_not_is_unsupported_with_its_reason():
         "a_copy_that_ends_twice_changes_nothing": (
             "its loop is driven without ends that are reported twice"
         ),
+        "a_session_goes_on_from_what_it_holds": "its loop is driven without sessions",
     }
     assert whole.unsupported.keys() >= {"windows and chunks", "connector", "two engines", "embeds"}
     assert not whole.unsupported.keys() & LoopHistories(TRAITS).factors.levels.keys()
@@ -61,6 +62,7 @@ UNABLE = {
     "received_blocks_hold_the_requests_own_content": "another engine",
     "blocks_are_held_until_they_are_read": "another engine",
     "a_copy_that_ends_twice_changes_nothing": "another tier",
+    "a_session_goes_on_from_what_it_holds": "sessions: `test_engine_turns` has a toy with them",
 }
 """Property -> the ability that the toy would need to break it: engines' planted bugs do."""
 

@@ -22,7 +22,8 @@ from kvproof.harness.contract.disaggregation import Moved, Prompt, Traits, said
 
 _ADDRESS = "http://prefill"
 """Where a bootstrap server would be; nothing is sent there."""
-_OWN = KVCacheLayout.LBHNC
+_OWN, _BY_ENVIRONMENT = KVCacheLayout.LBHNC, KVCacheLayout.LBNHC
+"""The layout that it asks for, and the one that a user's environment or a backend may choose."""
 _NO_CONTEXT = "its plan has tensor-parallel ranks and stages, no context ranks"
 TRAITS = Traits(
     lacks={
@@ -31,9 +32,9 @@ TRAITS = Traits(
         "gathered": _NO_CONTEXT,
         "states": "states need pages as large as blocks, and the adapter has none",
     },
-    layouts=[_OWN.name],
+    layouts=[*[_OWN.name] * 3, _BY_ENVIRONMENT.name],
     undriven=["states"],
-    refused=[each.name for each in KVCacheLayout if each != _OWN],
+    refused=[each.name for each in KVCacheLayout if each not in (_OWN, _BY_ENVIRONMENT)],
 )
 
 

@@ -177,6 +177,9 @@ class Line:
 class Library:
     """Mooncake's transfer engine: each copy is done when it is asked for."""
 
+    memory: ClassVar[dict[int, list[range]]] = {}
+    """End -> the addresses that it lets others reach."""
+
     def __init__(self) -> None:
         self._port = next(_PORTS)
         self.written: set[int] = set()
@@ -190,15 +193,20 @@ class Library:
         """Return the number of this end."""
         return self._port
 
-    def batch_register_memory(self, *_: Any) -> int:
-        """All memory can be reached."""
+    def batch_register_memory(self, starts: list[int], lengths: list[int]) -> int:
+        """Let others reach memory."""
+        pairs = zip(starts, lengths, strict=True)
+        Library.memory[self._port] = [range(start, start + length) for start, length in pairs]
         return 0
 
     def batch_transfer_sync_write(
         self, session: str, sources: list[int], targets: list[int], lengths: list[int]
     ) -> int:
-        """Copy pieces, in order."""
+        """Copy pieces, in order, up to one beyond the memory that the other end has registered."""
+        reach = Library.memory[int(session.rsplit(":", 1)[1])]
         for source, target, length in zip(sources, targets, lengths, strict=True):
+            if not any(target in each and target + length <= each.stop for each in reach):
+                return -1
             ctypes.memmove(target, source, length)
         if any(lengths):
             self.written.add(int(session.rsplit(":", 1)[1]))

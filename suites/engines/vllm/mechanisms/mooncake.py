@@ -10,17 +10,64 @@ from kvproof.suites.framework.failed import Failed
 
 _FEWER = "P num blocks less than D"
 _LONGER = "Destination transfer region exceeds remote KV block size."
-_UNPAIRED = ("could not be broadcast", "list index out of range")
-"""Python's words for two lists of kernel blocks of unlike lengths."""
+_BEYOND = "Mooncake transfer engine returned -1"
+_WITHIN = "LBNHC"
 
 
 def pulled_latent_blocks_are_not_compared(found: Failed) -> bool:
     """Blocks of unlike sizes are paired by their number, each from its first token on."""
     lists = _Lists.of(found)
-    unlike = lists.unit(lists.prefill) != lists.unit(lists.decode) or (
-        lists.prefill.block_size != lists.decode.block_size
-    )
-    return unlike and lists.prefill.latent and _predicted(found, lists)
+    unlike = lists.prefill.block_size != lists.decode.block_size
+    alike = lists.parts(lists.prefill) == lists.parts(lists.decode)
+    return unlike and alike and lists.prefill.latent and _predicted(found, lists)
+
+
+def pulled_blocks_count_in_the_senders_parts(found: Failed) -> bool:
+    """The numbers of the decoding side's blocks are multiplied by the sender's kernel blocks."""
+    lists = _Lists.of(found)
+    prefill, decode = lists.prefill, lists.decode
+    alike = lists.parts(prefill) == lists.parts(decode) or prefill.context != decode.context
+    if lists.planner != "mooncake" or alike or decode.kinds != "f":
+        return False
+    if found.has("error"):
+        return any(each in found.fact("error", str) for each in _lengths(found, lists))
+    origin, due = found.violation.facts["origin"], _written(found, lists)
+    if due is None or due >= found.fact("prompt", dict)["tokens"]:
+        return origin is None
+    return isinstance(origin, tuple) and bool(origin[2] == due)
+
+
+def _lengths(found: Failed, lists: _Lists) -> tuple[str, ...]:
+    """Return why vLLM ends such a transfer."""
+    if lists.sent < lists.missing:
+        return (_FEWER,)
+    if lists.unit(lists.prefill) > lists.unit(lists.decode):
+        return (_LONGER,)
+    parts, there = lists.parts(lists.prefill), lists.parts(lists.decode)
+    last = (max(_wanted(found)) + 1) * parts
+    return (_BEYOND,) if last > lists.decode.blocks * there else ()
+
+
+def _wanted(found: Failed) -> list[int]:
+    """Return the blocks that the decoding side asks for."""
+    prompt: Mapping[str, Any] = found.fact("prompt", dict)
+    return list(prompt["decode"][prompt["cached"] :])
+
+
+def _written(found: Failed, lists: _Lists) -> int | None:
+    """Return the token whose content is written to the first wrong slot; None: none is."""
+    prefill, decode, parts = lists.prefill, lists.decode, lists.parts(lists.prefill)
+    block, _, offset = found.fact("place", tuple)
+    part, inside = divmod(offset, lists.unit(decode))
+    there = block * lists.parts(decode) + part
+    pairs = [(at, n) for at, each in enumerate(_wanted(found)) for n in range(parts)
+             if each * parts + n == there]  # fmt: skip
+    if not pairs or inside >= lists.unit(prefill):
+        return None
+    at, part = pairs[-1]
+    sender = found.fact("rank", int) % decode.ranks * prefill.ranks // decode.ranks
+    place = part * lists.unit(prefill) + inside
+    return prefill.position(sender, lists.sent - lists.missing + at, place)
 
 
 def pulled_context_ranks_are_not_compared(found: Failed) -> bool:
@@ -29,6 +76,37 @@ def pulled_context_ranks_are_not_compared(found: Failed) -> bool:
     alike = lists.prefill.block_size == lists.decode.block_size
     shared = lists.prefill.context != lists.decode.context
     return alike and shared and _predicted(found, lists)
+
+
+def pulled_heads_lie_within_tokens(found: Failed) -> bool:
+    """Heads are cut out of a kernel block, and put into one, as if they lay outermost there."""
+    lists = _Lists.of(found)
+    prefill, decode = lists.prefill, lists.decode
+    alike = prefill.block_size == decode.block_size and lists.unit(prefill) == lists.unit(decode)
+    inner = _WITHIN in (prefill.layout, decode.layout)
+    if lists.planner != "mooncake" or prefill.latent or found.has("error") or not (alike and inner):
+        return False
+    layer, head, position = found.fact("slot", tuple)
+    kind, tokens = decode.kind(layer), found.fact("prompt", dict)["tokens"]
+    came, at = _cut(lists, found.fact("rank", int), head, position)
+    start = prefill.first(tokens) if kind == "w" else 0
+    origin = (layer, came, at) if start <= at < tokens else None
+    return kind != "s" and found.violation.facts["origin"] == origin != (layer, head, position)
+
+
+def _cut(lists: _Lists, rank: int, head: int, position: int) -> tuple[int, int]:
+    """Return the head and the token whose content comes to a slot of a decoding worker."""
+    unit, own = lists.unit(lists.decode), lists.decode.of_rank(rank)
+    first, offset = position - position % unit, position % unit
+    row, place = own.index(head), offset
+    if lists.decode.layout == _WITHIN:
+        row, place = divmod(offset * len(own) + row, unit)
+    ranks = range(lists.prefill.ranks)
+    theirs = next(each for each in map(lists.prefill.of_rank, ranks) if own[row] in each)
+    row = theirs.index(own[row])
+    if lists.prefill.layout == _WITHIN:
+        place, row = divmod(row * unit + place, len(theirs))
+    return theirs[row], first + place
 
 
 class _Lists(NamedTuple):
@@ -81,7 +159,7 @@ def _reasons(lists: _Lists) -> tuple[str, ...]:
     """Return why vLLM ends such a transfer."""
     if lists.sent < lists.missing:
         return (_FEWER,)
-    return (_LONGER,) if lists.parts(lists.prefill) == lists.parts(lists.decode) else _UNPAIRED
+    return (_LONGER,)
 
 
 def _origin(found: Failed, lists: _Lists) -> int | None:
