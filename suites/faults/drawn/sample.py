@@ -57,8 +57,9 @@ def draw(modules: Iterable[Executed], size: int, seed: int, target: str) -> Draw
 def changes(executed: Executed, change: str, target: str) -> Iterator[PlantedFault]:
     """Return the faults of a module that make a change, in the words of a fault's story."""
     file = _File(executed)
+    types = EqualTypes([file.tree])
     for line in sorted(executed.lines):
-        yield from file.changes(line, change, target)
+        yield from file.changes(line, types, change, target)
 
 
 class _File:
@@ -89,9 +90,11 @@ class _File:
                 return self._fault(site, edit, name, target)
         return None
 
-    def changes(self, line: int, change: str, target: str) -> Iterator[PlantedFault]:
+    def changes(
+        self, line: int, types: EqualTypes, change: str, target: str
+    ) -> Iterator[PlantedFault]:
         """Return the faults on a line that make this change."""
-        for site in self._at(EqualTypes([self.tree])).get(line, ()):
+        for site in self._at(types).get(line, ()):
             if self._change(site) == change and (edit := self._edit(site)):
                 yield self._fault(site, edit, "listed", target)
 
