@@ -152,7 +152,7 @@ class Engine:
     def _complete(self) -> list[Output]:
         step = next(iter(self.scheduler.steps))
         answered = self.scheduler.complete(step, self.model.finish(step))
-        for request in (each for each in answered if each.done):
+        for request in (each for each in answered if each.done and self.sessions.runs(each.id)):
             own = request.prompt
             self.sessions.leave(
                 request.id, Turn(token_bytes(request.tokens), own.spans, own.namespace)
