@@ -120,7 +120,7 @@ class _Request:
 @dataclass
 class _Translation:
     ahead: int
-    """Tokens that were computed at the end of a request, and not known yet."""
+    """Tokens of a request that runs which are computed, and not known yet."""
     operations: list[tuple[str, Arguments]] = field(default_factory=list)
     all: list[_Request] = field(default_factory=list)
     stopped: str = ""
@@ -145,7 +145,7 @@ class _Translation:
     def end(self) -> None:
         """Let running requests run to their end, and look at the blocks still held."""
         for each in (*self._running.values(), *self._preempted.values()):
-            self._close(each)
+            self._close(each, self.ahead)
         self.operations.append(("drain", {}))
 
     def _admit(self, line: Line) -> None:
@@ -198,14 +198,14 @@ class _Translation:
 
     def _finish(self, line: Line) -> None:
         request = self._running.pop(line.n)
-        self._close(request)
+        self._close(request, ahead=0)
         advance = {"request": request.keywords["id"], "to": LONGEST}
         self.operations.append(("advance", advance))
 
     def _cancel(self, line: Line) -> None:
         request = self._running.pop(line.n)
         request.more = 2  # it must not end before it is aborted
-        self._close(request)
+        self._close(request, self.ahead)
         self.operations.append(("abort", {"request": request.keywords["id"]}))
 
     def _reset(self, line: Line) -> None:
@@ -215,9 +215,9 @@ class _Translation:
     def _stopped(self, line: Line) -> None:
         self.stopped = line.reason
 
-    def _close(self, request: _Request) -> None:
+    def _close(self, request: _Request, ahead: int) -> None:
         """Set the answers: the last one is sampled and never computed."""
         prompt = len(request.keywords["prompt"])
-        known = len(request.tokens) - prompt + self.ahead
+        known = len(request.tokens) - prompt + ahead
         request.keywords["answers"] = max(1, known + request.more)
         request.keywords["given"] = request.tokens[prompt:]

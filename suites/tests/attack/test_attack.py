@@ -52,7 +52,7 @@ HOLES = {
     "lost events": "cp -r old record; printf '{\\n{\\n' >> record/events.jsonl",
 }
 """Rule -> a command that breaks it."""
-EACH = 2
+EACH = 1
 """Attacks of each class in a test."""
 
 

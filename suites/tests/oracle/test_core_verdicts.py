@@ -306,6 +306,7 @@ def test_another_failure_of_the_property_is_a_failure(monkeypatch):
     assert Exit.FAILURE in recorder.codes()
 
 
+@pytest.mark.nightly(reason="half a minute of search")
 @pytest.mark.slow(reason="searches for a failure")
 def test_a_history_goes_on_after_a_known_failure(monkeypatch):
     expecting(monkeypatch, entry("lookup_finds_the_longest_prefix"))

@@ -62,6 +62,7 @@ def test_few_wrong_hits_fail(settings: dict[str, Any], tmp_path: Path) -> None:
     assert "reused:" in found.failures[check.POOLED.name].detail
 
 
+@pytest.mark.nightly(reason="half a minute of requests")
 @pytest.mark.slow(reason="a probe of 800 requests")
 def test_one_wrong_hit_in_thirty_fails(tmp_path: Path) -> None:
     """In 96 of 100 probes one such hit is met at all; three probes miss it once in 15,000 times."""

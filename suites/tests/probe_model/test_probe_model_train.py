@@ -249,6 +249,7 @@ def test_an_answer_is_read_by_the_official_rules(
     assert marks.accuracy == round(100 * sum(e.answer == letter for e in samples) / 6, 1)
 
 
+@pytest.mark.nightly(reason="half a minute of training")
 @pytest.mark.slow(reason="computes with torch models")
 def test_an_exam_without_knowledge_is_marked_by_kind(
     course: train.Course, monkeypatch: pytest.MonkeyPatch

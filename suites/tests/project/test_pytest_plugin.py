@@ -121,11 +121,13 @@ def test_the_example_passes_and_says_what_it_leaves_out(project: pytest.Pytester
 @pytest.mark.slow(reason="runs whole suites in a pytest of their own")
 def test_a_broken_target_fails_with_history_and_script(project: pytest.Pytester) -> None:
     project.makepyfile(blind=BROKEN)
-    result = conformance(project, "blind:make_target", "--kvproof-seed=1", "-v", "-n0")
+    result = conformance(
+        project, "blind:make_target", "--kvproof-seed=1", "--kvproof-budget=debug", "-v", "-n0"
+    )
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
-            "kvproof: blind:make_target; level core, budget pr, seed 1",
+            "kvproof: blind:make_target; level core, budget debug, seed 1",
             "*::namespaces_are_separate FAILED*",
             "*_ cache[[]blind:make_target[]]::namespaces_are_separate _*",
             "request r* reads position * which holds something else",
@@ -266,6 +268,7 @@ def test_suites_without_a_target_ask_for_one(
     result.stdout.fnmatch_lines(["kvproof.suites judges a target: add --kvproof-target=SPEC"])
 
 
+@pytest.mark.nightly(reason="half a minute of suites")
 @pytest.mark.slow(reason="starts many processes")
 def test_several_targets_are_judged_in_one_run(project: pytest.Pytester) -> None:
     project.makepyfile(closed=NOT_A_TARGET)

@@ -267,6 +267,7 @@ def test_the_owners_of_blocks_are_judged_also_beside_requests_passed_over(engine
 # --- bounds ---
 
 
+@pytest.mark.nightly(reason="half a minute of steps")
 @pytest.mark.slow(reason="judges more than a thousand requests")
 def test_memory_is_bounded(tmp_path: Path) -> None:
     to = watched_writer(tmp_path)

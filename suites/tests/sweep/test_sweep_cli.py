@@ -128,6 +128,7 @@ def test_the_list_names_cells_and_why_a_provider_cannot_be_used(tmp_path: Path) 
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.nightly(reason="half a minute of kernels")
 @pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 @with_torch
 def test_the_same_command_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
