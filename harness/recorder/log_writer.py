@@ -277,23 +277,6 @@ class LogWriter:
                 self._extend(entry, request, entry.seen, max(entry.seen, entry.logged), ())
         self._due.clear()
 
-    def passes(self, name: str, known: int, stop: int) -> bool:
-        """Whether a step without fresh blocks is one of those that are not written; notes it.
-
-        A shorter `step`: engines that serve many requests ask for each token of each.
-        """
-        found = self._live.get(name)
-        if found is None:
-            return False
-        entry = found[0]
-        if stop > known:
-            stop = known
-        if stop >= entry.next:
-            return False
-        if stop > entry.seen:
-            entry.seen = stop
-        return True
-
     def _computed(self, entry: Entry, stop: int) -> None:
         entry.stop = stop
         self._passed(entry, stop)
