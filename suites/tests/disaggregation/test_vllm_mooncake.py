@@ -110,6 +110,19 @@ def test_a_copy_beyond_the_pool_has_its_reason(
     assert known.pulled_blocks_count_in_the_senders_parts(found) is excused
 
 
+@pytest.mark.parametrize(("kernel", "excused"), [(2, True), (4, False)])
+def test_longer_kernel_blocks_are_refused_late_whatever_the_context_ranks(
+    kernel: int,
+    excused: bool,  # noqa: FBT001 - as above
+) -> None:
+    words = "Destination transfer region exceeds remote KV block size."
+    found = failed(
+        side(), side(block_size=8, kernel=kernel, ranks=2, context=2), error=words,
+        **slot(0, 0, (1, 1)),
+    )  # fmt: skip
+    assert known.pulled_blocks_count_in_the_senders_parts(found) is excused
+
+
 @pytest.mark.parametrize(
     ("layouts", "ranks", "place", "origin", "excused"),
     [

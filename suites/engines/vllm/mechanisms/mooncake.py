@@ -26,11 +26,13 @@ def pulled_blocks_count_in_the_senders_parts(found: Failed) -> bool:
     """The numbers of the decoding side's blocks are multiplied by the sender's kernel blocks."""
     lists = _Lists.of(found)
     prefill, decode = lists.prefill, lists.decode
-    alike = lists.parts(prefill) == lists.parts(decode) or prefill.context != decode.context
+    alike = lists.parts(prefill) == lists.parts(decode)
     if lists.planner != "mooncake" or alike or decode.kinds != "f":
         return False
-    if found.has("error"):
+    if found.has("error"):  # lengths are compared whatever the context ranks are
         return any(each in found.fact("error", str) for each in _lengths(found, lists))
+    if prefill.context != decode.context:
+        return False
     origin, due = found.violation.facts["origin"], _written(found, lists)
     if due is None or due >= found.fact("prompt", dict)["tokens"]:
         return origin is None
