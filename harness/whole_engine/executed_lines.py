@@ -211,5 +211,11 @@ def files(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _places(arguments: Mapping[str, Any]) -> list[str]:
-    specs = [find_spec(name) for name in arguments["packages"]]
-    return [place for spec in specs if spec for place in spec.submodule_search_locations or ()]
+    """Return the folders of packages; none is imported, since an engine is set up before that."""
+    return [place for name in arguments["packages"] for place in _folders(*name.split("."))]
+
+
+def _folders(top: str, *inside: str) -> list[str]:
+    spec = find_spec(top)
+    places = (spec and spec.submodule_search_locations) or ()
+    return [str(Path(place, *inside)) for place in places]

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kvproof.harness.cli.runs import ActiveRun
+from kvproof.harness.errors import UsageError
 from kvproof.reports.values.text import plural
 from kvproof.suites.faults.catalogue import PlantedFault
 from kvproof.suites.faults.drawn.executed import modules, recorded
@@ -54,6 +55,11 @@ def _copied(active: ActiveRun, target: str, path: Path) -> Path:
 
 def _draw(reach: Reach, size: int, seed: int, target: str) -> Sample:
     found = draw(modules(reach), size, seed, target)
+    if not found.faults:
+        raise UsageError(
+            f"no fault can be drawn over the {plural(found.lines, 'executed line')} of {target}",
+            "look at its suites first: kvproof run --target " + target,
+        )
     first = f" in the first {reach.histories} histories of each suite" if reach.histories else ""
     source = (
         f"{plural(len(found.faults), 'fault')} drawn over {plural(found.lines, 'executed line')}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from msgspec import structs
 from kvproof.harness.cli.actions.drawn_faults import REACH
 from kvproof.harness.records.fault_events import FaultJudged
 from kvproof.harness.records.run_directory import read_run
+from kvproof.harness.whole_engine import executed_lines
 from kvproof.harness.whole_engine.executed_lines import ExecutedLines
 from kvproof.suites.faults import reach
 from kvproof.suites.faults.catalogue import PlantedFault
@@ -211,6 +213,30 @@ def test_a_sample_is_judged_and_goes_on_with_the_same_faults(tmp_path: Path) -> 
     ]
     assert [event.module for event in events] == ["reference.core.hit_statistics"] * 2
     assert "it is complete" in kvproof(*command, cwd=tmp_path).err
+
+
+def test_a_sample_without_a_fault_is_refused(tmp_path: Path) -> None:
+    suites = {name: reach.SuiteReach(0.0, 0, {}) for name in (*catalogue("full"), reach.CORE)}
+    record = tmp_path / REACH
+    reach.write(record, reach.Reach(reach.digest(), "pr", suites))
+    done = kvproof("faults", "--sample", "2", "--reach", str(record), cwd=tmp_path)
+    assert done.code == 2
+    assert "no fault can be drawn over the 0 executed lines of reference" in done.err
+
+
+def test_the_packages_of_a_trace_are_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine is set up before its packages are imported."""
+    (tmp_path / "traced_engine" / "core").mkdir(parents=True)
+    (tmp_path / "traced_engine" / "__init__.py").write_text("raise RuntimeError('imported')")
+    source = tmp_path / "traced_engine" / "core" / "pool.py"
+    source.write_text("size = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    first = executed_lines.files({"packages": ["traced_engine.core"]})
+    source.write_text("size = 2\n")
+    assert executed_lines.files({"packages": ["traced_engine.core"]}) != first
+    assert "traced_engine" not in sys.modules
 
 
 @pytest.mark.parametrize(
