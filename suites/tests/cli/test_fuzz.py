@@ -7,6 +7,7 @@ import signal
 import time
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from unittest import mock
 
 import pytest
@@ -52,6 +53,14 @@ def order(tmp_path, suite, seed=1, **changes):
              "database": str(tmp_path / "examples"), "seconds": 60.0, "known": (),
              "claim": lambda *_: True, **changes}  # fmt: skip
     return Order(unit=unit_id("reference", suite, seed), **given)
+
+
+def test_targets_take_turns_whatever_their_numbers_of_suites():
+    suites = [("a", "cache"), ("a", "hits"), ("a", "media"), ("b", "engine")]
+    units = [*map(parse, islice(verb._units(suites, 7), 8))]
+    assert units[:6:2] == [("a", name, 7) for name in ("cache", "hits", "media")]
+    assert units[6] == ("a", "cache", 8)
+    assert units[1::2] == [("b", "engine", seed) for seed in (7, 8, 9, 10)]
 
 
 def test_what_failed_once_is_only_counted(tmp_path, monkeypatch):

@@ -134,8 +134,12 @@ def _suites(
 
 
 def _units(suites: Sequence[tuple[str, str]], first: int) -> Iterator[str]:
-    for seed in count(first):
-        yield from (unit_id(target, suite, seed) for target, suite in suites)
+    """Yield units without an end: the targets take turns, whatever their numbers of suites."""
+    every = {target: [suite for owner, suite in suites if owner == target] for target, _ in suites}
+    for turn in count():
+        for target, own in every.items():
+            later, place = divmod(turn, len(own))
+            yield unit_id(target, own[place], first + later)
 
 
 def _conclude(
