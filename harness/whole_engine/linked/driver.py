@@ -185,14 +185,12 @@ class LinkedDriver(Driver):
         del running
         if self._prefilling or self._routed or self.live:
             return "ignored"
-        if not (self.prefill.reset(running=False) and self.engine.reset(running=False)):
-            return "refused"
-        for device, index in (
-            (self.prefill.device, self._prefill_index),
-            (self.device, self._index),
-        ):
+        for engine, index in ((self.prefill, self._prefill_index), (self.engine, self._index)):
+            if not engine.reset(running=False):
+                return "refused"
+            index.reset()  # also where the other engine then refuses
+        for device in (self.prefill.device, self.device):
             device.epoch += 1
-            index.reset()
         self.findings.saw("a reset is done")
         self._sightings.reset_done = True
         return "done"

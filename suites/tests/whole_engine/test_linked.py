@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from kvproof.harness.model.fingerprints import Fingerprints
 from kvproof.harness.whole_engine.clock import VirtualClock
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import Findings
+from kvproof.harness.whole_engine.linked.driver import LinkedDriver
 from kvproof.harness.whole_engine.linked.wire import (
     ARRIVE,
     DROPPED,
@@ -90,6 +93,32 @@ def test_blocks_that_are_freed_too_early_are_found(ends: Ends) -> None:
     assert ends.findings.wrong is not None
     assert ends.findings.wrong.property == HELD
     assert "[2] of r" in ends.findings.wrong.sentence
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"), [(True, ["prefill", "decode"]), (False, ["prefill"])]
+)
+def test_the_events_of_a_reset_are_expected_also_if_the_other_engine_refuses(
+    other: bool,  # noqa: FBT001 - a parameter of the test
+    expected: list[str],
+) -> None:
+    told: list[str] = []
+
+    def engine(*, resets: bool) -> SimpleNamespace:
+        return SimpleNamespace(reset=lambda running: resets and not running)
+
+    devices = [SimpleNamespace(epoch=0), SimpleNamespace(epoch=0)]
+    prefill = engine(resets=True)
+    prefill.device = devices[0]
+    pair: Any = SimpleNamespace(
+        _prefilling={}, _routed={}, live={}, prefill=prefill, engine=engine(resets=other),
+        device=devices[1], findings=Findings(), _sightings=SimpleNamespace(reset_done=False),
+        _prefill_index=SimpleNamespace(reset=lambda: told.append("prefill")),
+        _index=SimpleNamespace(reset=lambda: told.append("decode")),
+    )  # fmt: skip
+    assert LinkedDriver._reset(pair) == ("done" if other else "refused")
+    assert told == expected
+    assert [each.epoch for each in devices] == [int(other)] * 2
 
 
 @pytest.mark.parametrize(("renewed", "over"), [(False, True), (True, False)])
