@@ -48,7 +48,8 @@ class EngineMachine:
         self._judge = AnswerChecker(self.subject, config, coverage)
         self._watch = Watch(self.engine, config, coverage, self.tracked)
         BudgetChecks(self.engine, config, coverage)
-        self._tier_checks = TierChecks(self.engine, coverage, self.tracked)
+        scaled = config.get("scaled", ())
+        self._tier_checks = TierChecks(self.engine, coverage, self.tracked, scaled)
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
         """Run one operation and judge everything."""
@@ -242,6 +243,8 @@ class EngineMachine:
         before = trace(self.engine.cache)
         refusal = self._each(lambda engine: engine.bring_in(next(values)))[0]
         self._coverage.event(seen.NO_ROOM if refusal else seen.MOVED_IN)
+        content = self.outside[name][0].content
+        self._coverage.event(seen.SCALED_IN, not refusal and content and self.config.get("scaled"))
         if refusal:
             same = before == trace(self.engine.cache)
             self._coverage.check(
