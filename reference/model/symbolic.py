@@ -266,6 +266,14 @@ class SymbolicModel:
         for place, words in zip(places, objects, strict=True):
             self.memory.put(*place, words)
 
+    def sleep(self, *, keep: bool) -> None:
+        """See `Sleeper`."""
+        self.memory.sleep(keep=keep)
+
+    def wake(self) -> None:
+        """See `Sleeper`."""
+        self.memory.wake()
+
     def forget(self, blocks: Sequence[int]) -> None:
         """Destroy the content of freed blocks."""
         self.memory.poison(blocks)

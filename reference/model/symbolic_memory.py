@@ -72,6 +72,8 @@ class SymbolicMemory:
         width = config.layout.state_blocks
         self._rows = np.full((rows if self._separate else 0, width), POISON, np.uint64)
         self._state_words = width if self._separate else width * self._unit
+        self._kept: list[Words] | None = None
+        """Content of a memory that sleeps, empty if it was dropped."""
 
     # --- entries of attention ---
 
@@ -178,7 +180,12 @@ class SymbolicMemory:
         return words * self._words.itemsize
 
     def take(self, part: str, ids: Sequence[int]) -> bytes:
-        """Return the bytes of a unit's blocks, then their scales (Q8), or those of a state."""
+        """Return the bytes of a unit's blocks, then their scales (Q8), or those of a state.
+
+        Raises WrongAddress while the memory sleeps.
+        """
+        if self._kept is not None:
+            raise WrongAddress(f"content of {list(ids)} is asked for while the memory sleeps")
         places = np.asarray(ids, np.int64)
         if part == "state" and self._separate:
             return self._rows[places].tobytes()
@@ -197,6 +204,22 @@ class SymbolicMemory:
         self._blocks[places] = blocks[: len(places)]
         if part in self._columns:
             self._scale_blocks[places[self._columns[part]]] = blocks[len(places) :]
+
+    # --- sleep ---
+
+    def sleep(self, *, keep: bool) -> None:
+        """Destroy all content; `keep` a copy of it for `wake` (Q6)."""
+        pools = self._words, self._scales, self._rows
+        self._kept = [pool.copy() for pool in pools] if keep else []
+        for pool in pools:
+            pool.fill(POISON)
+
+    def wake(self) -> None:
+        """Write the content that was kept, the scales too (Q8)."""
+        pools = self._words, self._scales, self._rows
+        for pool, kept in zip(pools, self._kept or [], strict=False):
+            pool[...] = kept
+        self._kept = None
 
     # --- debugging ---
 

@@ -53,6 +53,9 @@ MOVED_OVER = "a request moves over a reset"
 SCALED_IN = "a moved request goes on with its scales"
 PINNED = "a prompt is pinned"
 SEVERAL = "several steps are in flight"
+SLEPT = "requests run when the engine falls asleep with its content"
+DROPPED = "requests run when the engine falls asleep without content"
+SCALED_SLEPT = "a request goes on with scales that slept"
 DRAINED = "everything is answered"
 CACHED_ROWS = "expert rows come from the cache"
 MISSING = "expert rows are missing"
@@ -99,6 +102,13 @@ drafts_are_those_of_whole_draft_layers | X3 | HIT ACCEPTED REJECTED | by direct 
 moved_requests_are_whole | C5 K4 Q4 Q8 | MOVED MOVED_IN NO_ROOM SCALED_IN | by direct computation
     a request that was moved goes on as if it had stayed; one without room changes nothing
     why: a request handed to another worker loses its context or is lost with it
+sleep_keeps_or_drops_content_as_it_says | Q6 Q8 | SLEPT DROPPED SCALED_SLEPT | by direct computation
+    a request that slept gives the same answer as undisturbed, and with kept content computes no
+    token again
+    why: after a pause for another model, open conversations continue with garbage
+a_sleeping_engine_computes_nothing | Q6 | SLEPT DROPPED
+    between sleep and waking up no step computes, and no request changes its place
+    why: a request during sleep crashes the GPU process or writes to memory that is gone
 expert_rows_equal_a_fresh_run | R2 R1 | CACHED_ROWS REJECTED OWN_BLOCKS | by direct computation
     the expert rows of all tokens but the last are those of a fresh computation
     why: reinforcement learning on cached rollouts drifts, as its routing is not the real one
