@@ -257,6 +257,14 @@ PROFILES: Mapping[str, Given] = {
         "caching": ON,
         "tiers": ("host", "host and disk"),
     },
+    "copied scales": {
+        "groups": "plain",
+        "room": "usual",
+        "partial": ON,
+        "caching": ON,
+        "scales": ON,
+        "experts": (NONE, "optional"),
+    },
     "sidecars below": {
         "groups": "sidecar",
         "room": "usual",
