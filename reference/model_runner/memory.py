@@ -127,21 +127,20 @@ class PagedMemory:
         _copy_rows(self._block_pool, pairs)
 
     def sleep(self, *, keep: bool) -> None:
-        """Release the storage of all pages and states; `keep` their bytes in host memory (Q6)."""
+        """Fill all pages and states with NaN; `keep` their bytes in host memory (Q6).
+
+        The memory stays allocated: transfers and captured graphs know its addresses.
+        """
         pools = self.blocks, self.rows
         self._kept = [pool.to("cpu", copy=True) for pool in pools] if keep else []
         for pool in pools:
-            pool.untyped_storage().resize_(0)
+            pool.fill_(POISON)
+        self.blocks[NULL_BLOCK] = 0
 
     def wake(self) -> None:
-        """Allocate the storage again, under the views that there are, with what was kept (Q6)."""
-        for index, pool in enumerate((self.blocks, self.rows)):
-            pool.untyped_storage().resize_(pool.numel())
-            if self._kept:
-                pool.copy_(self._kept[index])
-            else:
-                pool.fill_(POISON)
-        self.blocks[NULL_BLOCK] = 0
+        """Write the bytes that were kept (Q6)."""
+        for pool, kept in zip((self.blocks, self.rows), self._kept, strict=False):
+            pool.copy_(kept)
         self._kept = []
 
     def poison(self, blocks: Sequence[int]) -> None:
