@@ -4,7 +4,7 @@ All groups lie in one array, as they do in one pool of a device: block b is word
 (b + 1) * unit), whichever group holds it, so two owners of one id destroy each other's content.
 A page of a group with `ratio` tokens in an entry fills the first of its words (Q1); with context
 ranks each has its own part of every page, and finds its entries there by itself (Q4).
-Groups with scales have one beside every word, in a second array: a word alone says nothing (Q8).
+Groups with scales have one for each word, in a second array; neither is of use alone (Q8).
 Slots are addressed through the kernel tables that a worker reads.
 """
 
@@ -145,7 +145,7 @@ class SymbolicMemory:
                 self._scale_blocks[target] = self._scale_blocks[source]
 
     def block(self, block: int) -> list[int]:
-        """Return all words of a block, and the scales beside them."""
+        """Return all words of a block, then their scales."""
         words: list[int] = self._blocks[block].tolist()
         scales: list[int] = self._scale_blocks[block].tolist() if len(self._scales) else []
         return words + scales

@@ -265,7 +265,7 @@ class EngineMachine:
         return len(self.engine.decisions()) == known and self.engine.model.computed == computed
 
     def _forgot(self, slept: list[str]) -> None:
-        """Nothing is reused, and the requests that ran compute once more what they had."""
+        """Nothing is reused, and the requests that ran compute all their tokens again."""
         self._tier_checks.resets()
         again = sum(self.tracked[name].most_tokens for name in slept)
         for tracked in self.tracked.values():
