@@ -24,7 +24,7 @@ from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.engine.migration import Moved, bring_in, take_out
 from kvproof.reference.engine.request_queue import Prompt
 from kvproof.reference.engine.scheduler import Decision, Scheduler
-from kvproof.reference.model.interface import Model
+from kvproof.reference.model.interface import Model, Sleeper
 from kvproof.reference.stores.object_store import ObjectStore
 from kvproof.reference.tiers.config import TierOptions, check_remote, read_size
 from kvproof.reference.tiers.tiers import Tiers
@@ -80,6 +80,8 @@ class Engine:
         self.scheduler = Scheduler(self.cache, config, self.sessions)
         self.stuck = False
         """Whether requests are left, and yet the last step found nothing to do."""
+        self.asleep = False
+        """Whether the model's memory is given up: requests wait, and no step computes (Q6)."""
 
     def add_request(
         self,
@@ -129,6 +131,8 @@ class Engine:
     def step(self) -> list[Output]:
         """Launch a step if one more may be in flight, then wait for the oldest if it must."""
         self.sessions.expire()
+        if self.asleep:
+            return []
         scheduler, most = self.scheduler, self.config.steps_in_flight
         planned = scheduler.schedule() if len(scheduler.steps) < most else None
         if planned:
@@ -175,25 +179,54 @@ class Engine:
     def take_out(self, request_id: str) -> Moved | None:
         """Take a request with its content out, to be brought into another engine (C5).
 
-        Returns None if the request is unknown, one of its steps is in flight, or it is a session's.
+        Returns None if the request is unknown, one of its steps is in flight, it is a session's, or
+        the engine sleeps.
         """
-        return None if self.sessions.runs(request_id) else take_out(self, request_id)
+        stays = self.asleep or self.sessions.runs(request_id)
+        return None if stays else take_out(self, request_id)
 
     def bring_in(self, moved: Moved) -> Refusal | None:
         """Continue a moved request in this engine; a refusal has changed nothing (C5).
 
-        The models of both engines have equal weights and layouts. Raises IdentityError for an id
-        that is being served here (H8).
+        The models of both engines have equal weights and layouts; one that sleeps has no space.
+        Raises IdentityError for an id that is being served here (H8).
         """
-        return bring_in(self, moved)
+        return Refusal("no_space", 1, 0) if self.asleep else bring_in(self, moved)
 
     def reset(self) -> None:
         """The weights have changed: nothing computed so far is reused from now on (H6)."""
         self.scheduler.weights += 1
         self.cache.reset()
 
+    def sleep(self, *, keep: bool = True) -> list[Output]:
+        """Give the model's memory up until `wake`; returns the answers of steps in flight (Q6).
+
+        With `keep`, its content waits in host memory, and requests then go on as they were.
+        Without, running requests begin anew, and nothing computed so far is reused. Requests
+        are accepted meanwhile; nothing may be evicted. Raises ValueError for a model that
+        cannot sleep, RuntimeError if the engine sleeps.
+        """
+        if self.asleep or not isinstance(self.model, Sleeper):
+            name = type(self.model).__name__
+            raise RuntimeError("sleeps") if self.asleep else ValueError(f"{name} cannot sleep")
+        outputs = self.finish_steps()
+        if not keep:
+            for request in [*self.scheduler.running.values()]:
+                self.scheduler.preempt(request)
+            self.cache.reset()
+        self.model.sleep(keep=keep)
+        self.asleep = True
+        return outputs
+
+    def wake(self) -> None:
+        """Take memory again and go on; an engine that is awake stays as it is (Q6)."""
+        if self.asleep and isinstance(self.model, Sleeper):
+            self.model.wake()
+        self.asleep = False
+
     def close(self) -> None:
         """Leave the cache to the disk, and the folder to other processes; idempotent (G7)."""
+        self.wake()
         if self.tiers is not None:
             self.cache.evict(self.cache.pool.num_blocks)
             self.tiers.close()

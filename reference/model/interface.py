@@ -97,6 +97,17 @@ class Mover(Protocol):
         """Write objects to places; they may be let go of when this returns."""
 
 
+@runtime_checkable
+class Sleeper(Protocol):
+    """Gives the memory of all pages up for a while; no step is in flight then (Q6)."""
+
+    def sleep(self, *, keep: bool) -> None:
+        """Give the memory up; `keep`: its content, scales included, waits in host memory (Q8)."""
+
+    def wake(self) -> None:
+        """Take memory again, with the content that was kept."""
+
+
 class Content(NamedTuple):
     """A whole request outside of a model's memory, in the bytes of its pages (C5)."""
 

@@ -32,11 +32,13 @@ from kvproof.reference.model.symbolic_layers import (
     mix,
 )
 from kvproof.reference.model.symbolic_memory import POISON, SymbolicMemory
+from kvproof.reference.model.symbolic_scales import Words
 
 BROKEN = -1
 """The token of a step whose memory changed while it was in flight."""
 SAYS, GUESSES, ROUTES = 1, 2, 3
 """Salts of the hash of a hidden word, so that the outputs are independent."""
+_PLAIN = "symbolic words"
 Experts: TypeAlias = npt.NDArray[np.int64]
 OnHidden: TypeAlias = Callable[[Work, Sequence[int], Sample], None]
 """Called with the work of a request, the hidden words of its positions and its sample."""
@@ -161,11 +163,10 @@ def _bytes(words: Sequence[int]) -> bytes:
     return np.array(words, np.uint64).tobytes()
 
 
-def _words(data: bytes, count: int) -> list[int]:
+def _words(data: bytes, count: int) -> Words:
     if len(data) != count * 8:
         raise ValueError(f"moved content has {len(data)} bytes, expected {count * 8}")
-    words: list[int] = np.frombuffer(data, np.uint64).tolist()
-    return words
+    return np.frombuffer(data, np.uint64)
 
 
 class SymbolicModel:
@@ -178,13 +179,16 @@ class SymbolicModel:
         vocabulary: int = 4,
         salted: bool = True,
         ranks: ContextRanks = ALONE,
+        scaled: Sequence[int] = (),
     ) -> None:
         """`salted`: answers depend on the salt, so that a leak between tenants changes them.
 
         Without it, a salt separates cached blocks only, as in real models. `ranks` share the
-        entries of each request (Q4). Raises ConfigError if they cannot.
+        entries of each request (Q4), the entries of `scaled` groups have scales (Q8). Raises
+        ConfigError if they cannot.
         """
-        self.memory, self._salted = SymbolicMemory(config, ranks), salted
+        self.memory, self._salted = SymbolicMemory(config, ranks, scaled), salted
+        self._scaled = sorted(scaled)
         self._config, self._vocabulary = config, vocabulary
         self._experts = config.experts if config.return_routed_experts else (1, 0, 0)
         self._running: dict[int, list[tuple[Pass, Sample]]] = {}
@@ -219,20 +223,22 @@ class SymbolicModel:
         for index, group in self._attention():
             first = first_visible(group, place.stop)
             slots = self.memory.slots(index, place.tables[index], first, place.stop)
-            entries.append(_bytes(self.memory.read(slots)))
+            entries += [words.tobytes() for words in self.memory.stored(index, slots)]
         return Content(entries, _bytes(self.memory.state(place.state)) if place.state else b"")
 
     def put(self, content: Content, place: Place) -> None:
         """Write a request that `take` has read."""
-        for (index, group), entries in zip(self._attention(), content.entries, strict=True):
-            visible = first_visible(group, place.stop)
-            words = _words(entries, place.stop // group.ratio - visible // group.ratio)
-            first = max(place.start, visible)
+        tensors = iter(content.entries)
+        for index, group in self._attention():
+            seen, stop = first_visible(group, place.stop) // group.ratio, place.stop // group.ratio
+            here = [next(tensors) for _ in range(1 + (index in self._scaled))]
+            first = max(place.start, first_visible(group, place.stop))
             slots = self.memory.slots(index, place.tables[index], first, place.stop)
-            self.memory.write(slots, words[first // group.ratio - visible // group.ratio :])
+            skipped = first // group.ratio - seen
+            self.memory.put_stored(slots, [_words(each, stop - seen)[skipped:] for each in here])
         if place.state:
             parts = len(self.memory.state(place.state))
-            self.memory.write_state(place.state, _words(content.state, parts))
+            self.memory.write_state(place.state, _words(content.state, parts).tolist())
 
     def _attention(self) -> list[tuple[int, GroupConfig]]:
         groups = enumerate(self._config.layout.groups)
@@ -240,25 +246,33 @@ class SymbolicModel:
 
     @property
     def geometry(self) -> str:
-        """See `Mover`: one word for each entry, the same for all groups."""
-        return "symbolic words"
+        """See `Mover`: one word for each entry, and a scale for those of some groups."""
+        return f"symbolic words, with scales in {self._scaled}" if self._scaled else _PLAIN
 
     def object_bytes(self, part: str) -> int:
         """See `Mover`."""
         layout = self._config.layout
         if part == "state":
-            return self.memory.state_bytes
+            return self.memory.object_bytes(part, 0)
         rule = layout.full if part == "full" else layout.local[int(part.removeprefix("local"))]
-        return self.memory.block_bytes * rule.width
+        return self.memory.object_bytes(part, rule.width)
 
     def save(self, places: Sequence[Stored]) -> list[bytes]:
         """See `Mover`."""
-        return [self.memory.take(place.ids, row=place.part == "state") for place in places]
+        return [self.memory.take(*place) for place in places]
 
     def load(self, places: Sequence[Stored], objects: Sequence[memoryview]) -> None:
         """See `Mover`."""
         for place, words in zip(places, objects, strict=True):
-            self.memory.put(place.ids, words, row=place.part == "state")
+            self.memory.put(*place, words)
+
+    def sleep(self, *, keep: bool) -> None:
+        """See `Sleeper`."""
+        self.memory.sleep(keep=keep)
+
+    def wake(self) -> None:
+        """See `Sleeper`."""
+        self.memory.wake()
 
     def forget(self, blocks: Sequence[int]) -> None:
         """Destroy the content of freed blocks."""

@@ -11,7 +11,8 @@ import numpy as np
 from kvproof.reference.core.attention_groups import GroupConfig, first_visible
 from kvproof.reference.core.block_pool import Ids
 from kvproof.reference.model.interface import Work
-from kvproof.reference.model.symbolic_memory import POISON, SymbolicMemory, Words
+from kvproof.reference.model.symbolic_memory import POISON, SymbolicMemory
+from kvproof.reference.model.symbolic_scales import Words
 
 MASK = 2**64 - 1
 
@@ -64,9 +65,9 @@ class Attention:
         self._low = self._base = visible // group.ratio
         read = work.start // group.ratio - self._low
         slots = memory.slots(index, work.tables[index], visible, work.stop)
-        self._memory, self._all = memory, group.kind == "full"
+        self._memory, self._index, self._all = memory, index, group.kind == "full"
         self._old_slots, self._new_slots = slots[:read], slots[read:]
-        self._old = memory.words(self._old_slots)
+        self._old = memory.words(index, self._old_slots)
         """Entries that were read, as an array: a long prompt reads them in every step."""
         self._new: list[int] = []
         self._seen = total(self._old, self._low)
@@ -97,7 +98,7 @@ class Attention:
 
     def store(self) -> None:
         """Write the new entries."""
-        self._memory.write(self._new_slots[: len(self._new)], self._new)
+        self._memory.write(self._index, self._new_slots[: len(self._new)], self._new)
 
     def store_again(self, *, intact: bool) -> None:
         """Write them once more, or poison if their sources are gone."""
@@ -107,7 +108,7 @@ class Attention:
 
     def changed(self) -> bool:
         """Return whether the slots read have changed."""
-        return not np.array_equal(self._memory.words(self._old_slots), self._old)
+        return not np.array_equal(self._memory.words(self._index, self._old_slots), self._old)
 
 
 class Recurrence:

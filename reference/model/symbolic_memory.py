@@ -4,6 +4,7 @@ All groups lie in one array, as they do in one pool of a device: block b is word
 (b + 1) * unit), whichever group holds it, so two owners of one id destroy each other's content.
 A page of a group with `ratio` tokens in an entry fills the first of its words (Q1); with context
 ranks each has its own part of every page, and finds its entries there by itself (Q4).
+Groups with scales have one for each word, in a second array; neither is of use alone (Q8).
 Slots are addressed through the kernel tables that a worker reads.
 """
 
@@ -20,8 +21,13 @@ from kvproof.reference.core.block_pool import NULL_BLOCK
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.context_ranks import ALONE, ContextRanks
 from kvproof.reference.core.validation import require
+from kvproof.reference.model.symbolic_scales import (
+    Words,
+    check_scaled,
+    scaled_columns,
+    scales_of,
+)
 
-Words: TypeAlias = npt.NDArray[np.uint64]
 Slots: TypeAlias = npt.NDArray[np.int64]
 Table: TypeAlias = npt.NDArray[np.int32]
 
@@ -46,19 +52,28 @@ def _check_ranks(ranks: ContextRanks, group: GroupConfig) -> None:
 class SymbolicMemory:
     """Pages of all groups and, in a separate pool, rows of state."""
 
-    def __init__(self, config: CacheConfig, ranks: ContextRanks = ALONE) -> None:
+    def __init__(
+        self, config: CacheConfig, ranks: ContextRanks = ALONE, scaled: Sequence[int] = ()
+    ) -> None:
+        """`scaled`: groups whose words have scales. Raises ConfigError for one without tokens."""
         self._unit, self._groups = config.layout.unit, config.layout.groups
-        self._ranks = ranks
+        self._ranks, self._scaled = ranks, check_scaled(scaled, self._groups)
         for group in self._groups:
             _check_ranks(ranks, group)
         words = config.num_blocks * self._unit
         self._words = np.full(words, POISON, np.uint64)
         self._blocks = self._words.reshape(-1, self._unit)
+        self._scales = np.full(words if scaled else 0, POISON, np.uint64)
+        self._scale_blocks = self._scales.reshape(-1, self._unit)
+        self._columns = scaled_columns(config.layout, self._scaled)
+        """Part -> the blocks of its objects that have scales."""
         self._separate = config.state_pool == "separate"
         rows = 1 + config.max_requests + config.prefix_cache_state_budget
         width = config.layout.state_blocks
         self._rows = np.full((rows if self._separate else 0, width), POISON, np.uint64)
         self._state_words = width if self._separate else width * self._unit
+        self._kept: list[Words] | None = None
+        """Content of a memory that sleeps, empty if it was dropped."""
 
     # --- entries of attention ---
 
@@ -94,20 +109,31 @@ class SymbolicMemory:
             words.append(int(table[page]) * width + own)
         return np.array(words, np.int64)
 
-    def read(self, slots: Slots) -> list[int]:
-        """Return the words in `slots`."""
-        words: list[int] = self._words[slots].tolist()
-        return words
+    def words(self, group: int, slots: Slots) -> Words:
+        """Return the words in `slots` as a step reads them."""
+        values, *scales = self.stored(group, slots)
+        return values + scales[0] if scales else values
 
-    def words(self, slots: Slots) -> Words:
-        """Return a copy of the words in `slots`."""
-        return self._words[slots]
-
-    def write(self, slots: Slots, words: Sequence[int]) -> None:
+    def write(self, group: int, slots: Slots, words: Sequence[int]) -> None:
         """Write one word to each slot. Raises WrongAddress for the null block (B1)."""
+        values = np.array(words, np.uint64)
+        if group in self._scaled:
+            scales = scales_of(values)
+            self.put_stored(slots, (values - scales, scales))
+        else:
+            self.put_stored(slots, (values,))
+
+    def stored(self, group: int, slots: Slots) -> tuple[Words, ...]:
+        """Return what lies in `slots`: the words, or values and their scales (Q8)."""
+        values = self._words[slots]
+        return (values, self._scales[slots]) if group in self._scaled else (values,)
+
+    def put_stored(self, slots: Slots, stored: Sequence[Words]) -> None:
+        """Write what `stored` returned. Raises WrongAddress for the null block (B1)."""
         if len(slots) and slots.min() < (NULL_BLOCK + 1) * self._unit:
             raise WrongAddress("a step writes to the null block")
-        self._words[slots] = np.array(words, np.uint64)
+        for memory, words in zip((self._words, self._scales), stored, strict=False):
+            memory[slots] = words
 
     def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy whole blocks, (source, destination) each. Raises WrongAddress for block 0."""
@@ -115,11 +141,14 @@ class SymbolicMemory:
             if target == NULL_BLOCK:
                 raise WrongAddress("a step copies into the null block")
             self._blocks[target] = self._blocks[source]
+            if len(self._scales):
+                self._scale_blocks[target] = self._scale_blocks[source]
 
     def block(self, block: int) -> list[int]:
-        """Return all words of a block."""
+        """Return all words of a block, then their scales."""
         words: list[int] = self._blocks[block].tolist()
-        return words
+        scales: list[int] = self._scale_blocks[block].tolist() if len(self._scales) else []
+        return words + scales
 
     # --- recurrent state ---
 
@@ -144,30 +173,58 @@ class SymbolicMemory:
 
     # --- whole blocks, to other tiers and back ---
 
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of a block."""
-        return self._unit * self._words.itemsize
+    def object_bytes(self, part: str, width: int) -> int:
+        """Bytes of `width` blocks of a part with their scales, or of a whole state."""
+        blocks = width + len(self._columns.get(part, ()))
+        words = self._state_words if part == "state" else self._unit * blocks
+        return words * self._words.itemsize
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of a whole state as `take` gives it."""
-        return self._state_words * self._words.itemsize
+    def take(self, part: str, ids: Sequence[int]) -> bytes:
+        """Return the bytes of a unit's blocks, then their scales (Q8), or those of a state.
 
-    def take(self, ids: Sequence[int], *, row: bool) -> bytes:
-        """Return the bytes of blocks, or of a state that may lie in a `row`."""
-        words = self._rows if row and self._separate else self._blocks
-        return words[np.asarray(ids, np.int64)].tobytes()
+        Raises WrongAddress while the memory sleeps.
+        """
+        if self._kept is not None:
+            raise WrongAddress(f"content of {list(ids)} is asked for while the memory sleeps")
+        places = np.asarray(ids, np.int64)
+        if part == "state" and self._separate:
+            return self._rows[places].tobytes()
+        scales = self._scale_blocks[places[self._columns.get(part, [])]]
+        return self._blocks[places].tobytes() + scales.tobytes()
 
-    def put(self, ids: Sequence[int], content: memoryview, *, row: bool) -> None:
+    def put(self, part: str, ids: Sequence[int], content: memoryview) -> None:
         """Write content that `take` returned. Raises WrongAddress for id 0."""
         if len(ids) and min(ids) <= 0:
             raise WrongAddress(f"content is put into {list(ids)}: 0 is never used")
-        words = self._rows if row and self._separate else self._blocks
-        words[np.asarray(ids, np.int64)] = np.frombuffer(content, np.uint64).reshape(len(ids), -1)
+        places, words = np.asarray(ids, np.int64), np.frombuffer(content, np.uint64)
+        if part == "state" and self._separate:
+            self._rows[places] = words
+            return
+        blocks = words.reshape(-1, self._unit)
+        self._blocks[places] = blocks[: len(places)]
+        if part in self._columns:
+            self._scale_blocks[places[self._columns[part]]] = blocks[len(places) :]
+
+    # --- sleep ---
+
+    def sleep(self, *, keep: bool) -> None:
+        """Destroy all content; `keep` a copy of it for `wake` (Q6)."""
+        pools = self._words, self._scales, self._rows
+        self._kept = [pool.copy() for pool in pools] if keep else []
+        for pool in pools:
+            pool.fill(POISON)
+
+    def wake(self) -> None:
+        """Write the content that was kept, the scales too (Q8)."""
+        pools = self._words, self._scales, self._rows
+        for pool, kept in zip(pools, self._kept or [], strict=False):
+            pool[...] = kept
+        self._kept = None
 
     # --- debugging ---
 
     def poison(self, blocks: Sequence[int]) -> None:
         """Destroy the content of freed blocks."""
         self._blocks[np.asarray(blocks, np.int64)] = POISON
+        if len(self._scales):
+            self._scale_blocks[np.asarray(blocks, np.int64)] = POISON

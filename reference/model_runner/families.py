@@ -7,15 +7,19 @@ from typing import Any
 from kvproof.reference.model_runner.specs import UnsupportedModel
 
 TESTED = (
+    "axk2",
     "bamba",
     "deepseek_v3",
     "deepseek_v32",
     "falcon_h1",
     "gemma3",
     "gemma3_text",
+    "gemma3n_text",
     "gemma4_text",
     "glm_moe_dsa",
     "gpt_oss",
+    "hy_v3",
+    "hy_v4",
     "kimi_linear",
     "lfm2",
     "llama",
@@ -33,7 +37,7 @@ TESTED = (
 """`model_type` of the families in `kvproof.suites.tests.lab.parity.tiny_models`."""
 
 TESTED_WITH = ("5.17.0", "5.23.0")
-"""Versions of transformers with which the parity suite has run on all of them."""
+"""Versions of transformers with which the parity suite has run on all of them that they have."""
 
 _OWN_CACHE = "keeps its cache in classes of its own, which page differently"
 _MAMBA_1 = (

@@ -40,6 +40,7 @@ class PagedMemory:
         separate = config.state_pool == "separate" and pages.state_bytes
         rows = 1 + config.max_requests + config.prefix_cache_state_budget if separate else 0
         self.rows = torch.full((rows, pages.state_bytes), POISON, dtype=torch.uint8, device=device)
+        self._kept: list[torch.Tensor] = []
         self._block_pool = state_pools([self.blocks])
         self._state_pool = state_pools([self.rows]) if rows else self._block_pool
         self._views = [
@@ -124,6 +125,23 @@ class PagedMemory:
         if any(target == NULL_BLOCK for _, target in pairs):
             raise WrongAddress("a step copies into the null block")
         _copy_rows(self._block_pool, pairs)
+
+    def sleep(self, *, keep: bool) -> None:
+        """Fill all pages and states with NaN; `keep` their bytes in host memory (Q6).
+
+        The memory stays allocated: transfers and captured graphs know its addresses.
+        """
+        pools = self.blocks, self.rows
+        self._kept = [pool.to("cpu", copy=True) for pool in pools] if keep else []
+        for pool in pools:
+            pool.fill_(POISON)
+        self.blocks[NULL_BLOCK] = 0
+
+    def wake(self) -> None:
+        """Write the bytes that were kept (Q6)."""
+        for pool, kept in zip((self.blocks, self.rows), self._kept, strict=False):
+            pool.copy_(kept)
+        self._kept = []
 
     def poison(self, blocks: Sequence[int]) -> None:
         """Destroy the content of freed blocks."""

@@ -211,6 +211,14 @@ class HuggingFaceModel:
         """See `Mover`."""
         self._objects.load(places, objects)
 
+    def sleep(self, *, keep: bool) -> None:
+        """See `Sleeper`."""
+        self.memory.sleep(keep=keep)
+
+    def wake(self) -> None:
+        """See `Sleeper`."""
+        self.memory.wake()
+
     def forget(self, blocks: Sequence[int]) -> None:
         """Fill blocks with NaN."""
         self.memory.poison(blocks)

@@ -7,6 +7,7 @@ import importlib.metadata
 import inspect
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 from types import SimpleNamespace
@@ -178,17 +179,19 @@ def check_drift() -> None:
     refuse("vLLM", differences())
 
 
-def new_manager(config: TargetConfig, *, hash_block_size: int = 0) -> Any:
+def new_manager(config: TargetConfig, *, hash_block_size: int = 0, ranks: int = 1) -> Any:
     """A `KVCacheManager` with dense retention; 0: blocks are hashed in the size of the config's.
 
+    Each of the context `ranks` has its share of the tokens of a block (Q4).
     If a draft model takes part in every attention group, no group is marked: vLLM cannot tell the
     draft model's layers apart.
     """
     names, size = engine(), config.block_size
     marked = not all(group.draft for group in config.layout if group.kind != "state")
     groups = [
-        _group(index, group, is_draft=marked and group.draft)
+        _group(index, replace(group, block_size=group.block_size // ranks), is_draft=draft)
         for index, group in enumerate(config.layout)
+        for draft in (marked and group.draft,)
     ]
     return names.KVCacheManager(
         names.KVCacheConfig(
@@ -206,8 +209,19 @@ def new_manager(config: TargetConfig, *, hash_block_size: int = 0) -> Any:
             scheduler_block_size=size,
             hash_block_size=hash_block_size or size,
             max_num_batched_tokens=_MAX_MODEL_LEN,
+            dcp_world_size=ranks,
         ),
     )
+
+
+def context_ranks(config: TargetConfig) -> int:
+    """Return 2 for an odd number of blocks of full attention alone: so both numbers occur (Q4).
+
+    vLLM shares no windows, chunks or states among ranks, and each rank has as many tokens.
+    """
+    shared = all(group.kind == "full" and group.block_size % 2 == 0 for group in config.layout)
+    newest = release().signatures.get("KVCacheManager.__init__") is None
+    return 2 if newest and shared and config.num_blocks % 2 else 1
 
 
 def _group(index: int, group: Group, *, is_draft: bool) -> Any:

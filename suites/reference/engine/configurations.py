@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kvproof.suites.framework.component_suite import Config, DealtConfig, Draw
 from kvproof.suites.framework.dealt import DealtRows
 from kvproof.suites.framework.rows import Given
-from kvproof.suites.reference.engine.table import FACTORS, NONE, ON, ROOMS
+from kvproof.suites.reference.engine.table import FACTORS, NONE, OFF, ON, ROOMS
 
 BLOCK_SIZES = ((1,), (2,), (4,), (2, 4), (1, 2, 4), (3,), (2, 3, 6))
 RANK_SIZES = ((4,), (6,), (8,), (4, 8))
@@ -97,6 +97,7 @@ def _config(profile: str, draw: Draw) -> DealtConfig:
         "twin": row["twin"] == ON,
         "tiers": _tiers(draw, row["tiers"], unit, states + width),
         "ranks": _ranks(draw, groups) if row["ranks"] == ON else (1, 1),
+        "scaled": _scaled(draw, groups) if row["scales"] == ON else [],
     }
     room = _ROOMS.get(row["room"])
     return DealtConfig({**config, **(room(draw, states, width) if room else {})}, row)
@@ -114,6 +115,12 @@ def _ranks(draw: Draw, groups: list[Config]) -> tuple[int, int]:
     ]
     chosen: tuple[int, int] = one(draw, turns) if turns else (1, 1)
     return chosen
+
+
+def _scaled(draw: Draw, groups: list[Config]) -> list[int]:
+    """All groups of attention, or one of them: the pages of others have no scales (Q8)."""
+    able = [index for index, group in enumerate(groups) if group["kind"] != "state"]
+    return [one(draw, able)] if able and draw(st.booleans()) else able
 
 
 def _page(group: Config) -> int:
@@ -248,6 +255,31 @@ PROFILES: Mapping[str, Given] = {
         "groups": "sidecar",
         "room": "usual",
         "caching": ON,
+        "tiers": ("host", "host and disk"),
+    },
+    "copied scales": {
+        "groups": "plain",
+        "room": "usual",
+        "partial": ON,
+        "caching": ON,
+        "scales": ON,
+        "experts": (NONE, "optional"),
+    },
+    "sidecars below": {
+        "groups": "sidecar",
+        "room": "usual",
+        "media": OFF,
+        "experts": NONE,
+        "twin": OFF,
+        "caching": ON,
+        "tiers": "host and disk",
+        "step": "many tokens",
+    },
+    "scales": {
+        "groups": ("plain", "local", "sidecar"),
+        "room": "usual",
+        "caching": ON,
+        "scales": ON,
         "tiers": ("host", "host and disk"),
     },
     "ranks": {"groups": ("plain", "any"), "room": "usual", "caching": ON, "ranks": ON},

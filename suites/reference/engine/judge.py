@@ -18,6 +18,7 @@ from kvproof.suites.reference.engine.subject import EXPERTS, Subject
 from kvproof.suites.reference.engine.tracked_requests import Prompt, TrackedRequest
 
 UNDISTURBED = (
+    "sleep_keeps_or_drops_content_as_it_says",
     "late_or_failed_loads_cost_no_correctness",
     "what_comes_back_is_what_was_computed",
     "moved_requests_are_whole",

@@ -48,7 +48,8 @@ class EngineMachine:
         self._judge = AnswerChecker(self.subject, config, coverage)
         self._watch = Watch(self.engine, config, coverage, self.tracked)
         BudgetChecks(self.engine, config, coverage)
-        self._tier_checks = TierChecks(self.engine, coverage, self.tracked)
+        scaled = config.get("scaled", ())
+        self._tier_checks = TierChecks(self.engine, coverage, self.tracked, scaled)
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
         """Run one operation and judge everything."""
@@ -120,16 +121,24 @@ class EngineMachine:
     def _step(self, count: int = 1) -> object:
         finished = []
         for _ in range(count):
-            outputs, *others = self._each(lambda engine: engine.step())
-            for other in others:
-                self._same(outputs, other)
+            outputs = self._together(lambda engine: engine.step())
             finished += outputs
             self._took_a_step()
-            self._watch.follow()
-            for output in outputs:
-                self._judge.output(self.tracked[output.request_id], output, self._drafts(output))
-                self._finish(output)
+            self._answered(outputs)
         return [(output.request_id, len(output.tokens)) for output in finished]
+
+    def _together(self, call: Callable[[Any], Any]) -> Any:
+        """Return the outputs of the engine, which are those of its twin."""
+        outputs, *others = self._each(call)
+        for other in others:
+            self._same(outputs, other)
+        return outputs
+
+    def _answered(self, outputs: Any) -> None:
+        self._watch.follow()
+        for output in outputs:
+            self._judge.output(self.tracked[output.request_id], output, self._drafts(output))
+            self._finish(output)
 
     def _same(self, outputs: Any, other: Any) -> None:
         self._coverage.check(
@@ -221,6 +230,47 @@ class EngineMachine:
         spoilt = [damage(engine) for engine in engines if spoil]
         self._coverage.event(seen.DAMAGED, any(spoilt))
 
+    # --- sleep (Q6) ---
+
+    def _sleep(self, steps: int, *, keep: bool) -> object:
+        """Let the engine sleep for some steps."""
+        running = [*self.engine.scheduler.running]
+        outputs = self._together(lambda engine: engine.sleep(keep=keep))
+        self._answered(outputs)
+        slept = [name for name in running if name in self.tracked]
+        self._coverage.event(seen.SLEPT if keep else seen.DROPPED, slept)
+        self._coverage.event(seen.SCALED_SLEPT, keep and slept and self.config.get("scaled"))
+        if not keep:
+            self._forgot(slept)
+        known, computed = len(self.engine.decisions()), self.engine.model.computed
+        found = [self._together(lambda engine: engine.step()) for _ in range(steps)]
+        self._coverage.check(
+            "a_sleeping_engine_computes_nothing",
+            not any(found) and self._rested(known, computed),
+            lambda: f"{found} while asleep, and {self.engine.decisions()[known:]}",
+        )
+        self._each(lambda engine: engine.wake())
+        self._coverage.check(
+            "sleep_keeps_or_drops_content_as_it_says",
+            not keep or all(name in self.engine.scheduler.running for name in slept),
+            lambda: (
+                f"of {slept}, {[*self.engine.scheduler.running]} run after a sleep with content"
+            ),
+        )
+        for name in slept:
+            self.tracked[name].happened.add("sleep_keeps_or_drops_content_as_it_says")
+        return [output.request_id for output in outputs]
+
+    def _rested(self, known: int, computed: int) -> bool:
+        return len(self.engine.decisions()) == known and self.engine.model.computed == computed
+
+    def _forgot(self, slept: list[str]) -> None:
+        """Nothing is reused, and the requests that ran compute all their tokens again."""
+        self._tier_checks.resets()
+        again = sum(self.tracked[name].most_tokens for name in slept)
+        for tracked in self.tracked.values():
+            tracked.allowance += self._steps_for(again)
+
     # --- moving (C5) ---
 
     def _take(self, name: str) -> object:
@@ -242,6 +292,8 @@ class EngineMachine:
         before = trace(self.engine.cache)
         refusal = self._each(lambda engine: engine.bring_in(next(values)))[0]
         self._coverage.event(seen.NO_ROOM if refusal else seen.MOVED_IN)
+        content = self.outside[name][0].content
+        self._coverage.event(seen.SCALED_IN, not refusal and content and self.config.get("scaled"))
         if refusal:
             same = before == trace(self.engine.cache)
             self._coverage.check(

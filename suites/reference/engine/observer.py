@@ -281,6 +281,7 @@ class Watch:
         saw(seen.COMPRESSED, layout.entry > 1)
         saw(seen.SHARED_OUT, self._config.get("ranks", (1, 1))[0] > 1)
         saw(seen.SIDECAR, any(g.beside is not None for g in layout.groups))
+        saw(seen.SCALED, self._config.get("scaled"))
 
     def _compute(self, tracked: TrackedRequest, _start: int, stop: int, _drafts: int) -> None:
         if stop < len(tracked.prompt.tokens):

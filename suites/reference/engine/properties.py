@@ -16,6 +16,7 @@ WINDOW_HIT = "a hit whose beginning no window sees"
 COMPRESSED = "a hit on entries of several tokens"
 SIDECAR = "a hit on blocks with a sidecar"
 SHARED_OUT = "a hit on entries of several ranks"
+SCALED = "a hit on entries with scales"
 RESTORED = "a state is restored"
 JUNCTION = "a checkpoint at a junction is restored"
 DECODED = "a checkpoint taken while decoding is restored"
@@ -49,8 +50,12 @@ MOVED = "a running request is moved out"
 MOVED_IN = "a moved request goes on"
 NO_ROOM = "a moved request finds no room"
 MOVED_OVER = "a request moves over a reset"
+SCALED_IN = "a moved request goes on with its scales"
 PINNED = "a prompt is pinned"
 SEVERAL = "several steps are in flight"
+SLEPT = "requests run when the engine falls asleep with its content"
+DROPPED = "requests run when the engine falls asleep without content"
+SCALED_SLEPT = "a request goes on with scales that slept"
 DRAINED = "everything is answered"
 CACHED_ROWS = "expert rows come from the cache"
 MISSING = "expert rows are missing"
@@ -60,6 +65,7 @@ FROM_DISK = "a hit comes back from the disk"
 STATE_BACK = "a recurrent state comes back"
 LOCAL_BACK = "blocks of a window or chunk come back"
 SIDECAR_BACK = "blocks come back with their sidecar"
+SCALED_BACK = "blocks come back with their scales"
 MEDIA_BACK = "blocks with media come back"
 GROUPS_BACK = "some groups come back to blocks that others have kept"
 OLD_EPOCH = "a prompt from before a reset comes back, and a tier has it"
@@ -76,10 +82,10 @@ ABANDONED = "a request does not wait any longer"
 PROPERTIES = table(
     vars(),
     """
-cached_equals_uncached | T1 B5 H7 X1 M1 S1 Q1 Q2 Q4 | by direct computation
+cached_equals_uncached | T1 B5 H7 X1 M1 S1 Q1 Q2 Q4 Q8 | by direct computation
     a request that hits gives the same answer as alone without a cache
     why: the same prompt gets another answer when it was asked before
-    - HIT INSIDE WINDOW_HIT COMPRESSED SIDECAR SHARED_OUT
+    - HIT INSIDE WINDOW_HIT COMPRESSED SIDECAR SHARED_OUT SCALED
     - RESTORED JUNCTION DECODED MEDIA_HIT RESET MOVED_OVER
 chunked_equals_whole | C1 M3 S4 X4 K4 | CHUNKED MIXED SEVERAL ENCODED | by direct computation
     a prompt computed in chunks gives the same answer as in one
@@ -93,19 +99,26 @@ drafted_equals_undrafted | X5 | ACCEPTED REJECTED BORDER | by direct computation
 drafts_are_those_of_whole_draft_layers | X3 | HIT ACCEPTED REJECTED | by direct computation
     the guesses are those of draft layers that have read every token themselves
     why: speculative decoding slows down after every hit because its guesses are poor
-moved_requests_are_whole | C5 K4 Q4 | MOVED MOVED_IN NO_ROOM | by direct computation
+moved_requests_are_whole | C5 K4 Q4 Q8 | MOVED MOVED_IN NO_ROOM SCALED_IN | by direct computation
     a request that was moved goes on as if it had stayed; one without room changes nothing
     why: a request handed to another worker loses its context or is lost with it
+sleep_keeps_or_drops_content_as_it_says | Q6 Q8 | SLEPT DROPPED SCALED_SLEPT | by direct computation
+    a request that slept gives the same answer as undisturbed, and with kept content computes no
+    token again
+    why: after a pause for another model, open conversations continue with garbage
+a_sleeping_engine_computes_nothing | Q6 | SLEPT DROPPED
+    between sleep and waking up no step computes, and no request changes its place
+    why: a request during sleep crashes the GPU process or writes to memory that is gone
 expert_rows_equal_a_fresh_run | R2 R1 | CACHED_ROWS REJECTED OWN_BLOCKS | by direct computation
     the expert rows of all tokens but the last are those of a fresh computation
     why: reinforcement learning on cached rollouts drifts, as its routing is not the real one
 the_engine_reports_missing_expert_rows | R2 R3 | MISSING CACHED_ROWS
     rows are missing only inside a hit, and never if the hit requires them
     why: a rollout silently lacks routing that its trainer had required
-what_comes_back_is_what_was_computed | H6 H1 X1 S9 R2 B6 Q2 | by direct computation
+what_comes_back_is_what_was_computed | H6 H1 X1 S9 R2 B6 Q2 Q8 | by direct computation
     a hit with loaded objects gives the same answer as the request alone in a large pool
     why: a conversation resumed from host memory or disk answers differently from a fresh one
-    - FROM_HOST FROM_DISK STATE_BACK LOCAL_BACK SIDECAR_BACK
+    - FROM_HOST FROM_DISK STATE_BACK LOCAL_BACK SIDECAR_BACK SCALED_BACK
     - MEDIA_BACK GROUPS_BACK OLD_EPOCH OTHER_SPACE
 late_or_failed_loads_cost_no_correctness | C8 G7 | by direct computation
     a request whose objects come late, in part or never gives the same answer as alone

@@ -43,6 +43,8 @@ def draw_operation(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
         return "drain", {"forget": rarely(draw, 4)}
     if machine.config.get("tiers") and rarely(draw, 6):
         return _below(draw)
+    if machine.engine.scheduler.running and rarely(draw, 20):
+        return "sleep", {"steps": integer(draw, 1, 2), "keep": not rarely(draw, 3)}
     if machine.config["experts"] and machine.runs_on_a_hit() and draw(st.booleans()):
         return "reset", {}  # takes the rows of the hit
     if machine.moves_within_weights() and rarely(draw, 4):

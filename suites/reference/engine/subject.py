@@ -54,7 +54,12 @@ class Subject:
             host_tier=config["tiers"]["host"] if config.get("tiers") else 0,
         )
         ranks = self.context_ranks.ContextRanks(*config.get("ranks", (1, 1)))
-        model = self.model.SymbolicModel(cache, vocabulary=config["vocabulary"], ranks=ranks)
+        model = self.model.SymbolicModel(
+            cache,
+            vocabulary=config["vocabulary"],
+            ranks=ranks,
+            scaled=config.get("scaled", ()),
+        )
         engine = self.engine.Engine(options, model)
         if engine.tiers:
             give_tiers(engine, config, self)
@@ -71,6 +76,7 @@ class Subject:
             num_drafts=0,
             tiers=None,
             ranks=(1, 1),
+            scaled=(),
         )
         for _ in range(weights):
             engine.reset()

@@ -27,6 +27,7 @@ FACTORS = Factors(
         "in flight": ("1", "2", "3"),
         "twin": (OFF, OFF, ON),
         "ranks": (OFF, OFF, ON),
+        "scales": (OFF, OFF, ON),
         "tiers": (NONE, NONE, "host", *["host and disk"] * 2),
     },
     [

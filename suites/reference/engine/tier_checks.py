@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from kvproof.suites.framework.coverage import Coverage
@@ -19,12 +20,22 @@ TROUBLED = "late_or_failed_loads_cost_no_correctness"
 class TierChecks:
     """Inspects the tiers of an engine before and after each call."""
 
-    def __init__(self, engine: Any, coverage: Coverage, tracked: dict[str, TrackedRequest]) -> None:
+    def __init__(
+        self,
+        engine: Any,
+        coverage: Coverage,
+        tracked: dict[str, TrackedRequest],
+        scaled: Collection[int] = (),
+    ) -> None:
+        """`scaled`: groups whose entries have scales (Q8)."""
         self._engine, self._coverage, self._tracked = engine, coverage, tracked
         self._unit = engine.config.cache.layout.unit
         self._parts: set[str] = set()
         """Objects that came back for the request of the present admission."""
-        self._with_sidecar = _with_sidecar(engine.config.cache.layout)
+        groups = engine.config.cache.layout.groups
+        sidecars = {at for at, group in enumerate(groups) if group.beside is not None}
+        self._with_sidecar = parts_of(engine.config.cache.layout, sidecars)
+        self._with_scales = parts_of(engine.config.cache.layout, scaled)
         self._promised: dict[str, Counter[str]] = {}
         """Request -> tier -> tokens, of the load before its admission."""
         self._came_back = False
@@ -108,6 +119,7 @@ class TierChecks:
         saw(seen.LOCAL_BACK, any(part.startswith("local") for part in self._parts))
         saw(seen.GROUPS_BACK, self._parts and "full" not in self._parts)
         saw(seen.SIDECAR_BACK, self._parts & self._with_sidecar)
+        saw(seen.SCALED_BACK, self._parts & self._with_scales)
 
     def _cover_span(self, request: Any, compute: int | None) -> None:
         """Count a first step that grows to the end of a span (M3)."""
@@ -231,8 +243,7 @@ def _alike(tokens: tuple[int, ...], old: tuple[int, ...], unit: int) -> bool:
     return len(tokens) > unit and tokens[:unit] == old[:unit]
 
 
-def _with_sidecar(layout: Any) -> set[str]:
-    """Objects with blocks of a sidecar (Q2)."""
+def parts_of(layout: Any, groups: Collection[int]) -> set[str]:
+    """Return the objects that have blocks of some of the groups."""
     rules = {"full": layout.full} | {f"local{at}": rule for at, rule in enumerate(layout.local)}
-    sidecars = {at for at, group in enumerate(layout.groups) if group.beside is not None}
-    return {part for part, rule in rules.items() if sidecars & {m.group for m in rule.members}}
+    return {part for part, rule in rules.items() if {m.group for m in rule.members} & {*groups}}

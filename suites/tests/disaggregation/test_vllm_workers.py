@@ -83,3 +83,25 @@ def test_a_step_that_ends_is_that_of_context_ranks_and_unlike_blocks() -> None:
     assert known.context_ranks_pair_unlike_blocks(unlike)
     alike = failed(side(latent=True), side(**ranks), **facts)
     assert not known.context_ranks_pair_unlike_blocks(alike)
+
+
+@pytest.mark.parametrize(
+    ("worker", "position", "origin", "excused"),
+    [
+        (0, 32, 16, True),
+        (0, 35, 19, True),
+        (0, 36, None, True),
+        (0, 36, 20, False),
+        (0, 32, 32, False),
+        (1, 40, 20, True),
+    ],
+)
+def test_context_ranks_get_the_blocks_with_their_numbers(
+    worker: int, position: int, origin: int | None, *, excused: bool
+) -> None:
+    """Block 4 of the decoding side, of 8 tokens, is paired with block 4 of 4 tokens."""
+    found = prompt(41, 11, 3, cached=2)
+    facts = slot(found, position, origin) | {"rank": worker}
+    ranks = {"latent": True, "ranks": 2, "context": 2, "block_size": 8}
+    moved = failed(side(kernel=2, latent=True), side(**ranks), **facts)
+    assert known.context_ranks_pair_unlike_blocks(moved) is excused

@@ -222,8 +222,8 @@ def test_what_is_free_is_destroyed_if_that_is_asked_for(poison):
     engine = Engine(EngineConfig(config, poison_freed=poison), SymbolicModel(config))
     ask(engine, "a", SIZE, new=2)
     run(engine)
-    entries = engine.model.memory.read(np.arange(SIZE, 2 * SIZE))
-    assert (entries == [POISON] * SIZE) == poison
+    entries = engine.model.memory.words(0, np.arange(SIZE, 2 * SIZE))
+    assert (entries.tolist() == [POISON] * SIZE) == poison
 
 
 @pytest.mark.parametrize(

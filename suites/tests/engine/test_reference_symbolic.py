@@ -124,7 +124,7 @@ def test_one_wrong_word_in_sight_changes_the_answer(groups):
         first, second = _two(model)
         say(model, first)
         slots = model.memory.slots(index, first.tables[index], 0, first.stop)
-        model.memory.write(slots[-1:], [7])
+        model.memory.write(index, slots[-1:], [7])
         assert say(model, second).token != right.token
 
 
@@ -253,7 +253,7 @@ def test_the_null_block_and_what_lies_outside_is_never_written():
     memory = SymbolicMemory(CacheConfig(8, block_size=SIZE))
     table = np.array([3, 0], np.int32)
     with pytest.raises(WrongAddress, match="null block"):
-        memory.write(memory.slots(0, table, 3, 5), [1, 2])
+        memory.write(0, memory.slots(0, table, 3, 5), [1, 2])
     with pytest.raises(WrongAddress, match="2 pages of 4 cannot hold 9 entries"):
         memory.slots(0, table, 0, 9)
     with pytest.raises(WrongAddress, match="0 is never used"):
@@ -265,11 +265,11 @@ def test_groups_lie_in_one_memory():
     wide = memory.slots(0, np.array([4, 5], np.int32), 0, 4)  # block 2 as two kernel blocks
     narrow = memory.slots(1, np.array([2], np.int32), 0, 2)  # block 2 of the other group
     assert set(narrow) <= set(wide)
-    memory.write(wide, [1, 2, 3, 4])
-    memory.write(narrow, [5, 6])
-    assert memory.read(wide) == [5, 6, 3, 4]
+    memory.write(0, wide, [1, 2, 3, 4])
+    memory.write(1, narrow, [5, 6])
+    assert memory.words(0, wide).tolist() == [5, 6, 3, 4]
     memory.poison([2])
-    assert memory.read(wide) == [POISON] * 4
+    assert memory.words(0, wide).tolist() == [POISON] * 4
 
 
 def test_a_block_of_a_state_with_foreign_words_is_poison():
@@ -277,7 +277,7 @@ def test_a_block_of_a_state_with_foreign_words_is_poison():
     memory = SymbolicMemory(config)
     memory.write_state([5, 3], [8, 9])
     assert memory.state([5, 3]) == [8, 9]
-    memory.write(memory.slots(1, np.array([3], np.int32), 1, 2), [1])
+    memory.write(1, memory.slots(1, np.array([3], np.int32), 1, 2), [1])
     assert memory.state([5, 3]) == [8, POISON]
 
 

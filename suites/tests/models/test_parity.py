@@ -31,10 +31,34 @@ def check(level, family):
     assert outcome.passed, outcome
 
 
+_RARE = ("axk2", "gemma4_shared", "hy_v3")
+"""Their kinds of cache are those of other families."""
+
+
 @pytest.mark.slow(reason="computes with torch models")
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in _RARE])
 def test_a_hit_changes_no_bit(family):
     check("hits", family)
+
+
+@pytest.mark.nightly(reason="kinds of cache that other families have, too")
+@pytest.mark.slow(reason="computes with torch models")
+@pytest.mark.parametrize("level", ["exact", "hits", "bytes", "tiers"])
+@pytest.mark.parametrize("family", _RARE)
+def test_families_with_the_caches_of_others_are_exact(family, level):
+    check(level, family)
+
+
+def test_layers_that_read_the_cache_of_others_keep_none():
+    """Nothing of theirs is stored, moved or counted (Q3)."""
+    found = shared("gemma3n").probe.layers
+    assert [bool(layer.tokens) for layer in found] == [True] * 4 + [False] * 2
+    indexed = [any(part.name == "indexer" for part in each.tokens) for each in _layers("hy_v4")]
+    assert indexed == [True, False] * 2
+
+
+def _layers(family):
+    return shared(family).probe.layers
 
 
 @pytest.mark.parametrize("family", THOROUGH)

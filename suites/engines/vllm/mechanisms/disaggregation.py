@@ -38,10 +38,22 @@ def unlike_rows_are_cut_by_bytes(found: Failed) -> bool:
 
 
 def context_ranks_pair_unlike_blocks(found: Failed) -> bool:
-    """One side shares its blocks among ranks, and the other's have another size."""
+    """One side shares its blocks among ranks, and the other's have another size.
+
+    The step ends, or a slot has the content of the kernel block that its own is paired with.
+    """
     prefill, decode = _sides(found)
-    unlike = prefill.context != decode.context and prefill.block_size != decode.block_size
-    return unlike and found.fact("error", str) == _SILENT
+    if prefill.context == decode.context or prefill.block_size == decode.block_size:
+        return False
+    if found.has("error"):
+        return found.fact("error", str) == _SILENT
+    layer, head, position = found.fact("slot", tuple)
+    origin = found.violation.facts["origin"]
+    prompt = found.fact("prompt", dict)
+    came = _from_ranks(prefill, decode, prompt, found.fact("rank", int), position)
+    if came is None or came >= prompt["tokens"]:
+        return origin is None
+    return origin == (layer, head, came)
 
 
 def heads_of_many_workers_are_refused_silently(found: Failed) -> bool:
@@ -74,6 +86,39 @@ def _paired(prefill: Side, decode: Side, prompt: Mapping[str, Any]) -> int:
     mine, theirs = _counts(prefill, decode, prompt)
     first = theirs - min(mine, theirs)
     return first * _unit(prefill) - int(prompt["cached"]) * decode.block_size
+
+
+def _from_ranks(
+    prefill: Side, decode: Side, prompt: Mapping[str, Any], worker: int, position: int
+) -> int | None:
+    """Return the position whose content comes to that of a decoding worker; None: nothing does.
+
+    Blocks of both tables are matched by their numbers in the prompt, each side's in its own size;
+    slots of the matched ones are paired in order, and those that are left get nothing.
+    """
+    own = worker % decode.context
+    table = position // (decode.block_size * decode.context)
+    _, offsets = decode.slots([0] * (table + 1), [position])
+    for rank in range(prefill.context):
+        mine, theirs = _matched(prefill, decode, prompt, own, rank)
+        if table in mine:
+            slot = mine.index(table) * decode.block_size + int(offsets[0])
+            index, offset = divmod(slot, prefill.block_size)
+            return prefill.position(rank, theirs[index], offset) if index < len(theirs) else None
+    return None
+
+
+def _matched(
+    prefill: Side, decode: Side, prompt: Mapping[str, Any], own: int, rank: int
+) -> tuple[list[int], list[int]]:
+    """Return the places in both tables of the blocks with equal numbers, as far as both have."""
+    numbers = {place * prefill.context + rank: place for place in range(len(prompt["prefill"]))}
+    wanted = [
+        (place, numbers.get(place * decode.context + own))
+        for place in range(prompt["cached"], len(prompt["decode"]))
+    ]
+    both = [(mine, theirs) for mine, theirs in wanted if theirs is not None]
+    return [mine for mine, _ in both], [theirs for _, theirs in both]
 
 
 def _predicted(found: Failed) -> bool:

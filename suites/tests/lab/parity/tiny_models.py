@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import transformers
 
 from kvproof.suites.reference.parity.tiny_models import (
     BASE,
@@ -25,6 +26,13 @@ WINDOWS: Fields = {
     "sliding_window": 24,
     "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
 }
+SHARED: Fields = {
+    "num_hidden_layers": 6,
+    "sliding_window": 24,
+    "layer_types": ["sliding_attention", "full_attention"] * 3,
+    "num_kv_shared_layers": 2,
+}
+"""The last two layers read what the two before them have cached (Q3)."""
 DELTA: Fields = {
     "layer_types": ["linear_attention"] * 3 + ["full_attention"],
     "linear_num_key_heads": 2,
@@ -78,6 +86,32 @@ TEXT_FAMILIES: dict[str, Family] = {
         },
         "windows, heads of unequal width",
     ),
+    "gemma4_shared": Family(
+        "Gemma4ForCausalLM",
+        "Gemma4TextConfig",
+        {
+            **GROUPED,
+            **SHARED,
+            "global_head_dim": 32,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": VOCABULARY,
+        },
+        "layers that read another layer's cache, heads of unequal width",
+    ),
+    "gemma3n": Family(
+        "Gemma3nForCausalLM",
+        "Gemma3nTextConfig",
+        {
+            **GROUPED,
+            **SHARED,
+            "hidden_size_per_layer_input": 16,
+            "vocab_size_per_layer_input": VOCABULARY,
+            "laurel_rank": 8,
+            "altup_num_inputs": 2,
+            "activation_sparsity_pattern": [0.0] * 6,
+        },
+        "layers that read another layer's cache, windows",
+    ),
     "gemma4_moe": Family(
         "Gemma4ForCausalLM",
         "Gemma4TextConfig",
@@ -116,6 +150,31 @@ TEXT_FAMILIES: dict[str, Family] = {
         "GlmMoeDsaConfig",
         {**INDEXED, "n_group": 1},
         "latent, indexer, experts",
+    ),
+    "hy_v4": Family(
+        "HYV4ForCausalLM",
+        "HYV4Config",
+        {
+            **without(INDEXED, "first_k_dense_replace"),
+            "n_group": 1,
+            "indexer_types": ["full", "shared"] * 2,
+            "hc_mult": 2,
+        },
+        "latent, indexer in every other layer, experts",
+    ),
+    "axk2": Family(
+        "AXK2ForCausalLM",
+        "AXK2Config",
+        {
+            **without(INDEXED, "first_k_dense_replace"),
+            "n_group": None,
+            "topk_group": None,
+            "gated_norm_rank": 8,
+        },
+        "latent, indexer, experts",
+    ),
+    "hy_v3": Family(
+        "HYV3ForCausalLM", "HYV3Config", {**GROUPED, **EXPERTS, "num_shared_experts": 1}, "experts"
     ),
     "qwen3_next": Family(
         "Qwen3NextForCausalLM",
@@ -303,7 +362,12 @@ IMAGE_FAMILIES: dict[str, Family] = {
     ),
 }
 
-FAMILIES = {**TEXT_FAMILIES, **MOE_FAMILIES, **IMAGE_FAMILIES}
+FAMILIES = {
+    name: family
+    for name, family in {**TEXT_FAMILIES, **MOE_FAMILIES, **IMAGE_FAMILIES}.items()
+    if hasattr(transformers, family.config)
+}
+"""Those of the installed transformers: 5.17 has fewer than 5.23."""
 
 
 def build(name: str, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
