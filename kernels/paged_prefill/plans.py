@@ -100,6 +100,7 @@ def _hopper(given: Inputs, *, gather: bool) -> Plan:
     return Plan(
         rows=rows, tile=tile, stages=2, gather=gather, hopper=True,
         copiers=2 if dim > hopper.HOPPER_COLUMNS and short else 1,
+        persistent=64 < dim <= 128,
         programs=multiprocessors(given.q.device),
         **_times(rows, tile, dim, PAIR_US),
     )  # fmt: skip

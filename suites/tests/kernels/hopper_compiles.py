@@ -156,7 +156,7 @@ def prefill(*, page, head_dim, copiers, window=0, tree=False, part=False):
     fixed = {
         "GROUP": 4, "PAGE": page, "BOX": box, "TILE": tile, "DIM": head_dim, "WIDTH": head_dim,
         "HALF": hopper.HOPPER_ROWS, "STAGES": 2, "WINDOW": window, "CAPPED": False,
-        "GROUPS": hopper.groups(head_dim),
+        "GROUPS": hopper.groups(head_dim), "PERSISTENT": 64 < head_dim <= 128,
         "COPIERS": copiers, "DEPENDENT": part, "k_scale": None, "v_scale": None,
     }  # fmt: skip
     fixed |= {} if tree else {"tree": None}
