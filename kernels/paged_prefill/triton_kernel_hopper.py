@@ -166,27 +166,25 @@ def _attend(
     if end * TILE > length:
         mbarrier.wait(v_full.index(turn % STAGES), (turn // STAGES) & 1)
         zero_beyond(v_smem.index(turn % STAGES), tile * TILE, length)
-    mbarrier.wait(
-        k_full.index((turn + 1) % STAGES), ((turn + 1) // STAGES) & 1, pred=tile > low
-    )
+    mbarrier.wait(k_full.index((turn + 1) % STAGES), ((turn + 1) // STAGES) & 1, pred=tile > low)
     for tile in range(end - 2, inner_end - 1, -1):
         state = (acc, pairs, shrink, top, total)
         acc, pairs, shrink, top, total = step(
             state, tile, turn + end - 1 - tile, q_kept, q_tile, ring, place, factor, cap,
-            WINDOW, CAPPED, TREE, s_layout, o_layout, KEPT, True,
+            WINDOW, CAPPED, TREE, s_layout, o_layout, KEPT, MASKED=True,
         )  # fmt: skip
     for tile in range(inner_end - 1, inner_low - 1, -1):
         state = (acc, pairs, shrink, top, total)
         acc, pairs, shrink, top, total = step(
             state, tile, turn + end - 1 - tile, q_kept, q_tile, ring, place, factor, cap,
-            WINDOW, CAPPED, TREE, s_layout, o_layout, KEPT, False,
+            WINDOW, CAPPED, TREE, s_layout, o_layout, KEPT, MASKED=False,
         )  # fmt: skip
     if WINDOW > 0:
         for tile in range(inner_low - 1, low - 1, -1):
             state = (acc, pairs, shrink, top, total)
             acc, pairs, shrink, top, total = step(
                 state, tile, turn + end - 1 - tile, q_kept, q_tile, ring, place, factor,
-                cap, WINDOW, CAPPED, TREE, s_layout, o_layout, KEPT, True,
+                cap, WINDOW, CAPPED, TREE, s_layout, o_layout, KEPT, MASKED=True,
             )  # fmt: skip
     last = turn + end - 1 - low
     acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, o_layout))[:, None]
@@ -205,7 +203,7 @@ def _attend(
         acc, top, total, tensors, strides, item, q_tile, factor, s_layout, o_layout, CAPPED, WHICH,
         GROUP, GROUPS, DIM, DEPENDENT,
     )  # fmt: skip
-    if PERSISTENT:
+    if PERSISTENT:  # noqa: SIM102 - the compiler decides it, the program the other
         if more:
             barrier()
             keep(q_tile, rows)
@@ -230,7 +228,7 @@ def _attend_or_drain(
         )  # fmt: skip
     else:
         _drain(ring, turn, tiles)
-        if PERSISTENT:
+        if PERSISTENT:  # noqa: SIM102 - likewise
             if next_number(listed, n + 1, 4) < listed[1]:
                 keep(q_tile, _queries(block, n + 1, WHICH, GROUP, DIM, HALF, COLUMNS))
     return tiles
@@ -310,23 +308,77 @@ def prefill_hopper(
     if GROUPS == 3:
         gl.warp_specialize(
             [
-                (_attend_all, (block, q_smem, gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP, GROUPS, DEPENDENT, PERSISTENT)),
-                (_attend_all, (block, q_smem, gl.constexpr(1), DIM, WINDOW, CAPPED, GROUP, GROUPS, DEPENDENT, PERSISTENT)),
-                (_attend_all, (block, q_smem, gl.constexpr(2), DIM, WINDOW, CAPPED, GROUP, GROUPS, DEPENDENT, PERSISTENT)),
-                (copy_pages, (keys, listed, tables, PAGE, BOX, WIDTH, COPIERS, gl.constexpr(True), PERSISTENT)),
-                (copy_pages, (values, listed, tables, PAGE, BOX, WIDTH, COPIERS, gl.constexpr(False), PERSISTENT)),
+                (
+                    _attend_all,
+                    (
+                        block, q_smem, gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP, GROUPS,
+                        DEPENDENT, PERSISTENT,
+                    ),
+                ),
+                (
+                    _attend_all,
+                    (
+                        block, q_smem, gl.constexpr(1), DIM, WINDOW, CAPPED, GROUP, GROUPS,
+                        DEPENDENT, PERSISTENT,
+                    ),
+                ),
+                (
+                    _attend_all,
+                    (
+                        block, q_smem, gl.constexpr(2), DIM, WINDOW, CAPPED, GROUP, GROUPS,
+                        DEPENDENT, PERSISTENT,
+                    ),
+                ),
+                (
+                    copy_pages,
+                    (
+                        keys, listed, tables, PAGE, BOX, WIDTH, COPIERS, gl.constexpr(1),
+                        PERSISTENT,
+                    ),
+                ),
+                (
+                    copy_pages,
+                    (
+                        values, listed, tables, PAGE, BOX, WIDTH, COPIERS, gl.constexpr(0),
+                        PERSISTENT,
+                    ),
+                ),
             ],
             [4, 4, COPIERS, COPIERS],
             [160, 160, 24, 24],
-        )
+        )  # fmt: skip
     else:
         gl.warp_specialize(
             [
-                (_attend_all, (block, q_smem, gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP, GROUPS, DEPENDENT, PERSISTENT)),
-                (_attend_all, (block, q_smem, gl.constexpr(1), DIM, WINDOW, CAPPED, GROUP, GROUPS, DEPENDENT, PERSISTENT)),
-                (copy_pages, (keys, listed, tables, PAGE, BOX, WIDTH, COPIERS, gl.constexpr(True), PERSISTENT)),
-                (copy_pages, (values, listed, tables, PAGE, BOX, WIDTH, COPIERS, gl.constexpr(False), PERSISTENT)),
+                (
+                    _attend_all,
+                    (
+                        block, q_smem, gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP, GROUPS,
+                        DEPENDENT, PERSISTENT,
+                    ),
+                ),
+                (
+                    _attend_all,
+                    (
+                        block, q_smem, gl.constexpr(1), DIM, WINDOW, CAPPED, GROUP, GROUPS,
+                        DEPENDENT, PERSISTENT,
+                    ),
+                ),
+                (
+                    copy_pages,
+                    (
+                        keys, listed, tables, PAGE, BOX, WIDTH, COPIERS, gl.constexpr(1),
+                        PERSISTENT,
+                    ),
+                ),
+                (
+                    copy_pages,
+                    (
+                        values, listed, tables, PAGE, BOX, WIDTH, COPIERS, gl.constexpr(0),
+                        PERSISTENT,
+                    ),
+                ),
             ],
             [4, COPIERS, COPIERS],
             [240, 24, 24],
-        )
+        )  # fmt: skip

@@ -53,7 +53,7 @@ def _copy_item(
     table = block_table + number_of(listed, n, REQUEST, WARPS).to(gl.int64) * table_row
     for i in range(tiles):
         _copy_tile(pool, table, turn + i, end - 1 - i, length, column, PAGE, BOX)
-        if LEADS and PERSISTENT:
+        if LEADS and PERSISTENT:  # noqa: SIM102 - the outer one is decided by the compiler
             # Two tiles are under way, so there is time for the next item.
             if i == gl.minimum(1, tiles - 1):
                 leave(listed, n + 1, WARPS)

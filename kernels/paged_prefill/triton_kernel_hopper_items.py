@@ -11,7 +11,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from kvproof.kernels.paged_prefill.triton_kernel_work import FIELDS
 
 RING = gl.constexpr(8)
-"""Items whose numbers are kept. Warps are at most a few tiles apart, and an item has one or more."""
+"""Items whose numbers are kept: warps are a few tiles apart, and an item has one or more."""
 
 PLACE = gl.constexpr(16)
 """Numbers of an item in shared memory."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from kvproof.suites.tests.kernels.kernel_kit import DEVICE, close, torch
@@ -69,6 +71,25 @@ def test_every_tile_of_every_block_is_attended_once(lengths, window, pieces):
     assert {block: sorted(tiles) for block, tiles in attended.items()} == seen_tiles(
         arguments, window
     )
+
+
+@pytest.mark.parametrize("pieces", [0, 3])
+def test_programs_that_stay_attend_the_same_items_the_longest_first(pieces):
+    case = {**STEP, "lengths": "decodes"}
+    once, kept = (
+        items_of(case, pieces=pieces, persistent=persistent)[1] for persistent in (False, True)
+    )
+    # Places of parts follow the order of blocks.
+    assert sorted(item[:7] + item[8:10] for item in once) == sorted(
+        item[:7] + item[8:10] for item in kept
+    )
+    group = STEP["heads"] // STEP["kv_heads"]
+    times = [
+        (end - low) * (2 if min(ROWS, new * group - row) > ROWS // 2 else 1)
+        for _, new, _, _, row, low, end, *_ in kept
+    ]
+    slack = 0 if pieces == 0 else 2 * group
+    assert all(late <= early + slack for early, late in pairwise(times))
 
 
 def test_a_long_context_is_cut_where_programs_would_wait_and_parts_have_places():
