@@ -91,7 +91,7 @@ def _persistent(given: Inputs) -> bool:
     """
     tokens, _, dim = given.q.shape
     blocks = tokens * given.group // (2 * hopper.HOPPER_ROWS)
-    return 64 < dim <= 128 and blocks >= FILLED * len(given.lengths)
+    return bool(64 < dim <= 128 and blocks >= FILLED * len(given.lengths))
 
 
 def copies_pages(given: Inputs) -> bool:

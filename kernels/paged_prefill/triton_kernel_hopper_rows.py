@@ -89,7 +89,7 @@ def store(
     GROUPS: gl.constexpr, DIM: gl.constexpr, DEPENDENT: gl.constexpr,
 ):  # fmt: skip
     """Divide the sums of a warp group by their weights and store them."""
-    _, more, out, parts, weights, lse, sinks, v_scale = tensors
+    _, more, out, parts, weights, lse, sinks, v_scale, _ = tensors
     _, part, part_lse, part_row, part_lse_row = more
     _, _, out_row, out_head, lse_row, lse_head = strides
     start, first, rows_left, _, kv_head, slot, _ = item
