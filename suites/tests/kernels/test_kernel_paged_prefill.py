@@ -255,6 +255,7 @@ def test_the_widest_launches_fit_into_a_hopper_with_either_number_of_copying_war
     )
 
 
+@pytest.mark.nightly(reason="compiles two launches")
 @pytest.mark.slow(reason="compiles two launches")
 def test_programs_that_stay_fit_into_a_hopper_with_large_and_small_tiles():
     common = {"kernel": "prefill", "page": 16, "head_dim": 128, "copiers": 2, "persistent": True}
