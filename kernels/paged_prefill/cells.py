@@ -133,7 +133,7 @@ def borders_of_lengths() -> list[tuple[Case, Case]]:
     return [
         _pair(cell(context=500), "new", (10, 9)),
         _pair(cell(new=1), "context", (1023, 1022)),
-        _pair(cell(context=1000, new=300), "window", (225, 224)),
+        _pair(cell(head_dim=64, context=1000, new=300), "window", (225, 224)),
         _pair(cell(context=1000, kv_dtype="fp8"), "new", (128, 127)),
         _pair({**cell(new=128), **wide}, "context", (32768 - 128, 32768 - 127)),
     ]

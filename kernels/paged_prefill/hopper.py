@@ -59,7 +59,8 @@ def run(given: Inputs, to: Outputs, work: Work) -> None:
     grids = [slots(pool) for pool in pages]
     boxes = [(copied, columns)] * len(pages)
     ahead = work.after_part and starts_ahead(given.q.device)
-    prefill_hopper[(len(work.items),)](
+    programs = min(len(work.items), plan.programs) if plan.persistent else len(work.items)
+    prefill_hopper[(programs,)](
         given.q, given.tree, given.part, given.part_lse, *map(descriptor, pages, grids, boxes),
         to.out, to.parts, to.weights, to.lse, work.counts, work.items,
         given.block_table, given.sinks, given.k_scale, given.v_scale, given.scale, given.soft_cap,
@@ -69,6 +70,7 @@ def run(given: Inputs, to: Outputs, work: Work) -> None:
         GROUP=given.group, PAGE=given.page_size, BOX=copied,
         TILE=plan.tile, DIM=given.q.shape[2], WIDTH=given.k_pages.shape[3], HALF=HOPPER_ROWS,
         STAGES=plan.stages, WINDOW=given.window, CAPPED=given.soft_cap > 0,
-        COPIERS=plan.copiers, DEPENDENT=ahead, GROUPS=plan.rows // HOPPER_ROWS, num_warps=4,
+        COPIERS=plan.copiers, DEPENDENT=ahead, GROUPS=plan.rows // HOPPER_ROWS,
+        PERSISTENT=plan.persistent, num_warps=4,
         **start_options(ahead=ahead),
     )  # fmt: skip

@@ -14,6 +14,8 @@ class Plan:
     many values. `gather` first copies the context into rows of q's dtype. `pieces`: parts of the
     block of rows that sees most; 0 leaves their number to the device.
 
+    `persistent`: each of `programs` attends one item after the other, instead of one.
+
     Of times the unit is a tile of half a block of rows: `overhead` of a program, `combining` of the
     launch that merges parts, `parting` of a part. `programs` run at a time.
     """
@@ -26,6 +28,7 @@ class Plan:
     gather: bool = False
     hopper: bool = False
     copiers: int = 1
+    persistent: bool = False
     programs: int = 1
     overhead: float = 1.0
     combining: float = 1.0

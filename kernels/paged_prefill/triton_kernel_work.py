@@ -26,13 +26,12 @@ def _starts(query_starts, request, EACH: tl.constexpr):
 
 
 @triton.jit
-def _blocks(query_starts, lengths, batch, steps, window, GROUP, ROWS, TILE, BLOCKS, EACH, CAUSAL):
+def _blocks(block, query_starts, lengths, batch, steps, window, GROUP, ROWS, TILE, EACH, CAUSAL):
     """Blocks of rows: their request and rows, and the tiles of the context that they see.
 
     A request with n rows owns n // ROWS + 1 blocks or one more, perhaps without rows.
     """
-    block = tl.arange(0, BLOCKS)
-    request = tl.zeros([BLOCKS], tl.int32)
+    request = tl.zeros_like(block)
     high = request + batch
     for _ in tl.range(0, steps):
         middle = (request + high) // 2
@@ -68,6 +67,14 @@ def _time(tiles, weight, size, programs, overhead, combining, parting, most_part
     return tl.where(parts <= most_parts, time, float("inf"))
 
 
+@triton.jit
+def _by_time(block, share, full, BLOCKS: tl.constexpr):
+    """Blocks in the order of the time of their pieces, the longest first."""
+    time = (share * tl.where(full, 2, 1)).to(tl.int64)
+    ordered = tl.sort(time * BLOCKS + (BLOCKS - 1 - block), descending=True)
+    return (BLOCKS - 1 - ordered % BLOCKS).to(tl.int32)
+
+
 @triton.jit(do_not_specialize=["batch", "steps", "window", "programs", "most_parts"])
 def divide(
     query_starts,
@@ -92,17 +99,20 @@ def divide(
     CUT: tl.constexpr,
     EACH: tl.constexpr,
     CAUSAL: tl.constexpr,
+    SORTED: tl.constexpr,
 ):
     """List the items of one KV head at the numbers of the programs that attend them.
 
     Items of more than half a block of rows are spread among the first of the others, for they keep
     the matrix units busy and these the memory. Of many rows one KV head comes after the other, so
     that its keys and values stay in the L2 cache; of few all heads of a token are read together.
+    `SORTED`: programs attend several items each, so the longest come first.
     `counts`: items, and blocks of a KV head to merge. Times are in tiles of half a block.
     """
     kv_head = tl.program_id(0)
+    block = tl.arange(0, BLOCKS)
     request, start, new, length, own, row, rows, low, end, tiles = _blocks(
-        query_starts, lengths, batch, steps, window, GROUP, ROWS, TILE, BLOCKS, EACH, CAUSAL
+        block, query_starts, lengths, batch, steps, window, GROUP, ROWS, TILE, EACH, CAUSAL
     )
     full = rows > ROWS // 2
     most = tl.maximum(tl.max(tiles, 0), 1)
@@ -118,6 +128,12 @@ def divide(
             )
             size = tl.where(time < least, tried, size)
             least = tl.minimum(time, least)
+    if SORTED:
+        block = _by_time(block, tl.cdiv(tiles, tl.maximum(tl.cdiv(tiles, size), 1)), full, BLOCKS)
+        request, start, new, length, own, row, rows, low, end, tiles = _blocks(
+            block, query_starts, lengths, batch, steps, window, GROUP, ROWS, TILE, EACH, CAUSAL
+        )
+        full = rows > ROWS // 2
     # Of equal size, and none empty.
     share = tl.maximum(tl.cdiv(tiles, tl.maximum(tl.cdiv(tiles, size), 1)), 1)
     pieces = tl.cdiv(tiles, share)
@@ -138,6 +154,9 @@ def divide(
         late = before + tl.minimum(((before + 1) * heavy + among - 1) // among, heavy)
         early = (of_many + piece) * (heavy + among) // tl.maximum(heavy, 1)
         early = tl.where(light > 0, early, of_many + piece)
+        if SORTED:
+            early = (tl.cumsum(pieces, 0) - pieces + piece) * KV_HEADS + kv_head
+            late = early
         at = items + tl.where(full, early, late) * FIELDS
         stop = end - piece * share
         tl.store(at, start, mask=here)

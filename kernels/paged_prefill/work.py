@@ -59,6 +59,7 @@ def divided(given: Inputs, longest: int, plan: Plan) -> Work:
         GROUP=given.group, KV_HEADS=given.kv_heads, ROWS=plan.rows, TILE=plan.tile,
         BLOCKS=power_above(blocks), PIECES=plan.pieces, CUT=parts > 0,
         EACH=tokens // batch if given.query_starts is None else 0, CAUSAL=given.causal,
+        SORTED=plan.persistent,
         num_warps=max(1, min(8, power_above(blocks) // WARP_BLOCKS)),
     )  # fmt: skip
     return Work(counts, items, merges, parts, plan, given.cut)

@@ -150,13 +150,16 @@ def portable(*, dtype, **axes):
     return shared_bytes(ASTSource, paged_decode_kernel, fixed, known=known, **options)
 
 
-def prefill(*, page, head_dim, copiers, window=0, tree=False, part=False):
-    tile, columns = 128 if head_dim <= 128 else 64, max(hopper.HOPPER_COLUMNS, head_dim)
+def prefill(
+    *, page, head_dim, copiers, window=0, tree=False, part=False, persistent=False, tile=0, stages=2
+):
+    tile = tile or (128 if head_dim <= 128 else 64)
+    columns = max(hopper.HOPPER_COLUMNS, head_dim)
     box = min(hopper.box(page), tile)
     fixed = {
         "GROUP": 4, "PAGE": page, "BOX": box, "TILE": tile, "DIM": head_dim, "WIDTH": head_dim,
-        "HALF": hopper.HOPPER_ROWS, "STAGES": 2, "WINDOW": window, "CAPPED": False,
-        "GROUPS": hopper.groups(head_dim),
+        "HALF": hopper.HOPPER_ROWS, "STAGES": stages, "WINDOW": window, "CAPPED": False,
+        "GROUPS": hopper.groups(head_dim), "PERSISTENT": persistent,
         "COPIERS": copiers, "DEPENDENT": part, "k_scale": None, "v_scale": None,
     }  # fmt: skip
     fixed |= {} if tree else {"tree": None}

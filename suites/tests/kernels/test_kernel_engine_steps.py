@@ -71,6 +71,24 @@ def test_every_tile_of_every_block_is_attended_once(lengths, window, pieces):
     )
 
 
+@pytest.mark.parametrize("pieces", [0, 3])
+def test_programs_that_stay_attend_the_same_items_the_longest_first(pieces):
+    case = {**STEP, "lengths": "decodes"}
+    once, kept = (
+        items_of(case, pieces=pieces, persistent=persistent)[1] for persistent in (False, True)
+    )
+    # Places of parts follow the order of blocks.
+    assert sorted(item[:7] + item[8:10] for item in once) == sorted(
+        item[:7] + item[8:10] for item in kept
+    )
+    group, shares = STEP["heads"] // STEP["kv_heads"], {}
+    for _, new, _, request, row, low, end, *_ in kept:
+        weight = 2 if min(ROWS, new * group - row) > ROWS // 2 else 1
+        shares[request, row] = max(shares.get((request, row), 0), weight * (end - low))
+    times = [shares[item[3], item[4]] for item in kept]
+    assert times == sorted(times, reverse=True)
+
+
 def test_a_long_context_is_cut_where_programs_would_wait_and_parts_have_places():
     case = {**STEP, "batch": 4, "context": 3000, "new": 4, "lengths": "drafts"}
     _, items, merges = items_of(case)

@@ -229,6 +229,22 @@ def test_three_warp_groups_attend_with_narrow_heads(hopper):
     assert [planned(2048, dim=dim).rows for dim in (32, 64, 65, 256)] == [192, 192, 128, 128]
 
 
+def test_programs_stay_where_requests_fill_blocks_and_heads_leave_registers(hopper):
+    assert [planned(2048, dim=dim).persistent for dim in (64, 65, 128, 129)] == [
+        False, True, True, False,
+    ]  # fmt: skip
+    assert [planned(new).persistent for new in (63, 64)] == [False, True]
+    assert planned(2048).stages == 3
+
+
+def test_windows_up_to_a_thousand_have_small_tiles_in_programs_that_stay(hopper):
+    of = {window: planned(2048, window=window) for window in (0, 128, 1024, 1025)}
+    assert [(plan.tile, plan.stages) for plan in of.values()] == [
+        (128, 3), (64, 4), (64, 4), (128, 3),
+    ]  # fmt: skip
+    assert planned(2048, window=500, dim=64).tile == 128
+
+
 @pytest.mark.slow(reason="compiles every launch")
 def test_the_widest_launches_fit_into_a_hopper_with_either_number_of_copying_warps():
     fit_a_hopper(
@@ -236,6 +252,15 @@ def test_the_widest_launches_fit_into_a_hopper_with_either_number_of_copying_war
             {"kernel": "prefill", "page": page, "head_dim": 256, "copiers": copiers}
             for page, copiers in ((8, 2), (16, 2), (64, 1))
         ]
+    )
+
+
+@pytest.mark.nightly(reason="compiles two launches")
+@pytest.mark.slow(reason="compiles two launches")
+def test_programs_that_stay_fit_into_a_hopper_with_large_and_small_tiles():
+    common = {"kernel": "prefill", "page": 16, "head_dim": 128, "copiers": 2, "persistent": True}
+    fit_a_hopper(
+        [{**common, "stages": 3}, {**common, "tile": 64, "stages": 4, "window": 500, "part": True}]
     )
 
 
