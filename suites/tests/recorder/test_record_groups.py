@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kvproof.harness.isolation import environments
-from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
+from kvproof.harness.recorder.entry import Arrival
+from kvproof.harness.recorder.log_writer import Cache, LogWriter, Settings
 from kvproof.harness.recorder.recording import Recording, recordings
 from kvproof.harness.recorder.tables import edit, edited, fresh
 from kvproof.harness.recorder.verdict import judge

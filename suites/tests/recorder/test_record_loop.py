@@ -14,7 +14,8 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.registry import OwnTargets, open_handle
 from kvproof.harness.model.fingerprints import LONGEST
-from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
+from kvproof.harness.recorder.entry import Arrival
+from kvproof.harness.recorder.log_writer import Cache, LogWriter, Settings
 from kvproof.harness.recorder.recording import recordings
 from kvproof.harness.recorder.verdict import judge
 from kvproof.harness.records.events import Checked, Failure

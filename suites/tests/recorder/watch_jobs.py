@@ -21,7 +21,8 @@ FAULTED_AFTER = 12
 def _toy(engine: Any) -> None:
     """Make a cache as an engine with the recorder in it does."""
     from kvproof.harness.recorder import hooks, import_hook
-    from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter
+    from kvproof.harness.recorder.entry import Arrival
+    from kvproof.harness.recorder.log_writer import Cache, LogWriter
 
     settings = import_hook.settings_from(os.environ)
     assert settings is not None
