@@ -60,6 +60,7 @@ def _describe(manager: Any) -> Cache | str:
         return why
     blocks = [each.block_size for each in manager.coordinator.single_type_managers]
     groups, overlaps = vllm_groups.groups(manager), vllm_loop.steps_overlap()
+    connected = bool(vllm_loop.settings_of_the_scheduler()) and vllm_loop.is_connected()
     return Cache(
         engine="vllm",
         version=version("vllm"),
@@ -70,8 +71,8 @@ def _describe(manager: Any) -> Cache | str:
         loop=vllm_loop.settings_of_the_scheduler(),
         groups=groups,
         overlaps=overlaps,
-        unjudged=tuple(vllm_groups.unjudged(manager, overlaps=overlaps)),
-        stepped=not groups and vllm_loop.by_steps(),
+        unjudged=tuple(vllm_groups.unjudged(manager, overlaps=overlaps, connected=connected)),
+        stepped=not groups and not vllm_loop.is_connected(),
     )
 
 
@@ -216,7 +217,9 @@ def _cached(writer: LogWriter, _: None, __: Any, request: Any, computed: int) ->
         writer.filled(name, request.num_tokens, computed)
 
 
-def _returned(writer: LogWriter, _: None, manager: Any, name: str, *__: Any, **___: Any) -> None:
-    """Blocks were given back outside of an allocation."""
-    if writer.grouped and name in writer:
-        writer.returned(name, tables_of(manager, name))
+def _returned(
+    writer: LogWriter, _: None, manager: Any, request_id: str, *__: Any, **___: Any
+) -> None:
+    """Blocks were given back outside of an allocation; the engine names the request."""
+    if writer.grouped and request_id in writer:
+        writer.returned(request_id, tables_of(manager, request_id))

@@ -17,8 +17,8 @@ _making: list[dict[str, Any]] = []
 _overlaps: list[bool] = []
 """Whether their steps overlap."""
 
-_by_steps: list[bool] = []
-"""Whether their steps can be recorded at their end."""
+_connected: list[bool] = []
+"""Whether they have a connector."""
 
 
 def hook(module: ModuleType, settings: Settings) -> None:
@@ -37,20 +37,20 @@ def steps_overlap() -> bool:
     return _overlaps[-1] if _overlaps else True
 
 
-def by_steps() -> bool:
-    """Return whether steps can be recorded at their end; without a scheduler: not."""
-    return _by_steps[-1] if _by_steps else False
+def is_connected() -> bool:
+    """Return whether blocks may be filled from elsewhere; without a scheduler: so."""
+    return _connected[-1] if _connected else True
 
 
 def _made(original: Any) -> Callable[..., None]:
     def made(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         _making.append(_settings(vllm_config))
         _overlaps.append("Async" in type(self).__name__ or _ahead(vllm_config))
-        _by_steps.append(getattr(vllm_config, "kv_transfer_config", None) is None)
+        _connected.append(getattr(vllm_config, "kv_transfer_config", None) is not None)
         try:
             original(self, vllm_config, *args, **kwargs)
         finally:
-            for each in (_making, _overlaps, _by_steps):
+            for each in (_making, _overlaps, _connected):
                 each.pop()
         _follow(self)
 
