@@ -96,7 +96,7 @@ class Steps:
 
 
 def _fresh(table: Any, known: list[int]) -> list[int]:
-    """Return the blocks of a table behind those that are written."""
+    """Return the blocks of a table that are not written yet."""
     have = len(known)
     return [block.block_id for block in table[have:]] if len(table) > have else []
 
