@@ -39,6 +39,10 @@ class RequestState:
     tables: tuple[Table, ...] = ()
     blocks: Table = ()
     """Blocks of the shared pool, of all groups in order, without nulls."""
+    held: frozenset[int] = frozenset()
+    """`blocks`, to be compared with those of others."""
+    sets: tuple[frozenset[int], ...] = ()
+    """The entries of each group, if there are several."""
     computed: int = 0
     """Tokens computed or scheduled."""
     hit: int = 0
@@ -65,7 +69,10 @@ class RequestState:
     def show(self, groups: tuple[Table, ...], tables: tuple[Table, ...]) -> None:
         """Set the tables to those of the latest answer."""
         self.groups, self.tables = groups, tables
-        self.blocks = groups[0] if self.layout.single and groups else self.layout.flat(groups)
+        single = self.layout.single and groups
+        self.blocks = groups[0] if single else self.layout.flat(groups)
+        self.held = frozenset(self.blocks)
+        self.sets = () if single else tuple(map(frozenset, groups))
 
     @property
     def earliest(self) -> int:

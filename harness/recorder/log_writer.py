@@ -11,23 +11,31 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvproof.harness.recorder.codec import TokenChain, Veil, pack
+from kvproof.harness.recorder.codec import Veil, pack
+from kvproof.harness.recorder.entry import Arrival, Entry
 from kvproof.harness.recorder.ring import RingWriter
 from kvproof.harness.recorder.rotation import Segments
 from kvproof.harness.recorder.tables import Tables, edit
 
-FORMAT, GROUPED = 1, 2
-"""Raised when a line changes meaning; caches of several groups have lines of their own."""
+FORMAT, GROUPED, STEPPED = 1, 2, 3
+"""Raised when a line changes meaning: caches of several groups have lines of their own, and so have
+steps of several requests."""
 
 log = logging.getLogger("kvproof.record")
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _stems = count(1)
+_time, _monotonic = time.time, time.monotonic
+"""The real clock: an engine in a test may have another one."""
+
+
+def _seen() -> None:
+    """All that others may hit is written: each step at once."""
 
 
 class Settings(NamedTuple):
@@ -41,6 +49,9 @@ class Settings(NamedTuple):
     watched: bool = False
     """Lines go to a watcher, through `limit` bytes of shared memory, and not into files."""
 
+
+Held = tuple[Entry, Any]
+"""A request with the engine's own object of it."""
 
 Tokens = Callable[[Any, int, int], Sequence[int]]
 """`tokens(request, start, stop)` asks an engine for tokens of its request."""
@@ -64,52 +75,8 @@ class Cache(NamedTuple):
     """Whether steps overlap: windows then give blocks back later."""
     unjudged: tuple[str, ...] = ()
     """Further limits of the judge in this cache, one line each."""
-
-
-class Arrival(NamedTuple):
-    """The inputs that determine the content of a request besides its tokens."""
-
-    name: str
-    adapter: str | None = None
-    adapter_version: str | None = None
-    salt: str | None = None
-    spans: tuple[tuple[str, int, int, str], ...] = ()
-    """(kind, start, length, content)."""
-    read: bool = True
-    """False: it may not hit anything, for example because it wants log-probabilities."""
-    store: bool = True
-    resumed: bool = False
-
-
-class Entry:
-    """A request that holds blocks."""
-
-    __slots__ = (
-        "arrival",
-        "chain",
-        "logged",
-        "next",
-        "number",
-        "pending",
-        "seen",
-        "stop",
-        "table",
-        "tables",
-        "written",
-    )
-
-    def __init__(self, number: int, arrival: Arrival, chain: TokenChain | None) -> None:
-        self.number, self.arrival, self.chain = number, arrival, chain
-        self.written: list[int] = []
-        """Tokens as they were written, if it takes long to hash them again."""
-        self.logged = self.stop = self.seen = 0
-        """Tokens written; positions written as computed; positions computed."""
-        self.next = 0
-        """Positions computed, of which the step is written: they fill the next block."""
-        self.table: list[int] = []
-        self.tables: Tables = ()
-        """Those of several groups; `table` is of one."""
-        self.pending: list[int] = []
+    stepped: bool = False
+    """Whether its steps are written at their end, all requests in a line."""
 
 
 class LogWriter:
@@ -125,18 +92,32 @@ class LogWriter:
         lines = RingWriter if settings.watched else Segments
         self._segments: RingWriter | Segments = lines(settings.directory, stem, settings.limit)
         self._numbers = count(1)
-        self._live: dict[str, tuple[Entry, Any]] = {}
+        self._live: dict[str, Held] = {}
         self._due: dict[str, None] = {}
         """Requests with a filled block that is not written yet."""
         self.quiet: dict[str, int] = {}
         """Request -> a step that ends before has no effect on others. Engines look here first."""
-        self._start = time.monotonic()
+        self.look: Callable[[], None] = _seen
+        """Writes what others may hit by now, where steps are written at their end."""
+        self._rows: list[int] = []
+        """Requests of a step: number, stop, counts of its tokens and blocks, then these."""
+        self._start = _monotonic()
         self.active = True
         self._capped = False
         self._segments.begin(self._opening())
 
     def __contains__(self, name: str) -> bool:
         return name in self._live
+
+    @property
+    def by_steps(self) -> bool:
+        """Whether steps are written at their end."""
+        return self._cache.stepped
+
+    @property
+    def live(self) -> Mapping[str, Held]:
+        """The requests that hold blocks, by name."""
+        return self._live
 
     @property
     def grouped(self) -> bool:
@@ -183,7 +164,7 @@ class LogWriter:
 
         The first `loaded` positions after the hit are not computed but loaded from elsewhere.
         """
-        self._turn()
+        self.turn()
         self._tell()
         entry = Entry(next(self._numbers), arrival, self._veil.chain() if self._veil else None)
         self._live[arrival.name] = entry, request
@@ -224,12 +205,37 @@ class LogWriter:
         stop = max(entry.seen, min(stop, known))
         entry.seen = stop
         if fresh or stop > len(entry.table) * self._size:  # it has no block for its last tokens
-            self._turn()
+            self.turn()
             self._extend(entry, request, stop, known, fresh)
         elif stop >= entry.next:
             self._due[name] = None
             self._passed(entry, stop)
         return True
+
+    def grown(self, held: Held, known: int, start: int, stop: int, fresh: Sequence[int]) -> None:
+        """As `step`, into the line of the step from `start` on, which `stepped` writes.
+
+        Blocks that came too late are shown.
+        """
+        entry, request = held
+        stop = max(entry.seen, stop if stop < known else known)
+        if start > len(entry.table) * self._size:
+            self._row(entry, request, max(entry.seen, min(start, known)), known, ())
+        self._row(entry, request, stop, known, fresh)
+
+    def _row(self, entry: Entry, request: Any, stop: int, known: int, fresh: Sequence[int]) -> None:
+        tokens = self._following(entry, request, known) if known > entry.logged else ()
+        entry.stop = entry.seen = stop
+        entry.table += fresh
+        self._rows += (entry.number, stop, len(tokens), len(fresh), *tokens, *fresh)
+
+    def stepped(self) -> None:
+        """Write the requests of a step."""
+        if self._rows:
+            rows, self._rows = self._rows, []
+            self._segments.write(
+                f'{{"op":"steps","t":{self._now()},"rows":"{pack(rows)}"}}\n'.encode()
+            )
 
     def change(self, name: str, known: int, span: tuple[int, int], tables: Tables) -> bool:
         """As `step` where there are several groups, with all tables that the step sees.
@@ -246,7 +252,7 @@ class LogWriter:
             self._due[name] = None
             self._passed(entry, stop)
             return True
-        self._turn()
+        self.turn()
         changed = zip(entry.tables, tables, strict=True)
         groups = [pack(edit(old, new)) if old != new else "" for old, new in changed]
         entry.tables = tables
@@ -271,6 +277,7 @@ class LogWriter:
 
     def _tell(self) -> None:
         """Write which blocks are filled, before others may hit them."""
+        self.look()
         for name in self._due:
             entry, request = self._live[name]
             if entry.seen > entry.stop:
@@ -311,7 +318,7 @@ class LogWriter:
         """The first blocks of a request are these now."""
         entry, _ = self._live[name]
         if entry.table[: len(blocks)] != blocks:
-            self._turn()
+            self.turn()
             self._tell()
             entry.table[: len(blocks)] = blocks
             self._write("", pack(blocks), op="table", n=entry.number)
@@ -328,7 +335,7 @@ class LogWriter:
         """
         if name not in self._live:
             return
-        self._turn()
+        self.turn()
         entry, request = self._live.pop(name)
         self._due.pop(name, None)
         if entry.seen > entry.stop:
@@ -345,24 +352,25 @@ class LogWriter:
         """Hits are cut short for a reason that is not recorded: none is lost from now on."""
         if not self._capped:
             self._capped = True
-            self._turn()
+            self.turn()
             self._write(op="cap")
 
     def reset(self, *, done: bool) -> None:
         """Everything cached was to be forgotten."""
-        self._turn()
+        self.turn()
         self._tell()
         self._write(op="reset", done=done)
 
     def evict(self, blocks: Sequence[int]) -> None:
         """These blocks lost their identity on request."""
-        self._turn()
+        self.turn()
         self._tell()
         self._write("", pack(blocks), op="evict")
 
     # --- how it is written ---
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
+        """Begin a new file where the last one is full."""
         if self._segments.full:
             self._segments.begin(self._opening())
 
@@ -388,7 +396,7 @@ class LogWriter:
 
     def _now(self) -> int:
         """Return milliseconds since the recording began."""
-        return round((time.monotonic() - self._start) * 1000)
+        return round((_monotonic() - self._start) * 1000)
 
     def _line(self, tokens: str = "", blocks: str = "", **fields: Any) -> bytes:
         """Packed numbers need no escapes, which to look for would take as long as all the rest."""
@@ -417,10 +425,10 @@ class LogWriter:
     def _header(self) -> bytes:
         return self._line(
             kvproof="recording",
-            format=GROUPED if self._cache.groups else FORMAT,
+            format=STEPPED if self._cache.stepped else GROUPED if self._cache.groups else FORMAT,
             segment=self._segments.number + 1,
             process=os.getpid(),
-            unix=round(time.time(), 3),
+            unix=round(_time(), 3),
             hashed=self._veil is not None,
             capped=self._capped,
             **self._cache._asdict(),

@@ -14,15 +14,15 @@ from kvproof.harness import strict_json
 from kvproof.harness.contract.target import Group, Namespace, Request, Span, TargetConfig
 from kvproof.harness.errors import UsageError
 from kvproof.harness.opening import opened
-from kvproof.harness.recorder.codec import unpack
-from kvproof.harness.recorder.log_writer import GROUPED
+from kvproof.harness.recorder.codec import pack, unpack
+from kvproof.harness.recorder.log_writer import STEPPED
 from kvproof.harness.recorder.rotation import SUFFIX
 from kvproof.harness.records.run_directory import UNREADABLE
 
 _NAME = re.compile(rf"(?P<stem>.+)\.(?P<number>\d{{5,}}){re.escape(SUFFIX)}")
 
 VERBS = ("admit", "extend", "table", "finish", "cancel", "preempt", "reset", "evict", "cap",
-         "carry", "stopped")  # fmt: skip
+         "carry", "stopped", "steps")  # fmt: skip
 
 BEGINS, ENDS = ("admit", "carry"), ("finish", "cancel", "preempt")
 """Operations that begin and end the life of an admission."""
@@ -107,6 +107,8 @@ class Line(msgspec.Struct, frozen=True):
     fenced: bool = False
     done: bool = True
     reason: str = ""
+    rows: str = "i"
+    """The requests of a step: number, stop, counts of tokens and blocks, then these, of each."""
 
     @property
     def request(self) -> Request:
@@ -254,10 +256,10 @@ def read_header(path: Path, text: bytes) -> Header:
         if not isinstance(found, dict) or found.get("kvproof") != "recording":
             raise UsageError(f"{str(path)!r} is no recording: its first line says nothing of it",
                              hint)  # fmt: skip
-        if not isinstance(found.get("format"), int) or found["format"] > GROUPED:
+        if not isinstance(found.get("format"), int) or found["format"] > STEPPED:
             raise UsageError(
                 f"{str(path)!r} was written by a newer kvproof: format {found.get('format')!r}, "
-                f"known are those up to {GROUPED}",
+                f"known are those up to {STEPPED}",
                 "upgrade kvproof",
             )
         header = msgspec.convert(found, Header)
@@ -286,15 +288,33 @@ def read_line(text: bytes) -> Line:
     return line
 
 
+def apart(line: Line) -> Iterator[Line]:
+    """Yield the line of each request of a step; any other line as it is. Raises ValueError."""
+    if line.op != "steps":
+        yield line
+        return
+    numbers, at = unpack(line.rows), 0
+    while at < len(numbers):
+        n, stop, tokens, blocks = numbers[at : at + 4]
+        first, end = at + 4 + tokens, at + 4 + tokens + blocks
+        if n < 1 or min(tokens, blocks) < 0 or end > len(numbers):
+            raise ValueError(f"a step with a row of {tokens} tokens and {blocks} blocks")
+        news = pack(numbers[at + 4 : first]), pack(numbers[first:end])
+        yield Line("extend", line.t, n, tokens=news[0], blocks=news[1], stop=stop)
+        at = end
+
+
 def _decoded(path: Path, lines: Iterator[bytes]) -> Iterator[tuple[int, Line]]:
     for number, text in enumerate(lines, 2):
         try:
             line = read_line(text)
             unpack(line.tokens), unpack(line.blocks or "i")
             [unpack(each or "i") for each in line.groups]
+            found = list(apart(line))
         except (*UNREADABLE, ValueError) as error:
             raise UsageError(
                 f"{path}:{number} is damaged: {error}",
                 "what comes before can be judged: copy the file up to there",
             ) from error
-        yield number, line
+        for each in found:
+            yield number, each

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from kvproof.harness.recorder.entry import Arrival
 from kvproof.harness.recorder.hooks import after, recorded, version, wrap, writer_of
-from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
+from kvproof.harness.recorder.log_writer import Cache, LogWriter, Settings
 
 _MOST_WAITING = 1024
 """Copies under way; beyond that the oldest is waited for."""

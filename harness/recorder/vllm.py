@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from kvproof.harness.recorder import hooks, vllm_groups
+from kvproof.harness.recorder import hooks, vllm_groups, vllm_loop
 from kvproof.harness.recorder.hooks import Make, after, version, wrap, writer_of
-from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
-from kvproof.harness.recorder.vllm_loop import settings_of_the_scheduler, steps_overlap
+from kvproof.harness.recorder.log_writer import Cache, LogWriter, Settings
+from kvproof.harness.recorder.vllm_admissions import allocated, held_now, tables_of
+from kvproof.harness.recorder.vllm_steps import steps_of
 
 _SPARE = 64
 """Requests that left and are remembered."""
@@ -58,6 +59,8 @@ def _describe(manager: Any) -> Cache | str:
     if why:
         return why
     blocks = [each.block_size for each in manager.coordinator.single_type_managers]
+    groups, overlaps = vllm_groups.groups(manager), vllm_loop.steps_overlap()
+    connected = bool(vllm_loop.settings_of_the_scheduler()) and vllm_loop.is_connected()
     return Cache(
         engine="vllm",
         version=version("vllm"),
@@ -65,10 +68,11 @@ def _describe(manager: Any) -> Cache | str:
         block_size=math.lcm(*blocks),
         prefix_caching=manager.enable_caching,
         maximal=not manager.use_eagle and vllm_groups.retention(manager) is None,
-        loop=settings_of_the_scheduler(),
-        groups=vllm_groups.groups(manager),
-        overlaps=steps_overlap(),
-        unjudged=tuple(vllm_groups.unjudged(manager, overlaps=steps_overlap())),
+        loop=vllm_loop.settings_of_the_scheduler(),
+        groups=groups,
+        overlaps=overlaps,
+        unjudged=tuple(vllm_groups.unjudged(manager, overlaps=overlaps, connected=connected)),
+        stepped=not groups and not vllm_loop.is_connected(),
     )
 
 
@@ -116,7 +120,7 @@ def allocating(manager: Any, writer: LogWriter, original: Any) -> Callable[..., 
             try:  # as `LogWriter.guard`, without its price
                 loaded = args[0] if args else kwargs.get("num_external_computed_tokens", 0)
                 hit = num_new_computed_tokens
-                _allocated(writer, manager, request, (num_new_tokens, hit, loaded), blocks)
+                allocated(writer, manager, request, (num_new_tokens, hit, loaded), blocks)
                 if moving:
                     returned.look(request.request_id)
                     if len(returned) > 2 * len(quiet) + _SPARE:
@@ -163,65 +167,6 @@ def _first(table: Any) -> int:
     return next((at for at, block in enumerate(table) if not block.is_null), len(table))
 
 
-def _allocated(
-    writer: LogWriter,
-    manager: Any,
-    request: Any,
-    counts: tuple[int, int, int],
-    blocks: Any,
-) -> None:
-    """`counts`: tokens that are new, hit, and loaded from elsewhere."""
-    count, hit, loaded = counts
-    name, known = request.request_id, request.num_tokens
-    start = request.num_computed_tokens
-    if manager.num_kv_cache_groups > 1 or writer.grouped:
-        if writer.change(name, known, (start, start + count), _tables(manager, name)):
-            return
-    else:
-        new = blocks.blocks[0]
-        fresh = [block.block_id for block in new] if new else ()
-        if writer.step(name, known, start + count, fresh):
-            return
-    if request.prompt_embeds is not None:
-        raise ValueError("a prompt of embeddings has no tokens that say what it is")
-    writer.admit(
-        request,
-        _arrival(request),
-        known=known,
-        hit=hit,
-        stop=min(start + count + hit + loaded, known),
-        blocks=_held_now(writer, manager, name),
-        loaded=loaded,
-    )
-
-
-def _tables(manager: Any, name: str) -> tuple[tuple[int, ...], ...]:
-    return tuple(map(tuple, manager.get_block_ids(name)))
-
-
-def _held_now(writer: LogWriter, manager: Any, name: str) -> Any:
-    """Return the table of one group, or those of all."""
-    return _tables(manager, name) if writer.grouped else manager.get_block_ids(name)[0]
-
-
-def _arrival(request: Any) -> Arrival:
-    lora = request.lora_request
-    spans = [
-        (feature.modality, place.offset, place.length, feature.identifier)
-        for feature in request.mm_features or ()
-        for place in (feature.mm_position,)
-    ]
-    return Arrival(
-        request.request_id,
-        adapter=lora.lora_name if lora else None,
-        adapter_version=lora.lora_path if lora else None,
-        salt=request.cache_salt,
-        spans=tuple(sorted(spans, key=lambda span: span[1])),
-        read=not request.skip_reading_prefix_cache,
-        resumed=request.num_preemptions > 0,
-    )
-
-
 def _releasing(*, fenced: bool) -> Make:
     def make(original: Any) -> Callable[..., Any]:
         return lambda self, request: _release(self, original, request, fenced=fenced)
@@ -243,9 +188,11 @@ def _held(writer: LogWriter, manager: Any, request: Any) -> Any:
     name = request.request_id
     if name not in writer:
         return None
+    if (steps := steps_of(manager)) is not None:
+        steps.leaving(name)
     done = request.num_computed_tokens - getattr(request, "num_in_flight_tokens", 0)
     writer.computed(name, min(done, request.num_tokens))
-    return _held_now(writer, manager, name)
+    return held_now(writer, manager, name)
 
 
 def _freed(writer: LogWriter, request: Any, held: Any, *fenced: bool) -> None:
@@ -270,7 +217,9 @@ def _cached(writer: LogWriter, _: None, __: Any, request: Any, computed: int) ->
         writer.filled(name, request.num_tokens, computed)
 
 
-def _returned(writer: LogWriter, _: None, manager: Any, name: str, *__: Any, **___: Any) -> None:
-    """Blocks were given back outside of an allocation."""
-    if writer.grouped and name in writer:
-        writer.returned(name, _tables(manager, name))
+def _returned(
+    writer: LogWriter, _: None, manager: Any, request_id: str, *__: Any, **___: Any
+) -> None:
+    """Blocks were given back outside of an allocation; the engine names the request."""
+    if writer.grouped and request_id in writer:
+        writer.returned(request_id, tables_of(manager, request_id))

@@ -63,8 +63,13 @@ def _group(group: Any) -> dict[str, Any]:
     return fields | ({"size": getattr(group, size)} if size else {})
 
 
-def unjudged(manager: Any, *, overlaps: bool) -> Iterator[str]:
-    """Yield the limits of the judge in a cache. `overlaps`: whether steps do."""
+def unjudged(manager: Any, *, overlaps: bool, connected: bool = False) -> Iterator[str]:
+    """Yield the limits of the judge in a cache.
+
+    `overlaps`: whether steps do; `connected`: whether a connector loads blocks.
+    """
+    if connected:
+        yield "tokens that a connector loads: they are taken to be right; lost hits after the first"
     if manager.use_eagle:
         yield "lost hits: a draft model gives up the last block of each"
     if retention(manager) is not None:

@@ -6,14 +6,19 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from kvproof.harness.recorder.hooks import wrap
+from kvproof.harness.recorder import vllm_steps
+from kvproof.harness.recorder.hooks import wrap, writer_of
 from kvproof.harness.recorder.log_writer import Settings
+from kvproof.harness.recorder.vllm_admissions import allocated
 
 _making: list[dict[str, Any]] = []
 """Settings of the schedulers whose constructors run."""
 
 _overlaps: list[bool] = []
 """Whether their steps overlap."""
+
+_connected: list[bool] = []
+"""Whether they have a connector."""
 
 
 def hook(module: ModuleType, settings: Settings) -> None:
@@ -32,17 +37,30 @@ def steps_overlap() -> bool:
     return _overlaps[-1] if _overlaps else True
 
 
+def is_connected() -> bool:
+    """Return whether blocks may be filled from elsewhere; without a scheduler: so."""
+    return _connected[-1] if _connected else True
+
+
 def _made(original: Any) -> Callable[..., None]:
     def made(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         _making.append(_settings(vllm_config))
         _overlaps.append("Async" in type(self).__name__ or _ahead(vllm_config))
+        _connected.append(getattr(vllm_config, "kv_transfer_config", None) is not None)
         try:
             original(self, vllm_config, *args, **kwargs)
         finally:
-            _making.pop()
-            _overlaps.pop()
+            for each in (_making, _overlaps, _connected):
+                each.pop()
+        _follow(self)
 
     return made
+
+
+def _follow(scheduler: Any) -> None:
+    writer = writer_of(getattr(scheduler, "kv_cache_manager", None))
+    if writer is not None:
+        writer.guard(lambda _: vllm_steps.follow(scheduler, allocated))
 
 
 def _settings(config: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,12 +53,14 @@ class Tail:
         first = _Piece(self._header["segment"], self._header["t"], bytearray(header))
         self._pieces: deque[_Piece] = deque([first])
 
-    def take(self, line: Line, text: bytes) -> None:
-        """Keep a line. Raises ValueError and KeyError for one that does not follow."""
+    def take(self, lines: Sequence[Line], text: bytes) -> None:
+        """Keep the lines of a text. Raises ValueError and KeyError where one does not follow."""
         last = self._pieces[-1]
-        if line.t - last.begun >= self._period or len(last.text) > self._most // _PIECES:
-            self._turn(line.t)
-        self._apply(line)
+        now = lines[0].t if lines else last.begun
+        if now - last.begun >= self._period or len(last.text) > self._most // _PIECES:
+            self._turn(now)
+        for line in lines:
+            self._apply(line)
         self._pieces[-1].text += text
 
     def _turn(self, now: int) -> None:

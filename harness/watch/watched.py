@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvproof.harness.oracle.shadow_memory import SLOT_BYTES
-from kvproof.harness.recorder.recording import BEGINS, Header, Line, Place, read_header, read_line
+from kvproof.harness.recorder.recording import (
+    BEGINS,
+    Header,
+    Line,
+    Place,
+    apart,
+    read_header,
+    read_line,
+)
 from kvproof.harness.recorder.ring import RingReader
 from kvproof.harness.recorder.verdict import Broken, RunningCheck
 from kvproof.harness.watch.counts import Counts
@@ -144,14 +152,22 @@ class WatchedCache:
             self.counts.hit_tokens = hit + result.hit_tokens
 
     def _take(self, now: _Follower, text: bytes) -> Incident | None:
-        line = read_line(text)
-        now.tail.take(line, text)
-        self.stopped = line.reason or self.stopped
-        if now.check is None and self._clock() - self._begun > _REST:
-            self._resume(now, line)
-            self._count(line, judged=False)
+        lines = list(apart(read_line(text)))
+        now.tail.take(lines, text)
+        if now.check is None and lines and self._clock() - self._begun > _REST:
+            self._resume(now, lines[-1])
+            for line in lines:
+                self._count(line, judged=False)
             return None
-        return self._judge(now, line)
+        return self._judge_all(now, lines)
+
+    def _judge_all(self, now: _Follower, lines: list[Line]) -> Incident | None:
+        """Judge the lines of one text; after a violation the rest of them is not judged."""
+        found = None
+        for line in lines:
+            self.stopped = line.reason or self.stopped
+            found = self._judge(now, line) or found
+        return found
 
     def _resume(self, now: _Follower, line: Line) -> None:
         """Begin a new check after `line`: it trusts the content of all blocks.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from kvproof.harness.contract.target import Group
 from kvproof.harness.contract.whole_engine_traits import WholeEngineTraits
 from kvproof.harness.errors import UsageError
 from kvproof.harness.model.chain import FIRST_TOKEN
@@ -84,7 +85,7 @@ def _left_out(recording: Recording, made: _Translation) -> Iterator[str]:
 def _config(header: Header, made: _Translation, traits: WholeEngineTraits) -> Config:
     usual = {"token_budget": traits.token_budget, "max_requests": traits.max_requests}
     loop = {**usual, **header.loop}
-    room = (header.num_blocks - 1) * header.block_size
+    room = _room(header, int(loop["token_budget"]))
     longest = max((len(each.tokens) + each.more for each in made.all), default=1) + made.ahead
     return {
         "engine": {
@@ -96,6 +97,21 @@ def _config(header: Header, made: _Translation, traits: WholeEngineTraits) -> Co
             "max_length": min(room, max(int(loop.get("max_length", 0)), longest)),
         }
     }
+
+
+def _room(header: Header, budget: int) -> int:
+    """Return the longest request that an engine starts with: windows and states take blocks too."""
+    size, groups = header.block_size, header.groups
+    whole = sum(each.kind == "full" for each in groups) or 1
+    taken = sum(_short(each, budget, size) for each in groups)
+    return max(1, (header.num_blocks - 1 - taken) // whole * size)
+
+
+def _short(group: Group, budget: int, size: int) -> int:
+    """Return the blocks that a group keeps for one request, however long; 0 for full attention."""
+    if group.kind == "state":
+        return 2
+    return -(-(group.size + budget) // size) + 1 if group.size else 0
 
 
 def _groups(header: Header) -> dict[str, list[Arguments]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import chain, zip_longest
 
 from kvproof.harness.contract.target import Completed, Scheduled, Table
@@ -191,7 +191,7 @@ class TableChecks:
     def _held_elsewhere(self, live: RequestState, mine: Table) -> bool:
         """Whether another request, or a pin, holds one of these blocks."""
         state, blocks = self._state, set(mine)
-        others = (other.blocks for other in state.live.values() if other is not live)
+        others = [other.held for other in state.live.values() if other is not live]
         return not all(map(blocks.isdisjoint, chain(others, state.pins.values())))
 
     def _other_holders(self, live: RequestState) -> dict[int, str]:
@@ -246,7 +246,9 @@ class TableChecks:
         layout = self._layout
         for group in layout.pooled:
             elsewhere = {b for g in layout.pooled if g != group for b in live.groups[g] if b}
-            tables = [other.groups[group] for other in self._state.live.values()]
+            tables: list[Collection[int]] = [
+                other.sets[group] for other in self._state.live.values()
+            ]
             if not layout.separate:
                 tables += [ids for use in answer.states if use.group == group
                            for _, ids in use.writes]  # fmt: skip

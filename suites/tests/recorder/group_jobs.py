@@ -28,6 +28,10 @@ def specs(kinds: str) -> list[Any]:
         layer = {"block_size": size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
         if kind == "window":
             return names.SlidingWindowSpec(**layer, sliding_window=WINDOW)
+        if kind == "latent":
+            return names.MLAAttentionSpec(**layer)
+        if kind == "latentwindow":
+            return names.SlidingWindowMLASpec(**layer, sliding_window=WINDOW)
         if kind == "chunk":
             return names.ChunkedLocalAttentionSpec(**layer, attention_chunk_size=CHUNK)
         if kind == "state":
@@ -49,6 +53,8 @@ CASES: dict[str, dict[str, Any]] = {
     "chunk": {"kinds": "full4 chunk4"},
     "state": {"kinds": "full4 state4"},
     "state_ahead": {"kinds": "full4 state4", "ahead": True},
+    "latent": {"kinds": "latent4"},
+    "latent_window": {"kinds": "latent4 latentwindow4"},
     "three": {"kinds": "full4 window4 chunk4"},
     "draft": {"kinds": "full4", "drafts": 3},
     "draft_window": {"kinds": "full4 window4", "drafts": 3},
@@ -186,6 +192,7 @@ FAULTS: dict[str, Callable[[Any], None]] = {
     "window:shifted": _shifted("Sliding"),
     "unequal:early": _early("Sliding", 4),
     "chunk:early": _early("Chunked", 4),
+    "latent_window:early": _early("Sliding", 4),
     "chunk:shifted": _shifted("Chunked"),
     "three:full_shifted": _shifted("Full"),
     "three:chunk_shifted": _shifted("Chunked"),

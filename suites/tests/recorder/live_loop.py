@@ -1,9 +1,15 @@
 """A live engine without weights, to be recorded: vLLM's own loop with a worker that is ours.
 
-`python live_loop.py`, in the environment of vLLM, below `kvproof record`.
+`python live_loop.py [CONNECTOR ...]`, in the environment of vLLM, below `kvproof record`: a fixed
+history, or one beside each connector.
 """
 
 from __future__ import annotations
+
+import random
+import sys
+from dataclasses import replace
+from typing import Any
 
 from kvproof.harness.adapters.vllm_engine import plugin
 from kvproof.harness.adapters.vllm_engine.jobs import open_driver
@@ -28,9 +34,35 @@ HISTORY = [
     ("drain", {}),
 ]
 
-if __name__ == "__main__":
-    plugin.install()
-    driver = open_driver(ENGINE)
-    for verb, keywords in HISTORY:
+
+def drawn(seed: int) -> list[tuple[str, dict[str, Any]]]:
+    """Requests of a few families, aborts and resets, while copies take their time."""
+    draw, calls = random.Random(seed), []
+    for number in range(60):
+        request: dict[str, Any] = {"id": f"r{number}", "family": draw.randrange(4)}
+        request |= {"shared": draw.choice((16, 32, 48, 64)), "own": draw.randrange(1, 9)}
+        request |= {"answers": draw.choice((1, 4, 20)), "salt": draw.choice(("", "s"))}
+        calls.append(("submit", request))
+        calls.append(("step", {"count": draw.choice((1, 2, 4)), "delay": draw.choice((0, 1, 3))}))
+        if draw.random() < 0.1:
+            calls.append(("abort", {"number": 1}))
+        if draw.random() < 0.05:
+            calls += [("drain", {}), ("reset", {})]
+    return [*calls, ("drain", {})]
+
+
+def run(engine: EngineConfig, history: list[tuple[str, dict[str, Any]]]) -> None:
+    """Run a history, which a right engine passes."""
+    driver = open_driver(engine)
+    for verb, keywords in history:
         driver.apply(verb, keywords)
     assert driver.findings.wrong is None, driver.findings.wrong
+
+
+if __name__ == "__main__":
+    plugin.install()
+    for connector in sys.argv[1:]:
+        beside = replace(ENGINE, blocks=20, asynchronous=False, connector=connector, events=False)
+        run(beside, drawn(3))
+    if not sys.argv[1:]:
+        run(ENGINE, HISTORY)

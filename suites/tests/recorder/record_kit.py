@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
+from kvproof.harness.recorder.entry import Arrival
+from kvproof.harness.recorder.log_writer import Cache, LogWriter, Settings
 from kvproof.harness.recorder.recording import Recording, recordings
 from kvproof.harness.recorder.rotation import KEPT
 from kvproof.harness.recorder.verdict import Judged, judge

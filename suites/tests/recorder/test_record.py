@@ -9,7 +9,8 @@ import pytest
 
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.recorder.codec import Veil, pack, unpack
-from kvproof.harness.recorder.log_writer import Arrival, LogWriter
+from kvproof.harness.recorder.entry import Arrival
+from kvproof.harness.recorder.log_writer import LogWriter
 from kvproof.harness.recorder.rerun import rerun
 from kvproof.harness.recorder.rotation import KEPT
 from kvproof.harness.recorder.verdict import judge

@@ -14,7 +14,8 @@ import pytest
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.errors import UsageError
 from kvproof.harness.recorder import hooks
-from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
+from kvproof.harness.recorder.entry import Arrival
+from kvproof.harness.recorder.log_writer import Cache, LogWriter, Settings
 from kvproof.harness.recorder.recording import is_recording, recordings
 from kvproof.harness.recorder.rerun import rerun
 from kvproof.harness.recorder.rotation import Segments

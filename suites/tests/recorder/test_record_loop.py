@@ -14,7 +14,8 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.registry import OwnTargets, open_handle
 from kvproof.harness.model.fingerprints import LONGEST
-from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
+from kvproof.harness.recorder.entry import Arrival
+from kvproof.harness.recorder.log_writer import Cache, LogWriter, Settings
 from kvproof.harness.recorder.recording import recordings
 from kvproof.harness.recorder.verdict import judge
 from kvproof.harness.records.events import Checked, Failure
@@ -184,3 +185,20 @@ def test_a_live_engine_is_recorded_and_runs_again_on_its_own_loop(tmp_path: Path
             found = counterexample(suite, made.config, made.operations)
     assert found is not None
     assert found.violation.property == "namespaces_are_separate"
+
+
+@pytest.mark.nightly(reason="half a minute: two connectors")
+@pytest.mark.slow(reason="records a live engine beside host tiers")
+def test_an_engine_beside_a_host_tier_is_recorded_to_its_end(tmp_path: Path) -> None:
+    engine = environments.parse("vllm==0.33.0")
+    if environments.state(engine) == "missing":
+        pytest.skip("vllm==0.33.0 is not installed: kvproof targets install vllm==0.33.0")
+    live = [str(engine.python), live_loop.__file__, "offload", "simple"]
+    subprocess.run([KVPROOF, "record", "--output", str(tmp_path / "in"), "--", *live], check=True,
+                   capture_output=True, timeout=240)  # fmt: skip
+    for recording in recordings(tmp_path / "in"):
+        judged = judge(recording)
+        assert (judged.broken, judged.stopped) == (None, "")
+        assert (judged.requests, judged.happened["reset"] > 0) == (60, True)
+        assert any("a connector loads" in each for each in recording.header.unjudged)
+    assert any(line.loaded for each in recordings(tmp_path / "in") for _, line in each.lines())

@@ -10,7 +10,8 @@ import pytest
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Namespace, Released, Request, Scheduled, TargetConfig
-from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
+from kvproof.harness.recorder.entry import Arrival
+from kvproof.harness.recorder.log_writer import Cache, LogWriter, Settings
 from kvproof.harness.recorder.verdict import long_session
 from kvproof.suites.tests.recorder.record_kit import KEY, admit, judged, only
 from kvproof.suites.tests.recorder.record_kit import writer as toy_writer

@@ -21,7 +21,8 @@ FAULTED_AFTER = 12
 def _toy(engine: Any) -> None:
     """Make a cache as an engine with the recorder in it does."""
     from kvproof.harness.recorder import hooks, import_hook
-    from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter
+    from kvproof.harness.recorder.entry import Arrival
+    from kvproof.harness.recorder.log_writer import Cache, LogWriter
 
     settings = import_hook.settings_from(os.environ)
     assert settings is not None
@@ -75,13 +76,18 @@ def serves() -> None:
     Path("received").write_text(" ".join(map(str, received)))
 
 
-def vllm(fault: str, requests: str) -> None:
+def vllm(fault: str, requests: str, kinds: str = "") -> None:
     """vLLM's scheduler with a bug that is planted while it serves."""
     sys.path.insert(0, str(Path(__file__).parent))
     import record_jobs
 
     draw = random.Random(1)
-    engine = record_jobs.Vllm(draw, ahead=fault == "ahead")
+    specs: Any = ()
+    if kinds:
+        import group_jobs
+
+        specs = group_jobs.specs(kinds)
+    engine = record_jobs.Vllm(draw, ahead=fault == "ahead", specs=specs)
     heads = [[draw.randrange(50) for _ in range(40)] for _ in range(3)]
     for number in range(1, int(requests) + 1):
         if number == FAULTED_AFTER:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from kvproof.harness.recorder.log_writer import Arrival, Cache, LogWriter, Settings
+from kvproof.harness.recorder.entry import Arrival
+from kvproof.harness.recorder.log_writer import Cache, LogWriter, Settings
 from kvproof.harness.recorder.ring import SUFFIX, RingReader
 from kvproof.harness.watch.watched import Kept, WatchedCache
 

@@ -87,6 +87,7 @@ class Scheduler:
         manager = self._scheduler.kv_cache_manager
         delattr(manager, hooks.ATTRIBUTE)
         del manager.allocate_slots  # that of its class is the engine's own
+        del self._scheduler.schedule
 
 
 @contextmanager
@@ -129,13 +130,16 @@ def measure(sizes: tuple[int, int]) -> dict[str, list[float]]:
     """Seconds of a step by side and round."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name, drained(Path(name)):
         import vllm.v1.core.kv_cache_manager as module
+        import vllm.v1.core.sched.scheduler as loop
 
         from kvproof.harness.recorder import vllm as vllm_hooks
+        from kvproof.harness.recorder import vllm_loop
 
         first = import_hook.settings_from({import_hook.WATCH: name})
         begin = hooks.begin
         hooks.begin = lambda owner, what, _, tokens: begin(owner, what, chosen[0], tokens)
         vllm_hooks.hook(module, first)
+        vllm_loop.hook(loop, first)
         schedulers = {side: made(side, Path(name), sizes) for side in SIDES}
         gc.collect()
         gc.freeze()  # as vLLM does once it has started
