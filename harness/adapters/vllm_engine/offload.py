@@ -141,7 +141,7 @@ def note_given_up(scheduler: Any) -> None:
         side: Any = getattr(connector, "connector_scheduler", None)
         if hasattr(side, "_build_store_jobs") and hasattr(side, "_req_status"):
             side._build_store_jobs = _noting(side, side._build_store_jobs)
-        if hasattr(side, "_build_partial_tail_store_jobs"):
+        if getattr(side, "config", None) and getattr(side.config, "supports_partial_tail", False):
             side._build_partial_tail_store_jobs = _measured(side)
 
 
