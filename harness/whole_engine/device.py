@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TypeVar
 
 from kvproof.harness.contract.whole_engine import EngineRequest, Row
@@ -185,11 +186,12 @@ class ShadowDevice:
         memory: str = "",
         part_of: str = "",
         late: int = 0,
+        beginnings: Mapping[int, int] = MappingProxyType({}),
     ) -> Transfer:
         """Put a copy under way; `ordered`: its stream waits for all launches until now.
 
         It reads and writes blocks of one memory. It ends `late` ticks after those that are
-        submitted with it.
+        submitted with it. Of the blocks in `beginnings` so many slots count.
         """
         return self.transfers.add(
             run,
@@ -202,6 +204,7 @@ class ShadowDevice:
             memory=memory,
             part_of=part_of,
             late=late,
+            beginnings=beginnings,
         )
 
     def due_transfers(self) -> list[Transfer]:
@@ -241,6 +244,8 @@ class ShadowDevice:
         touched = [*transfer.reads, *transfer.writes]
         name, marks = transfer.memory, self.memory.marks[transfer.memory]
         written = {block: int(marks.written[block]) for block in touched}
+        for block, count in transfer.beginnings.items():
+            written[block] = int(marks.slots[block, :count].max(initial=0))
         late = [
             block
             for block, launch in written.items()

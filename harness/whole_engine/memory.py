@@ -69,14 +69,19 @@ class Marks:
     """The last writers of the blocks of one memory."""
 
     blocks: int
+    block_size: int
+    """Slots of its largest block."""
     written: npt.NDArray[np.int64] = field(init=False)
     """Block id -> number of the last launch or transfer that wrote it."""
+    slots: npt.NDArray[np.int64] = field(init=False)
+    """[block id, slot] -> number of the last launch that wrote it."""
     received: npt.NDArray[np.bool_] = field(init=False)
     """Block id -> whether another engine wrote its beginning."""
 
     def __post_init__(self) -> None:
         """Start with nothing written."""
         self.written = np.zeros(self.blocks, np.int64)
+        self.slots = np.zeros((self.blocks, self.block_size), np.int64)
         self.received = np.zeros(self.blocks, np.bool_)
 
 
@@ -92,7 +97,8 @@ class DeviceMemory:
 
     def __post_init__(self) -> None:
         """Start with nothing written."""
-        self.marks = {each.memory: Marks(self.blocks) for each in self.pools}
+        most = max((each.block_size for each in self.pools), default=0)
+        self.marks = {each.memory: Marks(self.blocks, most) for each in self.pools}
 
     def of(self, group: int) -> Marks:
         """Return the marks of the memory that a group's blocks are in."""
@@ -110,7 +116,8 @@ class DeviceMemory:
             layer.words[rows, columns, 0] = words
             layer.words[rows, columns, 1] = ~words
         marks = self.of(group)
-        marks.written[slots // pool.block_size] = launch
+        blocks, inside = np.divmod(slots, pool.block_size)
+        marks.written[blocks] = marks.slots[blocks, inside] = launch
         marks.received[slots[slots % pool.block_size == 0] // pool.block_size] = False
 
     def is_zero(self, group: int, block: int) -> bool:

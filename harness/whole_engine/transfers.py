@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 
 @dataclass
@@ -30,6 +31,8 @@ class Transfer:
     """The memory of the device blocks."""
     part_of: str = ""
     """Name of several transfers that write parts of the same blocks, in any order."""
+    beginnings: Mapping[int, int] = field(default_factory=dict)
+    """Block that it reads -> slots of it that count; launches go on behind them."""
     tick: int = 0
     """Tick at which it was submitted."""
     ended: int = -1
@@ -70,6 +73,7 @@ class Transfers:
         memory: str = "",
         part_of: str = "",
         late: int = 0,
+        beginnings: Mapping[int, int] = MappingProxyType({}),
     ) -> Transfer:
         """Put a transfer under way."""
         self.count += 1
@@ -77,8 +81,9 @@ class Transfers:
         due = max([tick + self.delay + late, *before])
         self.stored.update((memory, each) for each in reads)
         transfer = Transfer(
-            self.count, due, submitted, after, stream, run, reads, writes, memory, part_of, tick
-        )
+            self.count, due, submitted, after, stream, run, reads, writes, memory, part_of,
+            beginnings, tick,
+        )  # fmt: skip
         self.pending.append(transfer)
         self.recent.append(transfer)
         return transfer

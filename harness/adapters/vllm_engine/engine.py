@@ -40,7 +40,7 @@ def start(config: EngineConfig, findings: Findings) -> VllmEngine:
     from vllm import envs
 
     RUNNING.config, RUNNING.findings, RUNNING.tier = config, findings, None
-    RUNNING.given_up = {}
+    RUNNING.given_up, RUNNING.beginnings = {}, {}
     if lacking := releases.lacks(config):
         raise Refused(lacking)
     if hasattr(envs, "disable_envs_cache"):

@@ -139,10 +139,6 @@ NOT_DRIVEN = (
         {"runner": "v2", "embeds": "on"},
     ),
     never(
-        "its worker's copies of states at boundaries inside of a block have not been read",
-        {"states": "on", "setting prefix_match_unit": "on"},
-    ),
-    never(
         "its worker keeps recurrent states of model runner V1 alone",
         {"runner": "v2", "states": "on"},
     ),

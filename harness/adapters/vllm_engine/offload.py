@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 
@@ -68,7 +69,9 @@ class ShadowOffloadingWorker(OffloadingWorker):  # type: ignore[misc] # the engi
             note = self._foreign.add if block in given_up else self._foreign.discard
             note((tensor, chunk, place))
         run = self._mover(pages, to_host=True)
-        self._jobs[job_id] = self._device.transfer(run, stream="offload store", reads=blocks)
+        self._jobs[job_id] = self._device.transfer(
+            run, stream="offload store", reads=blocks, beginnings=RUNNING.beginnings.get(job_id, {})
+        )
         self._device.findings.saw("blocks are stored in another tier")
         return True
 
@@ -138,6 +141,8 @@ def note_given_up(scheduler: Any) -> None:
         side: Any = getattr(connector, "connector_scheduler", None)
         if hasattr(side, "_build_store_jobs") and hasattr(side, "_req_status"):
             side._build_store_jobs = _noting(side, side._build_store_jobs)
+        if getattr(side, "config", None) and getattr(side.config, "supports_partial_tail", False):
+            side._build_partial_tail_store_jobs = _measured(side)
 
 
 def _noting(side: Any, build: Callable[[Any], dict[int, Any]]) -> Callable[[Any], dict[int, Any]]:
@@ -158,6 +163,27 @@ def _noting(side: Any, build: Callable[[Any], dict[int, Any]]) -> Callable[[Any]
         return jobs
 
     return noting
+
+
+def _measured(side: Any) -> Callable[[Any], dict[int, Any]]:
+    """Note how many slots count in stores of the end of a prompt; its request writes behind them.
+
+    States have a copy of their own, which nothing writes.
+    """
+    build = side._build_partial_tail_store_jobs
+    own = [each.group_idx in side._cow_source_groups for each in side.config.kv_group_configs]
+
+    def measured(output: Any) -> dict[int, Any]:
+        jobs: dict[int, Any] = build(output)
+        for number, job in jobs.items():
+            handed = output.kv_connector_block_state.boundary_state_offloads[job.req_id]
+            inside = max(end % side._partial_tail_block_size for *_, end in handed)
+            copied = np.repeat(own, job.src_spec.group_sizes)
+            tails = np.asarray(job.src_spec.block_ids)[~copied].tolist() if inside else ()
+            RUNNING.beginnings[number] = dict.fromkeys(tails, inside)
+        return jobs
+
+    return measured
 
 
 def _gone(believed: Sequence[Sequence[int]], owned: Sequence[Sequence[int]]) -> set[int]:

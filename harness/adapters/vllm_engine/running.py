@@ -23,6 +23,8 @@ class Running:
     """Host memory of our own connector, shared by its two halves."""
     given_up: dict[int, set[int]] = field(default_factory=dict)
     """Store of the OffloadingConnector -> blocks of it that its request has no more."""
+    beginnings: dict[int, dict[int, int]] = field(default_factory=dict)
+    """Store of the OffloadingConnector -> block -> slots of it that its key names."""
     requests: dict[str, EngineRequest] = field(default_factory=dict)
 
     def use(self, other: Running) -> None:

@@ -106,7 +106,8 @@ class States:
             )
             if 0 <= source != target
         ]
-        return [lambda: self._copy(device, tables, moves)] if moves else []
+        names = list(self._batch.input_batch.req_ids)
+        return [lambda: self._copy(device, tables, moves, names)] if moves else []
 
     def after(
         self, device: ShadowDevice, rows: Sequence[Row], tables: Sequence[Any]
@@ -128,23 +129,35 @@ class States:
                     accepted[index] = 1
                 if target != column or bias:
                     moves.append((index, column + bias, target))
-            self._copy(device, tables, moves)
+            names = [row.request for row in rows]
+            self._copy(device, tables, moves, names)
             batch.num_accepted_tokens_cpu[: len(rows)] = accepted
-            names = (row.request for row in rows)
             self._accepted.update(zip(names, accepted, strict=True))
             return list(answers)
 
         return run
 
     def _copy(
-        self, device: ShadowDevice, tables: Sequence[Any], moves: Sequence[tuple[int, int, int]]
+        self,
+        device: ShadowDevice,
+        tables: Sequence[Any],
+        moves: Sequence[tuple[int, int, int]],
+        names: Sequence[str],
     ) -> None:
         for index, source, target in moves:
             for group in self._groups:
                 blocks = tables[group][index]
+                self._note_columns(names[index], blocks, target)
                 device.memory.copy_state(
                     group, int(blocks[source]), int(blocks[target]), launch=device.executed
                 )
+
+    def _note_columns(self, name: str, blocks: Any, target: int) -> None:
+        """Note a copy into a block that the worker's table has in two columns: known failures."""
+        if blocks[target] and int((blocks == blocks[target]).sum()) > 1:
+            noted = RUNNING.findings.context.setdefault("states_in_two_columns", {})
+            assert isinstance(noted, dict)
+            noted.setdefault(name, []).append((target + 1) * self._spec.block_size)
 
 
 class _Context:

@@ -73,6 +73,19 @@ def test_a_launch_disturbs_a_copy_of_the_memory_that_is_named() -> None:
     assert engine.broken == COPIES
 
 
+@pytest.mark.parametrize(("slots", "broken"), [({}, COPIES), ({2: 2}, ""), ({2: 3}, COPIES)])
+def test_a_launch_goes_on_behind_the_slots_that_a_copy_counts(
+    slots: dict[int, int], broken: str
+) -> None:
+    engine = Engine(("", ""))
+    copy = engine.device.transfer(lambda: None, stream="out", reads=[2], beginnings=slots)
+    engine.device.memory.write(
+        0, np.array([2 * SIZE + 2]), np.array([7], np.uint64), epoch=0, launch=1
+    )
+    engine.device.wait(copy)
+    assert engine.broken == broken
+
+
 def test_the_last_writer_of_a_block_is_known_by_its_memory() -> None:
     engine = Engine(("full", "window"))
     engine.compute("r1", 2, 3)

@@ -92,6 +92,27 @@ def test_a_scratch_block_in_two_columns(
     assert known.scratch_block_is_in_two_columns(found) == expected
 
 
+@pytest.mark.parametrize(
+    ("copied", "drafts", "expected"),
+    [
+        ({"r6": [16]}, 4, True),
+        ({"r6": [12]}, 4, False),
+        ({"r5": [16]}, 4, False),
+        ({"r6": [16]}, 3, False),
+    ],
+)
+def test_a_border_s_state_is_copied_over_the_running_one(
+    copied: dict[str, list[int]], drafts: int, *, expected: bool
+) -> None:
+    engine = {"asynchronous": False, "block_size": 4, "drafts": {"count": drafts}}
+    sentence = (
+        "r6 goes on from the state of 17 tokens in block 7 of group 1: it is one of 16 tokens"
+    )
+    violation = Violation("p", "o", sentence, facts={"states_in_two_columns": copied})
+    found = Failed(violation, {"engine": engine}, ())
+    assert known.scratch_block_is_in_two_columns(found) == expected
+
+
 def test_a_history_goes_on_without_the_requests_that_a_known_failure_struck() -> None:
     made = driver(EngineConfig(blocks=20, block_size=4))
     for name in ("r0", "r1", "r2"):

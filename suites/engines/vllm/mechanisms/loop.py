@@ -135,11 +135,15 @@ _COLUMNS = re.compile(
 def scratch_block_is_in_two_columns(found: Failed) -> bool:
     """The manager has moved a block to the end of the table, the worker has it at both places.
 
-    A step has more tokens than a block, and drafts that the manager took for accepted.
+    A step has more tokens than a block, and drafts that the manager took for accepted. Without
+    asynchronous scheduling the state at the border is copied into the old place.
     """
     engine, columns = found.config["engine"], _COLUMNS.match(found.violation.sentence)
-    drafts = (engine.get("drafts") or {}).get("count", 0)
-    if columns is None or not engine.get("asynchronous") or drafts < engine["block_size"]:
+    if (engine.get("drafts") or {}).get("count", 0) < engine["block_size"]:
+        return False
+    if state := _STATE.match(found.violation.sentence):
+        return int(state[3]) in found.fact("states_in_two_columns", dict).get(state[1], ())
+    if columns is None or not engine.get("asynchronous"):
         return False
     table, held = ([int(each) for each in part.split(", ")] for part in columns.groups())
     moved = [block for block, own in zip(table, held, strict=True) if block != own]
