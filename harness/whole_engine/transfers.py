@@ -32,7 +32,7 @@ class Transfer:
     part_of: str = ""
     """Name of several transfers that write parts of the same blocks, in any order."""
     beginnings: Mapping[int, int] = field(default_factory=dict)
-    """Block that it reads -> slots of it that count; launches go on behind them."""
+    """Block that it reads -> slots of it that count; launches go on after them."""
     tick: int = 0
     """Tick at which it was submitted."""
     ended: int = -1

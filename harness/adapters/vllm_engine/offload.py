@@ -166,7 +166,7 @@ def _noting(side: Any, build: Callable[[Any], dict[int, Any]]) -> Callable[[Any]
 
 
 def _measured(side: Any) -> Callable[[Any], dict[int, Any]]:
-    """Note how many slots count in stores of the end of a prompt; its request writes behind them.
+    """Note how many slots count in stores of the end of a prompt; its request writes after them.
 
     States have a copy of their own, which nothing writes.
     """
