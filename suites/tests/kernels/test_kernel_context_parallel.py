@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from functools import partial
 
 import pytest
 
@@ -10,7 +11,9 @@ from kvproof.suites.tests.kernels.kernel_kit import DEVICE, close, torch
 
 from kvproof.kernels.checks import ArgumentError  # isort: skip - after the interpreter is chosen
 from kvproof.kernels.context_parallel import context_parallel_decode, owned_lengths, owned_tokens  # isort: skip - likewise
+from kvproof.kernels.context_parallel import measure  # isort: skip - likewise
 from kvproof.kernels.context_parallel.launch import part_of_rank  # isort: skip - likewise
+from kvproof.kernels.context_parallel.measure import MOST_ERROR, main, of_rank  # isort: skip - likewise
 from kvproof.kernels.paged_decode import sweep  # isort: skip - likewise
 from kvproof.kernels.paged_decode.cells import cell  # isort: skip - likewise
 from kvproof.kernels.paged_decode.torch_reference import paged_decode_torch  # isort: skip - likewise
@@ -26,28 +29,6 @@ def case_of(**axes):
     made = sweep.KERNEL.make(case, Source(seed=3, device=DEVICE)).arguments
     sums = torch.full(made["out"].shape[:3], float("nan"), device=DEVICE)
     return case, made, sums
-
-
-def of_rank(made, ranks, rank, interleave, page=4):
-    """Pages and table of a rank: the tokens that it owns, in their order; what is free is NaN."""
-    lengths, kept = made["lengths"].tolist(), {}
-    mine = [owned_tokens(n, interleave=interleave, ranks=ranks, rank=rank) for n in lengths]
-    counts = [-(-len(tokens) // page) for tokens in mine]
-    starts = [1 + sum(counts[:b]) for b in range(len(counts))]
-    table = torch.zeros((len(mine), max(1, *counts)), dtype=torch.int32)
-    for name in ("k_pages", "v_pages"):
-        whole = made[name]
-        pool = torch.full((1 + sum(counts), page, *whole.shape[2:]), float("nan"))
-        for b, tokens in enumerate(mine):
-            rows = whole[made["block_table"][b].long()].flatten(0, 1)[tokens]
-            pool[starts[b] :].flatten(0, 1)[: len(tokens)] = rows.float().cpu()
-            table[b, : counts[b]] = torch.arange(starts[b], starts[b] + counts[b])
-        kept[name] = pool.to(DEVICE, whole.dtype)
-    owned = owned_lengths(
-        made["lengths"], q_tokens=made["q"].shape[1], interleave=interleave, ranks=ranks, rank=rank
-    )
-    shared = {name: made[name] for name in ("q", "scale", "soft_cap")}
-    return {**kept, **shared, "block_table": table.to(DEVICE), "owned": owned}
 
 
 def expected(made, sums):
@@ -87,7 +68,7 @@ def test_parts_of_ranks_are_together_the_answer_of_one(ranks, interleave, axes):
     all_sums = parts.new_empty(parts.shape[:3], dtype=torch.float32)
     for rank in range(ranks):
         sinks = None if rank else made["sinks"]
-        given = of_rank(made, ranks, rank, interleave)
+        given = of_rank(made, interleave=interleave, ranks=ranks, rank=rank)
         part_of_rank(**given, out=parts[rank], lse=all_sums[rank], sinks=sinks)
     found, whole = made["out"].view(rows, heads, dim), sums.view(rows, heads)
     merge_parts(parts, all_sums, out=found, out_sums=whole)
@@ -101,7 +82,7 @@ def _rank(rank, ranks, path, queue):
         "gloo", init_method=f"file://{path}", rank=rank, world_size=ranks
     )
     _, made, sums = case_of(sinks=True)
-    given = of_rank(made, ranks, rank, 4)
+    given = of_rank(made, interleave=4, ranks=ranks, rank=rank)
     context_parallel_decode(**given, out=made["out"], lse=sums, sinks=made["sinks"])
     queue.put((rank, made["out"].float().numpy(), sums.numpy()))
     torch.distributed.destroy_process_group()
@@ -124,3 +105,22 @@ def test_two_processes_exchange_their_parts(tmp_path, monkeypatch):
     for _, out, whole in answers:
         close(torch.from_numpy(out), wanted, sweep.KERNEL.tolerance(case), "out")
         assert torch.allclose(torch.from_numpy(whole).double(), of_all, atol=2e-2)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="on GPUs it takes times, one GPU a rank")
+@pytest.mark.parametrize(("allowed", "code"), [(MOST_ERROR, 0), (0.0, 1)])
+def test_anyone_can_measure_it(monkeypatch, capfd, allowed, code):
+    monkeypatch.setenv("TRITON_INTERPRET", "")
+    started = measure.multiprocessing.start_processes
+    monkeypatch.setattr(measure, "MOST_ERROR", allowed)
+    monkeypatch.setattr(measure.multiprocessing, "spawn", partial(started, start_method="fork"))
+    assert main(["--ranks", "2", "--interleave", "4"]) == code
+    assert capfd.readouterr().out.count("no times without a GPU, error") == len(measure.SMALL)
+
+
+def test_ranks_without_a_gpu_are_refused(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(SystemExit):
+        main(["--ranks", "2"])
+    assert "--ranks 2: this host has 1 GPUs" in capsys.readouterr().err
