@@ -101,8 +101,8 @@ def _rank(rank: int, ranks: int, interleave: int, folder: str) -> None:
     if cuda:
         torch.cuda.set_device(rank)
     distributed.init_process_group(
-        "nccl" if cuda else "gloo", init_method=f"file://{folder}/group",
-        rank=rank, world_size=ranks,
+        "nccl" if cuda else "gloo", init_method=f"file://{folder}/group", rank=rank,
+        world_size=ranks, device_id=torch.device("cuda", rank) if cuda else None,
     )  # fmt: skip
     for name, axes in (CASES if cuda else SMALL).items():
         line, error = _judged(axes, interleave, cuda=cuda)
