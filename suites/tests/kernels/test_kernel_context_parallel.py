@@ -11,9 +11,9 @@ from kvproof.suites.tests.kernels.kernel_kit import DEVICE, close, torch
 
 from kvproof.kernels.checks import ArgumentError  # isort: skip - after the interpreter is chosen
 from kvproof.kernels.context_parallel import context_parallel_decode, owned_lengths, owned_tokens  # isort: skip - likewise
-from kvproof.kernels.context_parallel import measure  # isort: skip - likewise
+from kvproof.suites.tests.lab import context_parallel as measure  # isort: skip - likewise
 from kvproof.kernels.context_parallel.launch import part_of_rank  # isort: skip - likewise
-from kvproof.kernels.context_parallel.measure import MOST_ERROR, main, of_rank  # isort: skip - likewise
+from kvproof.suites.tests.lab.context_parallel import MOST_ERROR, main, of_rank  # isort: skip - likewise
 from kvproof.kernels.paged_decode import sweep  # isort: skip - likewise
 from kvproof.kernels.paged_decode.cells import cell  # isort: skip - likewise
 from kvproof.kernels.paged_decode.torch_reference import paged_decode_torch  # isort: skip - likewise

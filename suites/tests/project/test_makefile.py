@@ -142,6 +142,7 @@ STARTED = {
     "suites.tests.lab.campaign_shows": ("--help", 0, "usage"),
     "suites.tests.lab.compare_power": ("--help", 0, "usage"),
     "suites.tests.lab.containerfile": ("--help", 0, "usage"),
+    "suites.tests.lab.context_parallel": ("", 2, NO_TORCH),
     "suites.tests.lab.eval_power": ("--help", 0, "usage"),
     "suites.tests.lab.invariance": ("", 2, NO_TORCH),
     "suites.tests.lab.parity": ("", 2, NO_TORCH),

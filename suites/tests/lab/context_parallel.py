@@ -1,6 +1,6 @@
-"""Decode over the GPUs of one host beside one of them: right answers, and times in turns.
+"""Decode over the GPUs of one host, and over one of them: right answers, times in turns.
 
-`python -m kvproof.kernels.context_parallel.measure --ranks 2`. One process a rank, over NCCL; on a
+`python -m kvproof.suites.tests.lab.context_parallel --ranks 2`. One process a rank, over NCCL; on a
 CPU over gloo, without times. Exit code 1: an answer differs from float64 by more than it may.
 """
 
@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from kvproof.suites.tests.lab import needs_torch  # isort: skip  # noqa: F401 - comes before torch
 
 import torch
 from torch import distributed, multiprocessing
@@ -82,7 +84,7 @@ def of_rank(made: Mapping[str, Any], *, interleave: int, ranks: int, rank: int) 
 
 def main(arguments: list[str] | None = None) -> int:
     """Start the ranks; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m kvproof.kernels.context_parallel.measure")
+    parser = argparse.ArgumentParser(prog="python -m kvproof.suites.tests.lab.context_parallel")
     parser.add_argument("--ranks", type=int, default=max(2, torch.cuda.device_count()))
     parser.add_argument("--interleave", type=int, default=16, help="tokens in turn on a rank")
     given = parser.parse_args(arguments)
