@@ -30,6 +30,7 @@ BUDGETS = {"http": settings(UNSHRUNK, max_examples=60)}
 LONG = (
     "a_hit_needs_the_states_of_all_chunks",
     "lease_does_not_hold",
+    "slot_repacked_while_copied",
     "state_gets_a_block_too_many",
 )
 """Faults that many histories do not show."""

@@ -77,6 +77,7 @@ def test_what_no_longer_fails_is_red(known: Path, tmp_path: Path, mechanism: str
     assert "it was expected to fail and did not" in verdict.reason
 
 
+@pytest.mark.nightly(reason="its parts run before each merge")
 @pytest.mark.slow(reason="the failure of the other bug is shrunk")
 def test_a_mechanism_excuses_its_bug_and_no_other_of_the_property(
     known: Path, tmp_path: Path

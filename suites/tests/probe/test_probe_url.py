@@ -256,7 +256,7 @@ def test_other_clients_make_counters_inconclusive(tmp_path: Path) -> None:
 # --- noise ---
 
 
-@pytest.mark.parametrize("noisy", [2, 3, 5, 13, 29])
+@pytest.mark.parametrize("noisy", [2, 13])
 @pytest.mark.parametrize("logprobs", [True, False], ids=["log-probabilities", "texts"])
 def test_noise_is_no_alarm(noisy: int, *, logprobs: bool, tmp_path: Path) -> None:
     found = probing(tmp_path, noisy=noisy, logprobs=logprobs)

@@ -69,13 +69,19 @@ def test_a_right_hash_passes_and_every_situation_occurs() -> None:
     assert all(seen.situations[name] for name in wanted)
 
 
+LATE = [
+    pytest.mark.nightly(reason="others of its kind run before each merge"),
+    pytest.mark.slow(reason="shrinks for ten seconds"),
+]
+
+
 @pytest.mark.parametrize(
     ("hashed", "prop"),
     [
         (bytes_alone, "hashes_are_injective"),
-        (without_the_grid, "hashes_are_injective"),
+        pytest.param(without_the_grid, "hashes_are_injective", marks=LATE),
         (without_borders, "hashes_are_injective"),
-        (memory, "hashes_are_by_value"),
+        pytest.param(memory, "hashes_are_by_value", marks=LATE),
     ],
 )
 def test_a_wrong_hash_fails(hashed: Callable[[Any, Any], str], prop: str) -> None:
