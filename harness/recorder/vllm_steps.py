@@ -91,8 +91,11 @@ class Steps:
         computed = request.num_computed_tokens + self._running * self.chunks.get(name, 1)
         filled = min(self._cached.get(name, 0) * self._size, computed, request.num_tokens)
         fresh = _fresh(self._tables.get(name, ()), entry.table)
-        if filled > entry.stop or fresh:
-            self.writer.grown(held, filled, 0, filled, fresh)
+        if fresh:  # as the step that needs them: a replay takes them now, too
+            start = request.num_computed_tokens
+            self.writer.grown(held, request.num_tokens, start, computed, fresh)
+        elif filled > entry.stop:
+            self.writer.grown(held, filled, 0, filled, ())
 
 
 def _fresh(table: Any, known: list[int]) -> list[int]:
