@@ -69,10 +69,9 @@ def test_a_right_hash_passes_and_every_situation_occurs() -> None:
     assert all(seen.situations[name] for name in wanted)
 
 
-LATE = [
-    pytest.mark.nightly(reason="others of its kind run before each merge"),
-    pytest.mark.slow(reason="shrinks for ten seconds"),
-]
+_NIGHT = pytest.mark.nightly(reason="others of its kind run before each merge")
+_SLOW = pytest.mark.slow(reason="shrinks for ten seconds")
+LATE = [_NIGHT, _SLOW]
 
 
 @pytest.mark.parametrize(
