@@ -234,7 +234,7 @@ class ShadowDevice:
         self._check_undisturbed(transfer)
         self.findings.saw("a transfer ends later than it was submitted", self.tick > transfer.due)
         self.transfers.end(transfer, tick=self.tick)
-        self.memory.marks[transfer.memory].written[list(transfer.writes)] = self.submitted
+        self.memory.marks[transfer.memory].whole(list(transfer.writes), self.submitted)
         if transfer.part_of:
             ended = (transfer.part_of, self.submitted)
             blocks = [(transfer.memory, each) for each in transfer.writes]

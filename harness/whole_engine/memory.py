@@ -84,6 +84,11 @@ class Marks:
         self.slots = np.zeros((self.blocks, self.block_size), np.int64)
         self.received = np.zeros(self.blocks, np.bool_)
 
+    def whole(self, blocks: int | Sequence[int], launch: int) -> None:
+        """Note that all slots of blocks were written."""
+        self.written[blocks] = launch
+        self.slots[blocks] = launch
+
 
 @dataclass
 class DeviceMemory:
@@ -164,13 +169,13 @@ class DeviceMemory:
         for layer in self.pools[group].layers:
             layer.words[block, 0] = print_ ^ layer.salt ^ epoch_key(epoch)
             layer.words[block, 1] = length
-        self.of(group).written[block] = launch
+        self.of(group).whole(block, launch)
 
     def copy_state(self, group: int, source: int, target: int, *, launch: int) -> None:
         """Copy a state from one block into another."""
         for layer in self.pools[group].layers:
             layer.words[target] = layer.words[source]
-        self.of(group).written[target] = launch
+        self.of(group).whole(target, launch)
 
     def read_state(self, layer: Layer, block: int, epoch: int) -> tuple[int, int]:
         """Return the fingerprint of a state and how many tokens it has seen."""

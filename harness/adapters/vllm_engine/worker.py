@@ -253,7 +253,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         releases.copy_blocks(caches, self.kv_cache_config.num_blocks, copies)
         device = self.device_of
         for marks in device.memory.marks.values():
-            marks.written[[each.dst_block_id for each in copies]] = device.executed
+            marks.whole([each.dst_block_id for each in copies], device.executed)
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Return the answers of the launch, or a promise of them."""

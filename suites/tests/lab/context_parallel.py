@@ -137,6 +137,7 @@ def _judged(axes: Mapping[str, Any], interleave: int, *, cuda: bool) -> tuple[st
 
 
 def _graph(call: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """Return as many launches on every rank: `kernels.timing` repeats by time, ranks would wait."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

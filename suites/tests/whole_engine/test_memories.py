@@ -86,6 +86,14 @@ def test_a_launch_goes_on_behind_the_slots_that_a_copy_counts(
     assert engine.broken == broken
 
 
+def test_a_copy_of_a_beginning_is_disturbed_by_whatever_takes_its_block() -> None:
+    engine = Engine(("", ""))
+    copy = engine.device.transfer(lambda: None, stream="out", reads=[2], beginnings={2: 1})
+    engine.device.memory.marks[""].whole(2, 1)
+    engine.device.wait(copy)
+    assert engine.broken == COPIES
+
+
 def test_the_last_writer_of_a_block_is_known_by_its_memory() -> None:
     engine = Engine(("full", "window"))
     engine.compute("r1", 2, 3)
