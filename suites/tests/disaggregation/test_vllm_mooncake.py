@@ -91,6 +91,22 @@ def test_blocks_are_counted_in_the_senders_kernel_blocks(
 
 
 @pytest.mark.parametrize(
+    ("place", "origin", "excused"),
+    [((1, 0, 0), None, True), ((1, 0, 0), 1, False), ((2, 0, 0), 0, True), ((2, 0, 0), 4, False)],
+)
+def test_context_ranks_count_the_blocks_of_others_in_their_parts(
+    place: tuple[int, int, int],
+    origin: int | None,
+    excused: bool,  # noqa: FBT001 - as above
+) -> None:
+    facts = slot(0, origin, (1, 1))
+    facts["prompt"]["decode"] = [1]
+    found = failed(side(kernel=2, ranks=2, context=2), side(), **facts, place=place)
+    assert known.pulled_blocks_count_in_the_senders_parts(found) is excused
+    assert not known.pulled_context_ranks_are_not_compared(found)
+
+
+@pytest.mark.parametrize(
     ("blocks", "words", "excused"),
     [
         ([2], "Mooncake transfer engine returned -1", False),

@@ -105,3 +105,11 @@ def test_context_ranks_get_the_blocks_with_their_numbers(
     ranks = {"latent": True, "ranks": 2, "context": 2, "block_size": 8}
     moved = failed(side(kernel=2, latent=True), side(**ranks), **facts)
     assert known.context_ranks_pair_unlike_blocks(moved) is excused
+
+
+@pytest.mark.parametrize(("origin", "excused"), [(None, True), (4, False), (8, False)])
+def test_slots_beyond_one_context_rank_are_zero(origin: int | None, *, excused: bool) -> None:
+    """Two blocks of 4 tokens on each of two ranks: the second of 8 tokens is zero."""
+    facts = slot(prompt(9, 2, 2), 8, origin) | {"rank": 0}
+    moved = failed(side(latent=True, ranks=2, context=2), side(latent=True, block_size=8), **facts)
+    assert known.context_ranks_pair_unlike_blocks(moved) is excused

@@ -94,15 +94,20 @@ def _from_ranks(
     """Return the position whose content comes to that of a decoding worker; None: nothing does.
 
     Blocks of both tables are matched by their numbers in the prompt, each side's in its own size;
-    slots of the matched ones are paired in order, and those that are left get nothing.
+    slots of the matched ones are paired in order, and those that are left get nothing. Slots beyond
+    as many as one rank of the other side has are set to zero in the end.
     """
     own = worker % decode.context
     table = position // (decode.block_size * decode.context)
     _, offsets = decode.slots([0] * (table + 1), [position])
+    inside = int(offsets[0])
+    slot = (table - int(prompt["cached"])) * decode.block_size + inside
+    if slot // _unit(prefill) >= _counts(prefill, decode, prompt)[1]:
+        return None
     for rank in range(prefill.context):
         mine, theirs = _matched(prefill, decode, prompt, own, rank)
         if table in mine:
-            slot = mine.index(table) * decode.block_size + int(offsets[0])
+            slot = mine.index(table) * decode.block_size + inside
             index, offset = divmod(slot, prefill.block_size)
             return prefill.position(rank, theirs[index], offset) if index < len(theirs) else None
     return None

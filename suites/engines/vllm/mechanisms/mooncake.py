@@ -23,61 +23,90 @@ def pulled_latent_blocks_are_not_compared(found: Failed) -> bool:
 
 
 def pulled_blocks_count_in_the_senders_parts(found: Failed) -> bool:
-    """The numbers of the decoding side's blocks are multiplied by the sender's kernel blocks."""
+    """The numbers of the decoding side's blocks are multiplied by the sender's kernel blocks.
+
+    Lengths are compared, and blocks counted, whatever the context ranks are.
+    """
     lists = _Lists.of(found)
     prefill, decode = lists.prefill, lists.decode
     alike = lists.parts(prefill) == lists.parts(decode)
-    if lists.planner != "mooncake" or alike or decode.kinds != "f":
+    if lists.planner != "mooncake" or alike or "s" in decode.kinds:
         return False
-    if found.has("error"):  # lengths are compared whatever the context ranks are
-        return any(each in found.fact("error", str) for each in _lengths(found, lists))
-    if prefill.context != decode.context:
-        return False
+    if found.has("error"):
+        reasons = [each for kind in {*decode.kinds} for each in _lengths(found, lists, kind)]
+        return any(each in found.fact("error", str) for each in reasons)
     origin, due = found.violation.facts["origin"], _written(found, lists)
-    if due is None or due >= found.fact("prompt", dict)["tokens"]:
-        return origin is None
-    return isinstance(origin, tuple) and bool(origin[2] == due)
+    if isinstance(origin, tuple):
+        return (origin[0], origin[2]) == due
+    return due is None
 
 
-def _lengths(found: Failed, lists: _Lists) -> tuple[str, ...]:
-    """Return why vLLM ends such a transfer."""
-    if lists.sent < lists.missing:
+def _lengths(found: Failed, lists: _Lists, kind: str) -> tuple[str, ...]:
+    """Return why vLLM ends such a transfer, by the layers of a kind."""
+    sent, wanted = _listed(found, kind)
+    if len(sent) < len(wanted):
         return (_FEWER,)
     if lists.unit(lists.prefill) > lists.unit(lists.decode):
         return (_LONGER,)
     parts, there = lists.parts(lists.prefill), lists.parts(lists.decode)
-    last = (max(_wanted(found)) + 1) * parts
-    return (_BEYOND,) if last > lists.decode.blocks * there else ()
+    kinds = len(lists.decode.kinds)
+    last = (max(wanted, default=0) * kinds + lists.decode.kinds.index(kind) + 1) * parts
+    return (_BEYOND,) if last > lists.decode.blocks * kinds * there else ()
 
 
-def _wanted(found: Failed) -> list[int]:
-    """Return the blocks that the decoding side asks for."""
+def _listed(found: Failed, kind: str) -> tuple[list[int], list[int]]:
+    """Return places in the sender's table, and the blocks that the decoding side asks for."""
     prompt: Mapping[str, Any] = found.fact("prompt", dict)
-    return list(prompt["decode"][prompt["cached"] :])
+    theirs, own = prompt["windows"] if kind == "w" else (prompt["prefill"], prompt["decode"])
+    sent = [place for place, block in enumerate(theirs) if block or kind == "f"]
+    return sent, [block for block in own[prompt["cached"] :] if block or kind == "f"]
 
 
-def _written(found: Failed, lists: _Lists) -> int | None:
-    """Return the token whose content is written to the first wrong slot; None: none is."""
-    prefill, decode, parts = lists.prefill, lists.decode, lists.parts(lists.prefill)
-    block, _, offset = found.fact("place", tuple)
+def _written(found: Failed, lists: _Lists) -> tuple[int, int] | None:
+    """Return the layer and token whose content is written to the first wrong slot; None: none is.
+
+    Layers of unlike kinds take turns in one pool, each with blocks of its own.
+    """
+    prefill, decode = lists.prefill, lists.decode
+    kinds, tokens = len(decode.kinds), found.fact("prompt", dict)["tokens"]
+    layer, (block, _, offset) = found.fact("slot", tuple)[0], found.fact("place", tuple)
     part, inside = divmod(offset, lists.unit(decode))
-    there = block * lists.parts(decode) + part
-    pairs = [(at, n) for at, each in enumerate(_wanted(found)) for n in range(parts)
-             if each * parts + n == there]  # fmt: skip
+    there = (block * kinds + layer % kinds) * lists.parts(decode) + part
+    pairs = [
+        each for turn in range(kinds) for each in _pairs(found, lists, turn) if each[0] == there
+    ]
     if not pairs or inside >= lists.unit(prefill):
         return None
-    at, part = pairs[-1]
+    _, turn, place, part = pairs[-1]
     sender = found.fact("rank", int) % decode.ranks * prefill.ranks // decode.ranks
-    place = part * lists.unit(prefill) + inside
-    return prefill.position(sender, lists.sent - lists.missing + at, place)
+    token = prefill.position(sender, place, part * lists.unit(prefill) + inside)
+    start = prefill.first(tokens) if decode.kinds[turn] == "w" else 0
+    return (layer - layer % kinds + turn, token) if start <= token < tokens else None
+
+
+def _pairs(found: Failed, lists: _Lists, turn: int) -> list[tuple[int, int, int, int]]:
+    """Return where the copies of a kind go, and whose they are.
+
+    A copy is its kernel block in the pool, the kind's number, the place of a block in the sender's
+    table, and the part of that.
+    """
+    kinds, parts = lists.decode.kinds, lists.parts(lists.prefill)
+    sent, wanted = _listed(found, kinds[turn])
+    first = len(sent) - len(wanted)
+    return [
+        ((block * len(kinds) + turn) * parts + part, turn, sent[first + at], part)
+        for at, block in enumerate(wanted)
+        for part in range(parts)
+    ]
 
 
 def pulled_context_ranks_are_not_compared(found: Failed) -> bool:
     """Context ranks are taken for workers that have all tokens of a block."""
     lists = _Lists.of(found)
     alike = lists.prefill.block_size == lists.decode.block_size
+    parts = lists.parts(lists.prefill) == lists.parts(lists.decode)
     shared = lists.prefill.context != lists.decode.context
-    return alike and shared and _predicted(found, lists)
+    return alike and parts and shared and _predicted(found, lists)
 
 
 def pulled_heads_lie_within_tokens(found: Failed) -> bool:
