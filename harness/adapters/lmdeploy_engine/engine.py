@@ -77,11 +77,13 @@ class LmdeployEngine:
         self._launches.attach(self.engine._engine_loop)
 
     def _run(self, until: Any, seconds: float) -> None:
-        """Run the loop. Raises the exception that has ended the engine's."""
+        """Run the loop. Raises the exception that has ended the engine's, or a client."""
         self._loop.run(until, seconds)
         main = self.engine._loop_main
-        if main is not None and main.done() and not main.cancelled():
+        if main is not None and main.done():
             raise main.exception() or RuntimeError("the engine's loop has ended")
+        if self._clients.failed is not None:
+            raise self._clients.failed
 
     def submit(self, request: EngineRequest) -> None:
         """Hand a request in."""

@@ -36,6 +36,8 @@ class Clients:
     live: dict[str, Client] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     """Session -> request."""
+    failed: BaseException | None = None
+    """The exception that a client ended with."""
 
     def submit(self, request: EngineRequest) -> None:
         """Send a request; its client takes the answers as they come."""
@@ -43,7 +45,12 @@ class Clients:
         self.names[client.session] = request.id
         self.live[request.id] = client
         client.task = self.loop.create_task(self._follow(client, request))
-        client.task.add_done_callback(lambda _: self.live.pop(client.name))
+        client.task.add_done_callback(lambda task: self._ended(client, task))
+
+    def _ended(self, client: Client, task: Any) -> None:
+        del self.live[client.name]
+        if not task.cancelled() and task.exception() is not None:
+            self.failed = task.exception()
 
     async def _follow(self, client: Client, request: EngineRequest) -> None:
         async for answer in client.instance.async_stream_infer(
