@@ -23,6 +23,7 @@ class Empty(ModuleType):
         return Empty(f"{self.__name__}.{name}")
 
     def __call__(self, *_: object, **__: object) -> Empty:
+        """Do nothing, as any function of it."""
         return self
 
     def __mro_entries__(self, _: object) -> tuple[type, ...]:

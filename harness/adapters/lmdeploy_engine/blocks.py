@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy.typing as npt
 import numpy as np
+import numpy.typing as npt
 
 from kvproof.harness.contract.whole_engine import EngineConfig, Holdings
 from kvproof.harness.whole_engine.memory import DeviceMemory, Layer, Pool

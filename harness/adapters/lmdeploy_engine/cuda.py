@@ -76,6 +76,22 @@ def _itself(tensor: Any, *_: object, **__: object) -> Any:
     return tensor
 
 
+class _Unrecorded:
+    """Stands in for a range of torch's profiler, as a context and as a decorator."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __call__(self, function: Any) -> Any:
+        return function
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 def _without_compiling(function: Any = None, **_: object) -> Any:
     return function if function is not None else lambda own: own
 
@@ -83,6 +99,7 @@ def _without_compiling(function: Any = None, **_: object) -> Any:
 def install() -> None:
     """Put the functions that LMDeploy uses in place of torch's."""
     import torch
+    import torch.profiler
 
     own = Stream()
     vars(torch.cuda).update(
@@ -99,6 +116,7 @@ def install() -> None:
         device_count=lambda: 1,
     )
     vars(torch)["compile"] = _without_compiling
+    vars(torch.profiler)["record_function"] = _Unrecorded
     for name in _FACTORIES:
         vars(torch)[name] = _here(getattr(torch, name))
     for name in ("cuda", "pin_memory", "record_stream"):

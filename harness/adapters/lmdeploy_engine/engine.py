@@ -8,6 +8,7 @@ from typing import Any
 from kvproof.harness.adapters.lmdeploy_engine.blocks import Blocks, memory
 from kvproof.harness.adapters.lmdeploy_engine.launches import Launches
 from kvproof.harness.adapters.lmdeploy_engine.loop import VirtualLoop
+from kvproof.harness.adapters.lmdeploy_engine.matches import watch
 from kvproof.harness.adapters.lmdeploy_engine.requests import Clients
 from kvproof.harness.adapters.lmdeploy_engine.running import RUNNING
 from kvproof.harness.adapters.lmdeploy_engine.settings import (
@@ -67,6 +68,7 @@ class LmdeployEngine:
         self._launches = RUNNING.launches = Launches(
             self.device, self._clients.names, self._scheduler.block_manager
         )
+        watch(self._scheduler, self._clients.names, findings.context)
         self._ran: set[str] = set()
         """Requests that have had a row."""
         self._start()

@@ -39,7 +39,7 @@ def install() -> None:
     """Prepare the process. To be called before LMDeploy is imported."""
     os.environ.update(_ENVIRONMENT)
     logging.disable(logging.CRITICAL)
-    importlib.import_module("torch.utils.flop_counter")  # it looks for Triton, and keeps what it finds
+    importlib.import_module("torch.utils.flop_counter")  # it keeps the Triton that it finds
     fill_in([name for name in _MISSING if importlib.util.find_spec(name) is None])
     cuda.install()
     _enter()

@@ -134,9 +134,7 @@ class Launches:
         start = end - len(tokens)
         pools = self.device.memory.pools
         owned = dispatch.owned.get(name, [])
-        groups = tuple(
-            Reads(table, self._writes(pool, table, start, end), owned) for pool in pools
-        )
+        groups = tuple(Reads(table, self._writes(pool, table, start, end), owned) for pool in pools)
         return Row(
             request=name,
             start=start,

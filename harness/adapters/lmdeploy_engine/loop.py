@@ -1,7 +1,7 @@
 """An event loop of asyncio whose time is ours, driven handle by handle.
 
-Handles run in the order in which asyncio would run them, each in the same time. Where none is ready,
-time moves to the next timer. So a history is the same in every run.
+Handles run in the order in which asyncio would run them, each in the same time. Where none is
+ready, time moves to the next timer. So a history is the same in every run.
 """
 
 from __future__ import annotations

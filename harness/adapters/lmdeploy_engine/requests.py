@@ -90,4 +90,3 @@ class Clients:
             self.loop.create_task(client.instance.async_cancel(client.session))
         else:
             client.task.cancel()
-

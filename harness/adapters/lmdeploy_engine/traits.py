@@ -52,7 +52,7 @@ def traits() -> WholeEngineTraits:
         features=_FEATURES,
         refuses=_REFUSES,
         without=_WITHOUT,
-        block_sizes=(16, 16, 32, 48),
+        block_sizes=(16, 16, 16, 32, 48),
         kernel_block_sizes=(0, 16, 32),
         settings=_SETTINGS,
         excluded=_EXCLUDED,
@@ -60,10 +60,10 @@ def traits() -> WholeEngineTraits:
 
 
 _EXCLUDED: tuple[Excluded, ...] = (
-    never("a kernel's block has 16 tokens at least", {"block size": "16", "kernel blocks": "parts"}),
     never(
-        "a kernel's block is a power of two", {"block size": "48", "kernel blocks": "whole"}
+        "a kernel's block has 16 tokens at least", {"block size": "16", "kernel blocks": "parts"}
     ),
+    never("a kernel's block is a power of two", {"block size": "48", "kernel blocks": "whole"}),
     never(
         "policy fifo looks at no age",
         {"setting LMDEPLOY_PT_TTFT_POLICY": "on", "setting LMDEPLOY_PT_TTFT_AGING_SEC": "on"},

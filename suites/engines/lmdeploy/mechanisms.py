@@ -295,3 +295,12 @@ def stopped_chunk_joins_the_decodes(found: Failed) -> bool:
     """A prompt in chunks was cancelled before any request had decoded, and another one comes."""
     cancelled = [arguments for verb, arguments in found.calls if verb == "abort"]
     return bool(cancelled) and found.violation.sentence == _NO_ROWS
+
+
+def preempted_request_shifts_its_table(found: Failed) -> bool:
+    """A block is read that stands one place too far in the table of a request that goes on."""
+    if not found.has("shifted"):
+        return False
+    shifted = found.fact("shifted", dict)
+    blocks = {block for ids in shifted.values() for block in ids}
+    return found.fact("block", int) in blocks or found.fact("request", str) in shifted

@@ -31,7 +31,9 @@ maker = InputsMakerAsync(
     scheduler=scheduler,
     state_checkpoints=scheduler.state_checkpoints,
     adapter_manager=SimpleNamespace(num_adapters=lambda: 1),
-    engine_strategy=factory.build_engine_strategy(scheduler.cache_config, scheduler.scheduler_config),
+    engine_strategy=factory.build_engine_strategy(
+        scheduler.cache_config, scheduler.scheduler_config
+    ),
     sampling_strategy=factory.build_sampling_strategy(),
     model_agent_strategy=factory.build_model_agent_strategy(),
     config=InputsMakerConfig(
