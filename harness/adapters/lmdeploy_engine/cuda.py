@@ -1,7 +1,6 @@
 """A CUDA that is the CPU: streams and events of one queue, factories that allocate in memory.
 
-An event ends when the shadow device says so: a step, or several, after it was recorded. Engine
-environment only.
+An event ends with the launches of its step, or some steps later. Engine environment only.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _BYTES = 8 << 30
 
 
 class Event:
-    """Ends with what was launched before it."""
+    """Ends with all launches before it."""
 
     def __init__(self, *_: object, **__: object) -> None:
         self._tick = 0
@@ -121,7 +120,7 @@ def install() -> None:
         vars(torch)[name] = _here(getattr(torch, name))
     for name in ("cuda", "pin_memory", "record_stream"):
         setattr(torch.Tensor, name, _itself)
-    torch.Tensor.to = _here(torch.Tensor.to)  # type: ignore[method-assign]
+    torch.Tensor.to = _here(torch.Tensor.to)
 
 
 def _here(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -135,7 +135,7 @@ class LmdeployEngine:
         }
 
     def _status(self, seq: Any) -> str:
-        status = seq.status.name
+        status: str = seq.status.name
         if status == "WAITING" and self._clients.names[seq.session_id] in self._ran:
             return "preempted"
         return _STATUSES.get(status, status.lower())

@@ -47,9 +47,9 @@ def install() -> None:
     _on_common_operators(importlib.import_module("lmdeploy.pytorch.backends.selector"))
     module_map = importlib.import_module("lmdeploy.pytorch.models.module_map")
     module_map.CUSTOM_MODULE_MAP["ShadowForCausalLM"] = _MODEL
-    importlib.import_module("lmdeploy.pytorch.transformers").config_from_pretrained = _config
-    builder = importlib.import_module("lmdeploy.pytorch.engine.config_builder")
-    builder.config_from_pretrained = _config
+    for name in ("transformers", "engine.config_builder"):
+        module = importlib.import_module(f"lmdeploy.pytorch.{name}")
+        vars(module)["config_from_pretrained"] = _config
     _evict_by_block()
 
 
@@ -84,11 +84,12 @@ def _without_weights(agent: Any) -> None:
 
 def _on_common_operators(selector: Any) -> None:
     """Let LMDeploy's default backend, which it has for every device, serve as CUDA's."""
-    default = importlib.import_module("lmdeploy.pytorch.backends.default").DefaultOpsBackend
+    backends = importlib.import_module("lmdeploy.pytorch.backends.default")
+    default: Any = backends.DefaultOpsBackend
     attention = importlib.import_module("lmdeploy.pytorch.backends.attention")
     runner = importlib.import_module("lmdeploy.pytorch.backends.graph_runner").GraphRunner
 
-    class Backend(default):  # type: ignore[misc] # LMDeploy is untyped here
+    class Backend(default):  # type: ignore[misc] # LMDeploy is untyped
         get_attention_metadata_cls = staticmethod(lambda: attention.AttentionMetadata)
         build_graph_runner = staticmethod(runner)
         device_count = staticmethod(lambda: 1)

@@ -166,7 +166,7 @@ class Launches:
         return self.device.tick
 
     def has_ended(self, tick: int) -> bool:
-        """Tell whether an event of a step has ended: some steps later, as the history says."""
+        """Tell whether an event of a step has ended: `lag` steps later."""
         ended = self.device.tick >= tick + self.device.lag
         self.polls += not ended
         return ended

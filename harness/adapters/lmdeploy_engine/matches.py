@@ -1,8 +1,8 @@
-"""Matches in LMDeploy's trie, watched: blocks that are put behind those that a request has already.
+"""Matches in LMDeploy's trie, watched: blocks that a request gets one place too far in its table.
 
-A match goes on from the last full block that is the trie's. A request that kept a block behind
-that one, as one that was preempted does, gets the blocks of its hit one place too far. They are
-facts of every later violation: a known failure is told by them.
+A match goes on from the last full block that is the trie's. A preempted request may keep a block
+after that one, and the blocks of its hit are appended to it. They are facts of every later
+violation, by which a known failure is recognised.
 """
 
 from __future__ import annotations

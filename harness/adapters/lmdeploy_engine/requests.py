@@ -22,7 +22,7 @@ class Client:
     instance: Any
     task: Any = None
     reported: bool = False
-    """Whether it has told how many tokens of its prompt were cached."""
+    """Whether the number of cached tokens of its prompt was in an answer."""
 
 
 @dataclass
