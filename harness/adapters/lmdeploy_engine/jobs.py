@@ -5,6 +5,7 @@ Imported in the engine's environment only.
 
 from __future__ import annotations
 
+import atexit
 from functools import cache
 from typing import Any
 
@@ -25,7 +26,9 @@ def engine(arguments: dict[str, Any]) -> dict[str, Any]:
 def job() -> Job:
     """Return this process' engines."""
     environment.install()
-    return Job(open_driver, traits)
+    found = Job(open_driver, traits)
+    atexit.register(found.close)  # tasks of an open loop outlive asyncio otherwise
+    return found
 
 
 def open_driver(config: EngineConfig) -> Driver:
