@@ -11,7 +11,7 @@ weights and tokenizer, streams, events and factories of CUDA (`cuda`), the opera
 attention metadata are the common ones, the event loop of asyncio, which has our time, and the
 clock. Nodes of equal age are evicted by block, not by address. Rows carry their request as
 `model_metas`, which the engine relays. Not driven: states, windows, drafts, media, experts,
-adapters, turns inside of a session, sleep, external stores, migration.
+adapters, turns inside of a session (its clients have none), sleep, external stores, migration.
 """
 
 from __future__ import annotations

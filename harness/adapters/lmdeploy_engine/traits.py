@@ -24,7 +24,7 @@ _REFUSES = {
     "zeroing": "LMDeploy does not fill new blocks",
     "states": _NOT_DRIVEN,
     "windows": "a window holds all layers of a model, and turns prefix caching off",
-    "sessions": _NOT_DRIVEN,
+    "sessions": "its clients end the session of a request with it, since 0.15",
     "sleep": _NOT_DRIVEN,
     "drafts": _NOT_DRIVEN,
     "another tier": _NOT_DRIVEN,
