@@ -51,7 +51,12 @@ _KEPT = {
 }
 """Engine -> patterns of the files that it needs from its wheel besides Python files."""
 
-_PACKAGES = {"sglang-engine": "sglang", "vllm-engine": "vllm", "vllm-live": "vllm"}
+_PACKAGES = {
+    "lmdeploy-engine": "lmdeploy",
+    "sglang-engine": "sglang",
+    "vllm-engine": "vllm",
+    "vllm-live": "vllm",
+}
 """Engine -> package of its environment, where the two differ."""
 
 _DISTRIBUTIONS = {"dynamo": "ai-dynamo-runtime"}
@@ -161,7 +166,11 @@ def _stem(lock: Path) -> tuple[str, str]:
     return engine, version
 
 
-WHOLE_ENGINES = (EngineVersion("sglang-engine", "0.5.23"), EngineVersion("vllm-engine", "0.33.0"))
+WHOLE_ENGINES = (
+    EngineVersion("lmdeploy-engine", "0.18.0"),
+    EngineVersion("sglang-engine", "0.5.23"),
+    EngineVersion("vllm-engine", "0.33.0"),
+)
 """Engines' own loops, in the environments of their cache managers."""
 
 ON_A_CARD = (EngineVersion("vllm-live", "0.33.0"),)

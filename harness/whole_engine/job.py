@@ -45,9 +45,8 @@ class Job:
 
     def open(self, *, config: Mapping[str, Any]) -> str:
         """Start an engine in place of the last one."""
-        if self._driver is not None:
-            self._driver.close()
-        self._driver, self._at_start = None, ""
+        self.close()
+        self._at_start = ""
         try:
             self._driver = self._start(config_of(config))
         except Refused as refused:
@@ -57,6 +56,12 @@ class Job:
             return ""
         self._checks, self._situations = Counter(), Counter()
         return ""
+
+    def close(self) -> None:
+        """Forget the last engine."""
+        if self._driver is not None:
+            self._driver.close()
+        self._driver = None
 
     def go_on(self) -> list[Any] | None:
         """Continue after a known failure; return the next violation of the same step."""

@@ -9,51 +9,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any
+
+from kvproof.harness.adapters.empty_modules import Empty, fill_in
 
 NAMES = ("torchvision", "sgl_kernel", "triton", "IPython", "compressed_tensors", "gguf")
 """Top-level modules that may be missing."""
-
-
-class _Empty(ModuleType):
-    """A module that has every attribute; each is such a module again, and a decorator."""
-
-    __path__: list[str] = []  # noqa: RUF012 - as the import system reads it
-
-    def __getattr__(self, name: str) -> _Empty:
-        if name.startswith("__") or name == "get_current_target":  # Triton's: there is no GPU
-            raise AttributeError(name)
-        return _Empty(f"{self.__name__}.{name}")
-
-    def __call__(self, *_: object, **__: object) -> _Empty:
-        return self
-
-    def __mro_entries__(self, _: object) -> tuple[type, ...]:
-        return (object,)
-
-
-class _Finder(MetaPathFinder, Loader):
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = frozenset(names)
-
-    def find_spec(
-        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Answer for the missing packages and everything below them."""
-        known = fullname.partition(".")[0] in self._names
-        return ModuleSpec(fullname, self, is_package=True) if known else None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """An empty module."""
-        return _Empty(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Nothing is executed."""
 
 
 def install(more: Sequence[str] = ()) -> tuple[str, ...]:
@@ -66,7 +28,7 @@ def install(more: Sequence[str] = ()) -> tuple[str, ...]:
     missing = tuple(name for name in (*NAMES, *more) if importlib.util.find_spec(name) is None)
     importlib.import_module("torch.utils.flop_counter")
     importlib.import_module("transformers.utils.import_utils").is_torchvision_available()
-    sys.meta_path.insert(0, _Finder(missing))
+    fill_in(missing)
     return missing
 
 
@@ -102,7 +64,7 @@ def without_image_processors() -> None:
     """Let releases register image processors without torchvision; their package comes first."""
     importlib.import_module("sglang")
     transformers: Any = importlib.import_module("transformers")
-    transformers.AutoImageProcessor = _Empty("transformers.AutoImageProcessor")
+    transformers.AutoImageProcessor = Empty("transformers.AutoImageProcessor")
 
 
 def allocate_on_cpu() -> None:

@@ -13,6 +13,12 @@ from kvproof.harness.oracle.shadow_memory import Mismatch
 from kvproof.harness.oracle.state import OracleState, RequestState
 from kvproof.suites.framework.failed import Failed
 
+_NO_ROWS = (
+    "the engine raised AttributeError: 'NoneType' object has no attribute 'is_decoding' in "
+    "lmdeploy/pytorch/strategies/ar/model_inputs.py:index_select_model_inputs"
+)
+"""The model agent has no rows yet, and some are to be taken out."""
+
 
 def refused_admission_evicts(found: Failed) -> bool:
     """A call that does not fit evicts cached blocks, or a checkpoint, before it is refused."""
@@ -283,3 +289,18 @@ def waiting_counts_as_query(found: Failed) -> bool:
         and before.holders == after.holders
         and not any(after.dropped or ())
     )
+
+
+def stopped_chunk_joins_the_decodes(found: Failed) -> bool:
+    """A prompt in chunks was cancelled before any request had decoded, and another one comes."""
+    cancelled = [arguments for verb, arguments in found.calls if verb == "abort"]
+    return bool(cancelled) and found.violation.sentence == _NO_ROWS
+
+
+def preempted_request_shifts_its_table(found: Failed) -> bool:
+    """A block is read that stands one place too far in the table of a request that goes on."""
+    if not found.has("shifted"):
+        return False
+    shifted = found.fact("shifted", dict)
+    blocks = {block for ids in shifted.values() for block in ids}
+    return found.fact("block", int) in blocks or found.fact("request", str) in shifted

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvproof.harness.adapters.lmdeploy_engine.traits import traits as traits_of_lmdeploy
 from kvproof.harness.adapters.sglang_engine.traits import traits as traits_of_sglang
 from kvproof.harness.adapters.vllm_engine.traits import traits as traits_of_vllm
 from kvproof.harness.contract.whole_engine_traits import NEEDS, LocalKind, Tier, WholeEngineTraits
@@ -23,11 +24,14 @@ from kvproof.suites.whole_engine.table import factors, missing
 
 VLLM = traits_of_vllm({})
 SGLANG = traits_of_sglang()
+LMDEPLOY = traits_of_lmdeploy()
 TOY = "kvproof.suites.tests.whole_engine.toy_target"
 NO_SESSIONS = {"sessions": "vLLM has no sessions: each turn is a request of its own"}
 
 
-@pytest.mark.parametrize("traits", [TRAITS, VLLM, SGLANG], ids=["toy", "vllm", "sglang"])
+@pytest.mark.parametrize(
+    "traits", [TRAITS, VLLM, SGLANG, LMDEPLOY], ids=["toy", "vllm", "sglang", "lmdeploy"]
+)
 def test_traits_go_over_the_protocol_and_come_back(traits: WholeEngineTraits) -> None:
     sent = msgspec.json.decode(msgspec.json.encode(asdict(traits)))
     assert msgspec.convert(sent, WholeEngineTraits) == traits
@@ -76,7 +80,8 @@ def test_every_need_of_a_situation_and_a_property_is_one() -> None:
 
 def test_what_sglangs_loop_is_not_driven_with_has_a_reason_and_costs_no_history() -> None:
     assert SGLANG.lacks("sleep") == "memory is released by its memory saver, which needs CUDA"
-    assert not [need for need in NEEDS if "is driven without" in SGLANG.lacks(need)]
+    for each in (SGLANG, LMDEPLOY):
+        assert not [need for need in NEEDS if "is driven without" in each.lacks(need)]
     assert not {"states", "drafts", "connector"} & factors(SGLANG).levels.keys()
 
 
