@@ -23,7 +23,9 @@ from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import Findings
 
 _UNTIL_CLOSED = 3
-"""Steps after which no block of a closed session is held."""
+"""Steps after which no block of a closed session is held, once the engine is idle."""
+_MOST_UNTIL_REST = 50
+"""Most steps until copies of a closed session's blocks have ended."""
 GOES_ON = "a_session_goes_on_from_what_it_holds"
 _BY_ITSELF = ("length", "stop")
 
@@ -229,7 +231,9 @@ class Turns:
         No more than their histories may be held, and nothing if none is open.
         """
         close()
-        for _ in range(_UNTIL_CLOSED):
+        for count in range(_MOST_UNTIL_REST):
+            if count >= _UNTIL_CLOSED and engine.idle():
+                break
             step()
         lengths = self._sessions.lengths()
         memories = {each.memory for each in self._device.memory.pools}

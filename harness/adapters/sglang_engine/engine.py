@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 from kvproof.harness.adapters.sglang_engine import environment
+from kvproof.harness.adapters.sglang_engine.hicache import tier
 from kvproof.harness.adapters.sglang_engine.launches import Launches
 from kvproof.harness.adapters.sglang_engine.loop import Loop
 from kvproof.harness.adapters.sglang_engine.pools import FULL, WINDOW, Pools, memory
@@ -52,6 +54,9 @@ class SglangEngine:
         self.device = ShadowDevice(shadow, findings, config.seed)
         cached = config.caching and config.events
         self._published = Published(self.scheduler, config.block_size) if cached else None
+        hosts = tier.there(config)
+        self._tier = tier.Tier(self.scheduler, self._pools, config.block_size) if hosts else None
+        RUNNING.tier = self._tier
         self._launches = RUNNING.launches = Launches(
             self.device, self.scheduler, self._pools, config.block_size
         )
@@ -112,6 +117,7 @@ class SglangEngine:
 
     def step(self) -> list[Output]:
         """Run the loop once, and once more where it has nothing to do: it checks itself then."""
+        self.device.due_transfers()
         if self._config.sessions:
             self._dispatch()  # its own loop looks for sessions to close where it takes messages
         self._loop.step()
@@ -175,7 +181,10 @@ class SglangEngine:
             go_on = ContinueGenerationReqInput(torch_empty_cache=False)
             messages = [PauseGenerationReqInput(mode="retract"), *messages, go_on]
         answers = self._dispatch(*messages)
-        return any(getattr(each, "success", False) for each in answers)
+        done = any(getattr(each, "success", False) for each in answers)
+        if done and self._tier:
+            self._tier.emptied()
+        return done
 
     def sleep(self, *, level: int, keep: bool) -> None:
         """Refuse: not driven."""
@@ -211,8 +220,10 @@ class SglangEngine:
 
     def holdings(self) -> Holdings:
         """Count pages, rows of the request table and requests."""
-        scheduler = self.scheduler
-        return self._pools.holdings(len(self._running()), len(scheduler.waiting_queue))
+        waiting = len(self.scheduler.waiting_queue)
+        found = self._pools.holdings(len(self._running()), waiting)
+        more = self._tier.holdings() if self._tier else {}
+        return replace(found, counts={**found.counts, **more})
 
     def close(self) -> None:
         """Leave the loop and forget the engine."""
@@ -226,6 +237,7 @@ def _scheduler(config: EngineConfig) -> Any:
     arguments = server_args(config)
     ranks = runtime_context.SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0)
     runtime_context.publish(arguments, role="scheduler", ranks=ranks)
-    scheduler = Scheduler(arguments, environment.ports())
+    with tier.install(config):
+        scheduler = Scheduler(arguments, environment.ports())
     environment.keep_groups()
     return scheduler

@@ -1,0 +1,138 @@
+"""Streams and events of SGLang's cache controller, as transfers of the shadow device.
+
+The stream that the scheduler works in is never behind: an event in it says nothing of forwards.
+That a copy waits for forwards is said by a fence alone: `wait_stream` with their stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import NamedTuple
+
+from kvproof.harness.adapters.sglang_engine.running import RUNNING
+from kvproof.harness.whole_engine.transfers import Transfer
+
+_NUMBERS = count()
+
+
+class Copy(NamedTuple):
+    """One launch of a kernel between the pool and the host."""
+
+    move: Callable[[], None]
+    memory: str
+    """The memory of the pages in the pool."""
+    reads: Sequence[int] = ()
+    """Pages of the pool."""
+    writes: Sequence[int] = ()
+
+
+class Stream:
+    """A stream of copies, or that of the forwards and of the scheduler."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self._name = f"hicache {next(_NUMBERS)}"
+        self._after = 0
+        """Launches that its later copies wait for."""
+        self.awaited: list[Transfer] = []
+        """Copies of other streams that its later work waits for."""
+        self._last: Transfer | None = None
+
+    def submit(self, copy: Copy) -> None:
+        """Put a copy under way, behind those of this stream."""
+        device, awaited = RUNNING.launches.device, tuple(self.awaited)
+
+        def run() -> None:
+            for each in awaited:
+                device.wait(each)
+            copy.move()
+
+        self._last = device.transfer(
+            run, stream=self._name, ordered=False, memory=copy.memory, reads=copy.reads,
+            writes=copy.writes, part_of=f"{self._name}, step {device.tick}",
+        )  # fmt: skip
+        self._last.after = self._after
+        tier = "stored in" if copy.reads else "loaded from"
+        device.findings.saw(f"blocks are {tier} another tier")
+
+    def under_way(self) -> list[Transfer]:
+        """Return the copy after which everything submitted until now is done."""
+        return [] if self._last is None or self._last.done else [self._last]
+
+    def wait_event(self, event: Event) -> None:
+        """Order the later work of this stream behind an event."""
+        self.awaited = [each for each in (*self.awaited, *event.behind) if not each.done]
+
+    def wait_stream(self, other: object) -> None:
+        """Order the later work of this stream behind all of another; a foreign one has forwards."""
+        if isinstance(other, Stream) and other is not FORWARDS:
+            self.awaited += other.under_way()
+        else:
+            self._after = RUNNING.launches.device.submitted
+
+    def synchronize(self) -> None:
+        """Wait for everything."""
+        for each in self.under_way():
+            RUNNING.launches.device.wait(each)
+
+    def take_awaited(self) -> list[Transfer]:
+        """Return the copies that the next launch waits for, and forget them."""
+        found, self.awaited = [each for each in self.awaited if not each.done], []
+        return found
+
+
+FORWARDS = Stream()
+_current = [FORWARDS]
+
+
+class Event:
+    """A place in a stream of copies."""
+
+    def __init__(self, *, enable_timing: bool = False) -> None:
+        self.enable_timing = enable_timing
+        self.behind: list[Transfer] = []
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Mark the end of the work submitted so far."""
+        self.behind = (stream or current_stream()).under_way()
+
+    def query(self) -> bool:
+        """Tell whether that work is done."""
+        return all(each.done for each in self.behind)
+
+    def synchronize(self) -> None:
+        """Wait for it."""
+        for each in self.behind:
+            RUNNING.launches.device.wait(each)
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Let a stream wait for it."""
+        (stream or current_stream()).wait_event(self)
+
+    def elapsed_time(self, _: Event) -> float:
+        """No time passes."""
+        return 0.0
+
+
+def current_stream() -> Stream:
+    """Return the stream that kernels go to."""
+    return _current[-1]
+
+
+@contextmanager
+def use(stream: Stream) -> Iterator[None]:
+    """Let kernels go to a stream."""
+    _current.append(stream)
+    try:
+        yield
+    finally:
+        _current.pop()
+
+
+class DeviceModule:
+    """The attributes that the engine's controller looks up in its `device_module`."""
+
+    Stream, Event = Stream, Event
+    current_stream = staticmethod(current_stream)
+    stream = staticmethod(use)
