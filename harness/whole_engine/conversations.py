@@ -125,8 +125,8 @@ class Conversations:
             self.refused(output.id)
 
     def reset(self) -> None:
-        """After a reset sessions keep their history, and no block."""
-        for talk in self._talks.values():
+        """After a reset sessions keep their history, and no block; closed ones with a turn, too."""
+        for talk in (*self._talks.values(), *self._turns.values()):
             talk.kept = talk.able = 0
 
     def close(self, label: str) -> str:

@@ -23,7 +23,7 @@ class Side(NamedTuple):
     """One layer of keys or values, on one side of a copy."""
 
     buffer: torch.Tensor
-    index: Index
+    rows: Index
 
 
 Pairs = Sequence[tuple[Side, Side]]
@@ -48,26 +48,35 @@ def _page_first_direct(layer: int, page: int) -> Index:
 
 def _copy(pairs: Pairs, pool: torch.Tensor, host: torch.Tensor, *, back: bool) -> None:
     """Submit a copy of slots of the pool; `back`: from the host."""
-    tier, first = RUNNING.tier, pairs[0][0].buffer
     ours, theirs = pool.clone().long(), host.clone().long()
-    for sides, slots in (([one for one, _ in pairs], ours), ([two for _, two in pairs], theirs)):
-        _check(sides[0], slots)
+    for mine, other in pairs[:1]:
+        _check(mine, ours)
+        _check(other, theirs)
 
     def move() -> None:
         for mine, other in pairs:
-            source, target = ((other, theirs), (mine, ours))[:: 1 if back else -1]
-            values = source[0].buffer[source[0].index(source[1])]
-            target[0].buffer[target[0].index(target[1])] = values
+            if back:
+                _put(mine, ours, _get(other, theirs))
+            else:
+                _put(other, theirs, _get(mine, ours))
 
+    tier, none = RUNNING.tier, list[int]()
     pages = sorted(set((ours // tier.page).tolist()))
-    memory = tier.memory_of(first)
-    sides = {"writes": pages} if back else {"reads": pages}
-    current_stream().submit(Copy(move, memory, **sides))
+    reads, writes = (none, pages) if back else (pages, none)
+    current_stream().submit(Copy(move, tier.memory_of(pairs[0][0].buffer), reads, writes))
+
+
+def _get(side: Side, slots: torch.Tensor) -> torch.Tensor:
+    return side.buffer[side.rows(slots)]
+
+
+def _put(side: Side, slots: torch.Tensor, values: torch.Tensor) -> None:
+    side.buffer[side.rows(slots)] = values
 
 
 def _check(side: Side, slots: torch.Tensor) -> None:
     try:
-        side.buffer[side.index(slots)]
+        _get(side, slots)
     except IndexError as error:
         raise IllegalAccess(f"a copy has slots {slots.tolist()}: {error}") from error
 
@@ -141,9 +150,7 @@ def transfer_kv_all_layer_lf_ph(
 ) -> None:  # fmt: skip
     """Back all layers up, layout `page_head`."""
     host = [
-        Side(each, _page_head(at, page_size))
-        for each in (dst_k, dst_v)
-        for at in range(num_layers)
+        Side(each, _page_head(at, page_size)) for each in (dst_k, dst_v) for at in range(num_layers)
     ]
     pool = _plain(_of(src_k_layers) + _of(src_v_layers))
     _copy(_zip(pool, host), src_indices, dst_indices, back=False)

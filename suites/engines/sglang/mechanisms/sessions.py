@@ -13,6 +13,7 @@ _NO_ROW = re.compile(
     r".*alloc_req_slots runs out of memory.*available_size\(\)=(\d+), num_reqs=(\d+), .*"
     r":alloc_req_slots$"
 )
+_HELD = re.compile(r"\d+ of \d+ blocks can be handed out, with no request: open sessions have ")
 _STANDS = re.compile(r"after \d+ more steps, 80 of them without progress, ")
 
 
@@ -43,6 +44,12 @@ def sessions_keep_others_out(found: Failed) -> bool:
     pages = -(-needs[name] // engine.get("block_size", 16)) + 2  # SGLang keeps more than one free
     idle = statuses.keys() == needs.keys() and "running" not in statuses.values()
     return idle and (able < pages <= able + held or rows == 0 < taken)
+
+
+def aborted_turns_keep_closed_sessions(found: Failed) -> bool:
+    """A turn was aborted while it was preempted, and pages are held when its session is closed."""
+    aborted = found.has("a_preempted_turn_was_aborted")
+    return aborted and bool(_HELD.match(found.violation.sentence))
 
 
 def _turns(found: Failed) -> dict[str, int]:
