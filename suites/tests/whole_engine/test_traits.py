@@ -77,7 +77,7 @@ def test_every_need_of_a_situation_and_a_property_is_one() -> None:
 def test_what_sglangs_loop_is_not_driven_with_has_a_reason_and_costs_no_history() -> None:
     assert SGLANG.lacks("sleep") == "memory is released by its memory saver, which needs CUDA"
     assert not [need for need in NEEDS if "is driven without" in SGLANG.lacks(need)]
-    assert not {"states", "drafts", "connector"} & factors(SGLANG).levels.keys()
+    assert not {"states", "drafts", "losses"} & factors(SGLANG).levels.keys()
 
 
 def test_a_connector_that_is_missing_costs_its_levels_alone() -> None:
