@@ -148,19 +148,22 @@ class SglangEngine:
     def holders(self) -> list[tuple[str, int, bool, int]]:
         """Return the request whose prompt goes on next, if windows or sessions may keep it out.
 
-        With pages that are locked or in sessions, and those that can be handed out. Sessions have
-        rows of the request table, too.
+        With sessions, pages in sessions and those that can be handed out, and the same of rows of
+        the request table. With windows, their pages that are locked, and the others.
         """
         waiting = [*filter(None, [self.scheduler.chunked_req]), *self.scheduler.waiting_queue]
-        if self._config.sessions and waiting:
+        if not waiting:
+            return []
+        name, found = name_of(waiting[0].rid), list[tuple[str, int, bool, int]]()
+        if self._config.sessions:
             able = self._pools.locked_and_free(FULL)[1]
             rows = len(self.scheduler.req_to_token_pool.free_slots)
             pages, taken = self._in_sessions()
-            return [(name_of(waiting[0].rid), pages, True, able), ("rows", taken, True, rows)]
-        if WINDOW not in self._pools.allocators or not waiting:
-            return []
-        locked, free = self._pools.locked_and_free(WINDOW)
-        return [(name_of(waiting[0].rid), locked, True, free)]
+            found += [(name, pages, True, able), ("rows", taken, True, rows)]
+        if WINDOW in self._pools.allocators:
+            locked, free = self._pools.locked_and_free(WINDOW)
+            found.append((name, locked, True, free))
+        return found
 
     def _in_sessions(self) -> tuple[int, int]:
         """Count pages of sessions, those that requests share in the tree included, and rows."""

@@ -114,7 +114,10 @@ _EXCLUDED: tuple[Excluded, ...] = (
         {f"setting {_CORE}": "on", "events": "on"},
     ),
     never("streaming sessions run on its radix tree", {"caching": "off", "sessions": "on"}),
-    never("windows in sessions are not driven yet", {"window": ["one"], "sessions": "on"}),
+    never(
+        "a turn that its own window keeps out is ended as aborted",
+        {"sessions": "on", f"setting {_RATIO}": "on"},
+    ),
     never("all windows of a model have one size", {"window": ["two"]}),
     *(
         never("windows have no pool", {f"setting {_ONE_POOL}": "on", f"setting {name}": "on"})

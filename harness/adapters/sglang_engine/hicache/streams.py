@@ -12,6 +12,7 @@ from itertools import count
 from typing import NamedTuple
 
 from kvproof.harness.adapters.sglang_engine.running import RUNNING
+from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.transfers import Transfer
 
 _NUMBERS = count()
@@ -42,10 +43,12 @@ class Stream:
     def submit(self, copy: Copy) -> None:
         """Put a copy under way, behind those of this stream."""
         device, awaited = RUNNING.launches.device, tuple(self.awaited)
+        number = device.submitted
 
         def run() -> None:
             for each in awaited:
                 device.wait(each)
+            _check_order(device, copy, number)
             copy.move()
 
         self._last = device.transfer(
@@ -80,6 +83,27 @@ class Stream:
         """Return the copies that the next launch waits for, and forget them."""
         found, self.awaited = [each for each in self.awaited if not each.done], []
         return found
+
+
+def _check_order(device: ShadowDevice, copy: Copy, number: int) -> None:
+    """Check that no launch up to a number has yet to write the pages of a copy that runs now."""
+    groups = [at for at, pool in enumerate(device.memory.pools) if pool.memory == copy.memory]
+    late = {
+        int(slot) // device.memory.pools[group].block_size
+        for launch in device.queue
+        if launch.number <= number
+        for row in launch.rows
+        for group in groups
+        for slot in row.groups[group].writes
+    } & {*copy.reads, *copy.writes}
+    device.findings.check(
+        "blocks_in_flight_are_not_reused",
+        not late,
+        lambda: (
+            f"a copy {'from' if copy.writes else 'to'} the host has blocks {sorted(late)}, which a "
+            "launch that was submitted before it has yet to write"
+        ),
+    )
 
 
 FORWARDS = Stream()

@@ -38,9 +38,9 @@ def sessions_keep_others_out(found: Failed) -> bool:
     left, engine = found.violation.sentence, found.config["engine"]
     statuses = dict(re.findall(r"'(\w+)': '(\w+)'", left))
     holders, needs = found.fact("holders", list), found.fact("needs", dict)
-    if not _STANDS.match(left) or not _turns(found) or len(holders) != 2:
+    if not _STANDS.match(left) or not _turns(found) or len(holders) < 2:
         return False
-    (name, held, _, able), (_, taken, _, rows) = holders
+    (name, held, _, able), (_, taken, _, rows) = holders[:2]
     pages = -(-needs[name] // engine.get("block_size", 16)) + 2  # SGLang keeps more than one free
     idle = statuses.keys() == needs.keys() and "running" not in statuses.values()
     return idle and (able < pages <= able + held or rows == 0 < taken)
