@@ -6,8 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from kvproof.harness.adapters.sglang_engine import environment
-from kvproof.harness.adapters.sglang_engine.hicache import tier
+from kvproof.harness.adapters.sglang_engine import environment, host_tier
 from kvproof.harness.adapters.sglang_engine.launches import Launches
 from kvproof.harness.adapters.sglang_engine.loop import Loop
 from kvproof.harness.adapters.sglang_engine.pools import FULL, WINDOW, Pools, memory
@@ -54,8 +53,10 @@ class SglangEngine:
         self.device = ShadowDevice(shadow, findings, config.seed)
         cached = config.caching and config.events
         self._published = Published(self.scheduler, config.block_size) if cached else None
-        hosts = tier.there(config)
-        self._tier = tier.Tier(self.scheduler, self._pools, config.block_size) if hosts else None
+        hosts = host_tier.there(config)
+        self._tier = (
+            host_tier.Tier(self.scheduler, self._pools, config.block_size) if hosts else None
+        )
         RUNNING.tier = self._tier
         self._launches = RUNNING.launches = Launches(
             self.device, self.scheduler, self._pools, config.block_size
@@ -240,7 +241,7 @@ def _scheduler(config: EngineConfig) -> Any:
     arguments = server_args(config)
     ranks = runtime_context.SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0)
     runtime_context.publish(arguments, role="scheduler", ranks=ranks)
-    with tier.install(config):
+    with host_tier.install(config):
         scheduler = Scheduler(arguments, environment.ports())
     environment.keep_groups()
     return scheduler

@@ -13,7 +13,7 @@ class Running:
     launches: Any = None
     """The `Launches` that the model's forwards go to."""
     tier: Any = None
-    """The `hicache.Tier` whose tensors copies move; None: the engine has no host tier."""
+    """The `host_tier.Tier` whose tensors copies move; None: the engine has no host tier."""
 
 
 RUNNING = Running()

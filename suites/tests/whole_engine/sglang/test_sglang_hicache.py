@@ -17,8 +17,8 @@ from kvproof.harness.whole_engine.memory import DeviceMemory, Layer, Pool
 
 torch = pytest.importorskip("torch")
 
-from kvproof.harness.adapters.sglang_engine.hicache import kernels  # noqa: E402 - needs torch
-from kvproof.harness.adapters.sglang_engine.hicache.streams import (  # noqa: E402 - as above
+from kvproof.harness.adapters.sglang_engine import copy_kernels as kernels  # noqa: E402 - needs torch
+from kvproof.harness.adapters.sglang_engine.copy_streams import (  # noqa: E402 - as above
     FORWARDS,
     Event,
     Stream,

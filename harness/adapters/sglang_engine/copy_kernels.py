@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kvproof.harness.adapters.sglang_engine.hicache.streams import Copy, current_stream
+from kvproof.harness.adapters.sglang_engine.copy_streams import Copy, current_stream
 from kvproof.harness.adapters.sglang_engine.running import RUNNING
 from kvproof.harness.whole_engine.findings import IllegalAccess
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from kvproof.harness.adapters.sglang_engine.hicache.kernels import KERNELS
-from kvproof.harness.adapters.sglang_engine.hicache.streams import FORWARDS, DeviceModule
+from kvproof.harness.adapters.sglang_engine.copy_kernels import KERNELS
+from kvproof.harness.adapters.sglang_engine.copy_streams import FORWARDS, DeviceModule
 from kvproof.harness.adapters.sglang_engine.pools import FULL, WINDOW, Pools
 from kvproof.harness.contract.whole_engine import EngineConfig
 from kvproof.harness.whole_engine.transfers import Transfer
