@@ -80,7 +80,7 @@ _HICACHE = (
         given={"hicache_io_backend": "direct"},
     ),
 )
-"""With `page_first_direct` SGLang copies without a kernel by itself."""
+"""The connectors with a host tier, one for each way of copying that is asked for."""
 
 
 def traits() -> WholeEngineTraits:

@@ -111,7 +111,7 @@ def own_window_blocks_its_request(found: Failed) -> bool:
     if not windows or not _STANDS.match(left) or not engine.get("caching", True):
         return False
     holders = found.fact("holders", list)
-    if len(holders) not in (1, 3):  # behind two of sessions
+    if len(holders) not in (1, 3):  # sessions have two entries before it
         return False
     name, locked, _, free = holders[-1]
     lost = {*found.fact("requests", list)} - statuses.keys()
