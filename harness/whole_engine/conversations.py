@@ -152,7 +152,7 @@ class Turns:
     ) -> None:
         """Watch a device. `offered`: request -> tokens that the index has of it now."""
         self._findings, self._device = findings, device
-        self._block_size = config.block_size
+        self._block_size, self._outside = config.block_size, bool(config.connector)
         self._sessions, self._offered = sessions, offered
         self._begun: set[str] = set()
         if config.sessions:
@@ -186,7 +186,12 @@ class Turns:
         )
 
     def _most(self, row: Row) -> int:
-        """Return how many tokens can be found; launches that are queued may have yet to write."""
+        """Return how many tokens can be found; launches that are queued may have yet to write.
+
+        Another tier may have all that the engine takes from it: their content is read and judged.
+        """
+        if self._outside:
+            return row.start
         found = self._offered(row.request)
         if found < row.start:
             self._device.complete(self._device.submitted)

@@ -1,7 +1,7 @@
 """Streams and events of SGLang's cache controller, as transfers of the shadow device.
 
-The stream that the scheduler works in is never behind: an event in it says nothing of forwards.
-That a copy waits for forwards is said by a fence alone: `wait_stream` with their stream.
+The scheduler's own stream has no work that lasts, so its events do not wait for forwards. A copy
+waits for them by a fence alone: `wait_stream` with their stream.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Stream:
         self._last: Transfer | None = None
 
     def submit(self, copy: Copy) -> None:
-        """Put a copy under way, behind those of this stream."""
+        """Put a copy under way, after those of this stream."""
         device, awaited = RUNNING.launches.device, tuple(self.awaited)
         number = device.submitted
 
@@ -64,11 +64,11 @@ class Stream:
         return [] if self._last is None or self._last.done else [self._last]
 
     def wait_event(self, event: Event) -> None:
-        """Order the later work of this stream behind an event."""
-        self.awaited = [each for each in (*self.awaited, *event.behind) if not each.done]
+        """Let the later work of this stream wait for an event."""
+        self.awaited = [each for each in (*self.awaited, *event.last) if not each.done]
 
     def wait_stream(self, other: object) -> None:
-        """Order the later work of this stream behind all of another; a foreign one has forwards."""
+        """Let the later work of this stream wait for all of another; a foreign one has forwards."""
         if isinstance(other, Stream) and other is not FORWARDS:
             self.awaited += other.under_way()
         else:
@@ -115,19 +115,19 @@ class Event:
 
     def __init__(self, *, enable_timing: bool = False) -> None:
         self.enable_timing = enable_timing
-        self.behind: list[Transfer] = []
+        self.last: list[Transfer] = []
 
     def record(self, stream: Stream | None = None) -> None:
         """Mark the end of the work submitted so far."""
-        self.behind = (stream or current_stream()).under_way()
+        self.last = (stream or current_stream()).under_way()
 
     def query(self) -> bool:
         """Tell whether that work is done."""
-        return all(each.done for each in self.behind)
+        return all(each.done for each in self.last)
 
     def synchronize(self) -> None:
         """Wait for it."""
-        for each in self.behind:
+        for each in self.last:
             RUNNING.launches.device.wait(each)
 
     def wait(self, stream: Stream | None = None) -> None:

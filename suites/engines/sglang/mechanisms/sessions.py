@@ -18,10 +18,17 @@ _STANDS = re.compile(r"after \d+ more steps, 80 of them without progress, ")
 
 
 def weights_meet_a_sessions_stand_in(found: Failed) -> bool:
-    """The queue is sorted by weights while a second turn of a session is in it."""
-    policy = found.config["engine"].get("settings", {}).get("schedule_policy")
-    later = any(count > 1 for count in _turns(found).values())
-    return policy == "dfs-weight" and later and bool(_STAND_IN.match(found.violation.sentence))
+    """The queue is sorted by weights while a turn on its session's record is in it.
+
+    That is a second turn, or a first one that was retracted or preempted.
+    """
+    engine, turns = found.config["engine"], _turns(found)
+    settings = engine.get("settings", {})
+    again = settings.get("SGLANG_TEST_RETRACT") or engine.get("policy") == "priority"
+    on_record = any(count > 1 or again for count in turns.values())
+    if settings.get("schedule_policy") != "dfs-weight" or not on_record:
+        return False
+    return bool(_STAND_IN.match(found.violation.sentence))
 
 
 def preempted_turns_keep_their_rows(found: Failed) -> bool:
