@@ -53,6 +53,8 @@ class Conversations:
         self._talks: dict[str, _Talk] = {}
         self._turns: dict[str, _Talk] = {}
         """Request -> its session, from its arrival until the engine has ended it."""
+        self._ended: dict[str, int] = {}
+        """Turn that has ended -> the most tokens that its session held for it."""
         self._opened = 0
 
     def busy(self, label: str) -> bool:
@@ -81,9 +83,9 @@ class Conversations:
         return talk.kept if talk else 0
 
     def able(self, request: str) -> int:
-        """Return the most tokens of a turn that its session may hold now."""
+        """Return the most tokens of a turn that its session may hold now, or held at its end."""
         talk = self._turns.get(request)
-        return talk.able if talk else 0
+        return talk.able if talk else self._ended.get(request, 0)
 
     def later(self, request: str) -> bool:
         """Tell whether a request is a turn after others of its session."""
@@ -115,6 +117,7 @@ class Conversations:
             return
         talk.answered += len(output.tokens)
         if output.finished:
+            self._ended[output.id] = talk.able
             talk.kept, talk.aborted = 0, output.finished not in _BY_ITSELF
             if not talk.aborted:
                 end = chain.prompt + talk.answered
