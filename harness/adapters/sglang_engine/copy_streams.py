@@ -56,6 +56,9 @@ class Stream:
             writes=copy.writes, part_of=f"{self._name}, step {device.tick}",
         )  # fmt: skip
         self._last.after = self._after
+        first = not device.transfers.before(self._last)
+        if first and not device.transfers.delay and device.executed >= self._after:
+            device.wait(self._last)  # nothing keeps it: it ends before launches that are queued
         tier = "stored in" if copy.reads else "loaded from"
         device.findings.saw(f"blocks are {tier} another tier")
 

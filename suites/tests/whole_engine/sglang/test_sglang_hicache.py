@@ -37,6 +37,7 @@ class Memories:
         kind = GroupKind(layers=1)
         pool = Pool(kind, PAGE, 1, [Layer("x", np.zeros((PAGE * PAGES, 1, 2), np.uint64))])
         self.device = ShadowDevice(DeviceMemory([pool], PAGES), Findings())
+        self.device.transfers.delay = 1
         RUNNING.launches = SimpleNamespace(device=self.device)
         shape = (PAGE * PAGES, HEADS, NUMBERS)
         self.keys, self.values = ([torch.rand(shape) for _ in range(LAYERS)] for _ in range(2))
@@ -162,6 +163,18 @@ def test_a_copy_waits_for_forwards_behind_a_fence_alone() -> None:
         _back_up(memories, "page_first")
     memories.device.end_transfers()
     assert memories.device.executed == 1
+
+
+def test_a_copy_that_nothing_keeps_ends_at_once() -> None:
+    memories, stream = Memories(*LAYOUTS["page_first"]), Stream()
+    memories.device.lag, memories.device.transfers.delay = 9, 0
+    _launch(memories)
+    with use(stream):
+        _back_up(memories, "page_first")
+        assert memories.host.any()
+        stream.wait_stream(object())
+        _back_up(memories, "page_first")
+    assert len(memories.device.transfers.pending) == 1  # it waits for the launch
 
 
 def test_an_event_is_done_when_the_copies_before_it_are() -> None:
