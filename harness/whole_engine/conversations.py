@@ -23,7 +23,9 @@ from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import Findings
 
 _UNTIL_CLOSED = 3
-"""Steps after which no block of a closed session is held."""
+"""Steps after which no block of a closed session is held, once the engine is idle."""
+_MOST_UNTIL_REST = 50
+"""Most steps until copies of a closed session's blocks have ended."""
 GOES_ON = "a_session_goes_on_from_what_it_holds"
 _BY_ITSELF = ("length", "stop")
 
@@ -51,6 +53,8 @@ class Conversations:
         self._talks: dict[str, _Talk] = {}
         self._turns: dict[str, _Talk] = {}
         """Request -> its session, from its arrival until the engine has ended it."""
+        self._ended: dict[str, int] = {}
+        """Turn that has ended -> the most tokens that its session held for it."""
         self._opened = 0
 
     def busy(self, label: str) -> bool:
@@ -79,9 +83,9 @@ class Conversations:
         return talk.kept if talk else 0
 
     def able(self, request: str) -> int:
-        """Return the most tokens of a turn that its session may hold now."""
+        """Return the most tokens of a turn that its session may hold now, or held at its end."""
         talk = self._turns.get(request)
-        return talk.able if talk else 0
+        return talk.able if talk else self._ended.get(request, 0)
 
     def later(self, request: str) -> bool:
         """Tell whether a request is a turn after others of its session."""
@@ -113,6 +117,7 @@ class Conversations:
             return
         talk.answered += len(output.tokens)
         if output.finished:
+            self._ended[output.id] = talk.able
             talk.kept, talk.aborted = 0, output.finished not in _BY_ITSELF
             if not talk.aborted:
                 end = chain.prompt + talk.answered
@@ -123,8 +128,8 @@ class Conversations:
             self.refused(output.id)
 
     def reset(self) -> None:
-        """After a reset sessions keep their history, and no block."""
-        for talk in self._talks.values():
+        """After a reset sessions keep their history, and no block; closed ones with a turn, too."""
+        for talk in (*self._talks.values(), *self._turns.values()):
             talk.kept = talk.able = 0
 
     def close(self, label: str) -> str:
@@ -150,7 +155,7 @@ class Turns:
     ) -> None:
         """Watch a device. `offered`: request -> tokens that the index has of it now."""
         self._findings, self._device = findings, device
-        self._block_size = config.block_size
+        self._block_size, self._outside = config.block_size, bool(config.connector)
         self._sessions, self._offered = sessions, offered
         self._begun: set[str] = set()
         if config.sessions:
@@ -184,7 +189,12 @@ class Turns:
         )
 
     def _most(self, row: Row) -> int:
-        """Return how many tokens can be found; launches that are queued may have yet to write."""
+        """Return how many tokens can be found; launches that are queued may have yet to write.
+
+        Another tier may have all that the engine takes from it: their content is read and judged.
+        """
+        if self._outside:
+            return row.start
         found = self._offered(row.request)
         if found < row.start:
             self._device.complete(self._device.submitted)
@@ -229,7 +239,9 @@ class Turns:
         No more than their histories may be held, and nothing if none is open.
         """
         close()
-        for _ in range(_UNTIL_CLOSED):
+        for count in range(_MOST_UNTIL_REST):
+            if count >= _UNTIL_CLOSED and engine.idle():
+                break
             step()
         lengths = self._sessions.lengths()
         memories = {each.memory for each in self._device.memory.pools}

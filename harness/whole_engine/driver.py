@@ -231,6 +231,8 @@ class Driver:
             return "ignored"
         name = request or sorted(self.live)[number % len(self.live)]
         status = self.engine.statuses().get(name, "gone")
+        if status == "preempted" and self.requests[name].session:
+            self.findings.context["a_preempted_turn_was_aborted"] = True
         self.engine.abort(name)
         self._end(name, "aborted")
         self._aborted.add(name)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
-from kvproof.harness.adapters.sglang_engine import environment
+from kvproof.harness.adapters.sglang_engine import environment, host_tier
 from kvproof.harness.adapters.sglang_engine.launches import Launches
 from kvproof.harness.adapters.sglang_engine.loop import Loop
 from kvproof.harness.adapters.sglang_engine.pools import FULL, WINDOW, Pools, memory
@@ -52,6 +53,11 @@ class SglangEngine:
         self.device = ShadowDevice(shadow, findings, config.seed)
         cached = config.caching and config.events
         self._published = Published(self.scheduler, config.block_size) if cached else None
+        hosts = host_tier.there(config)
+        self._tier = (
+            host_tier.Tier(self.scheduler, self._pools, config.block_size) if hosts else None
+        )
+        RUNNING.tier = self._tier
         self._launches = RUNNING.launches = Launches(
             self.device, self.scheduler, self._pools, config.block_size
         )
@@ -112,6 +118,7 @@ class SglangEngine:
 
     def step(self) -> list[Output]:
         """Run the loop once, and once more where it has nothing to do: it checks itself then."""
+        self.device.due_transfers()
         if self._config.sessions:
             self._dispatch()  # its own loop looks for sessions to close where it takes messages
         self._loop.step()
@@ -142,19 +149,22 @@ class SglangEngine:
     def holders(self) -> list[tuple[str, int, bool, int]]:
         """Return the request whose prompt goes on next, if windows or sessions may keep it out.
 
-        With pages that are locked or in sessions, and those that can be handed out. Sessions have
-        rows of the request table, too.
+        With sessions, pages in sessions and those that can be handed out, and the same of rows of
+        the request table. With windows, their pages that are locked, and the others.
         """
         waiting = [*filter(None, [self.scheduler.chunked_req]), *self.scheduler.waiting_queue]
-        if self._config.sessions and waiting:
+        if not waiting:
+            return []
+        name, found = name_of(waiting[0].rid), list[tuple[str, int, bool, int]]()
+        if self._config.sessions:
             able = self._pools.locked_and_free(FULL)[1]
             rows = len(self.scheduler.req_to_token_pool.free_slots)
             pages, taken = self._in_sessions()
-            return [(name_of(waiting[0].rid), pages, True, able), ("rows", taken, True, rows)]
-        if WINDOW not in self._pools.allocators or not waiting:
-            return []
-        locked, free = self._pools.locked_and_free(WINDOW)
-        return [(name_of(waiting[0].rid), locked, True, free)]
+            found += [(name, pages, True, able), ("rows", taken, True, rows)]
+        if WINDOW in self._pools.allocators:
+            locked, free = self._pools.locked_and_free(WINDOW)
+            found.append((name, locked, True, free))
+        return found
 
     def _in_sessions(self) -> tuple[int, int]:
         """Count pages of sessions, those that requests share in the tree included, and rows."""
@@ -175,7 +185,10 @@ class SglangEngine:
             go_on = ContinueGenerationReqInput(torch_empty_cache=False)
             messages = [PauseGenerationReqInput(mode="retract"), *messages, go_on]
         answers = self._dispatch(*messages)
-        return any(getattr(each, "success", False) for each in answers)
+        done = any(getattr(each, "success", False) for each in answers)
+        if done and self._tier:
+            self._tier.emptied()
+        return done
 
     def sleep(self, *, level: int, keep: bool) -> None:
         """Refuse: not driven."""
@@ -211,8 +224,10 @@ class SglangEngine:
 
     def holdings(self) -> Holdings:
         """Count pages, rows of the request table and requests."""
-        scheduler = self.scheduler
-        return self._pools.holdings(len(self._running()), len(scheduler.waiting_queue))
+        waiting = len(self.scheduler.waiting_queue)
+        found = self._pools.holdings(len(self._running()), waiting)
+        more = self._tier.holdings() if self._tier else {}
+        return replace(found, counts={**found.counts, **more})
 
     def close(self) -> None:
         """Leave the loop and forget the engine."""
@@ -226,6 +241,7 @@ def _scheduler(config: EngineConfig) -> Any:
     arguments = server_args(config)
     ranks = runtime_context.SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0)
     runtime_context.publish(arguments, role="scheduler", ranks=ranks)
-    scheduler = Scheduler(arguments, environment.ports())
+    with host_tier.install(config):
+        scheduler = Scheduler(arguments, environment.ports())
     environment.keep_groups()
     return scheduler

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 
 from kvproof.harness.adapters.sglang_engine.pools import FULL, Pools
 from kvproof.harness.adapters.sglang_engine.requests import name_of
+from kvproof.harness.adapters.sglang_engine.running import RUNNING
 from kvproof.harness.contract.whole_engine import OWN, Reads, Row, Slots
 from kvproof.harness.model.chain import FIRST_TOKEN, VOCABULARY
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
@@ -104,8 +106,15 @@ class Launches:
             ]
 
         self._waiting.append(tables)
-        launch = self.device.launch(rows, actual=actual)
+        launch = self.device.launch(rows, self._before(), actual=actual)
         return [self._stand_in(launch, index) for index in range(len(rows))]
+
+    def _before(self) -> list[Callable[[], None]]:
+        """Return the waits of a forward for copies that its layers need."""
+        if RUNNING.tier is None:
+            return []
+        layers = sum(len(each.layers) for each in self.device.memory.pools)
+        return [partial(self.device.wait, each) for each in RUNNING.tier.awaited(layers)]
 
     def _by_group(self, slots: Slots) -> list[Slots]:
         """Return the slots of each group that belong to slots of the full pool, as they are now."""

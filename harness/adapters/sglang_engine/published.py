@@ -32,7 +32,11 @@ class Published:
         self._digests: dict[str, bytes] = {"": _ROOT}
         """Hash -> digest of the tokens up to its end, by its event."""
         self._hashes: dict[bytes, str] = {}
+        self._on_host: dict[int, bytes] = {}
+        """Page of the host -> digest, by the last backup."""
         self._note_inserts()
+        if controller := getattr(self._tree, "cache_controller", None):
+            self._note_copies(controller)
 
     def _note_inserts(self) -> None:
         core = self._tree.tree_core
@@ -46,6 +50,30 @@ class Published:
             return begin(params)
 
         core.begin_insert = noting
+
+    def _note_copies(self, controller: Any) -> None:
+        """Carry digests along with the copies to the host and back."""
+        write, load = controller.write, controller.load
+
+        def writing(device_indices: Any, *more: Any, **options: Any) -> Any:
+            host = write(device_indices, *more, **options)
+            self._copied(self._content, device_indices, self._on_host, host)
+            return host
+
+        def loading(host_indices: Any, *more: Any, **options: Any) -> Any:
+            device = load(host_indices, *more, **options)
+            self._copied(self._on_host, host_indices, self._content, device)
+            return device
+
+        controller.write, controller.load = writing, loading
+
+    def _copied(
+        self, sources: dict[int, bytes], read: Any, targets: dict[int, bytes], written: Any
+    ) -> None:
+        if written is not None:
+            pages = [(each[:: self._page] // self._page).tolist() for each in (read, written)]
+            for source, target in zip(*pages):  # noqa: B905 - equal by make
+                targets[target] = sources.get(source, _ROOT)
 
     def _inserted(self, tokens: Sequence[int], salt: str, slots: Sequence[int]) -> None:
         digest, size = _ROOT, self._page

@@ -12,6 +12,8 @@ class Running:
 
     launches: Any = None
     """The `Launches` that the model's forwards go to."""
+    tier: Any = None
+    """The `host_tier.Tier` whose tensors copies move; None: the engine has no host tier."""
 
 
 RUNNING = Running()

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kvproof.harness.adapters.sglang_engine import host_tier
 from kvproof.harness.adapters.sglang_engine.launches import STAND_INS
 from kvproof.harness.adapters.sglang_engine.published import PUBLISHER
 from kvproof.harness.contract.whole_engine import EngineConfig, GroupKind
@@ -106,6 +107,7 @@ def server_args(config: EngineConfig) -> Any:
         schedule_low_priority_values_first=config.policy == "priority",
         kv_events_config=json.dumps({"publisher": PUBLISHER}) if config.events else None,
         **more,
+        **host_tier.arguments(config),
     )
 
 

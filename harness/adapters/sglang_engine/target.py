@@ -8,8 +8,9 @@ slot that a forward reads is compared with what that request would have computed
 
 These are not SGLang's: the model, the streams, the ends of its channels and the clock. The barrier
 that CUDA has between the scheduler's writes and a forward's reads is on, as its own variable
-SGLANG_ENABLE_WAR_BARRIER sets it. Not driven: states, drafts, HiCache, adapters, media,
-windows in sessions. Prefill and decode apart are driven without a scheduler (`disaggregation`).
+SGLANG_ENABLE_WAR_BARRIER sets it. HiCache's tree, controller and host pools are SGLang's, with real
+bytes; the streams and kernels of its copies are ours. Not driven: states, drafts, a store below the
+host, adapters, media. Prefill and decode apart are driven without a scheduler (`disaggregation`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvproof.harness.contract.factors import Excluded, never
-from kvproof.harness.contract.whole_engine_traits import LocalKind, WholeEngineTraits
+from kvproof.harness.contract.whole_engine_traits import LocalKind, Tier, WholeEngineTraits
 
 _FEATURES = (
     "chunks",
@@ -25,7 +25,6 @@ _REFUSES = {
     "states": _NOT_DRIVEN,
     "drafts": _NOT_DRIVEN,
     "sleep": "memory is released by its memory saver, which needs CUDA",
-    "another tier": "HiCache is driven by target sglang, not yet in the loop",
     "two engines": _NOT_DRIVEN,
     "unequal workers": _NOT_DRIVEN,
     "unread": "no request is kept from reading the cache",
@@ -63,6 +62,26 @@ _SETTINGS = {
     "schedule_policy": ("lpm", "dfs-weight", "lof", "random"),
 }
 
+_OF_HICACHE = {
+    "hicache_ratio": (0.3, 0.6, 3.0),
+    "hicache_write_policy": ("write_back", "write_through_selective"),
+}
+_HICACHE = (
+    Tier(
+        name="hicache",
+        settings={
+            **_OF_HICACHE,
+            "hicache_mem_layout": ("layer_first", "page_first_direct", "page_head"),
+        },
+    ),
+    Tier(
+        name="hicache_direct",
+        settings={**_OF_HICACHE, "hicache_mem_layout": ("layer_first",)},
+        given={"hicache_io_backend": "direct"},
+    ),
+)
+"""The connectors with a host tier, one for each way of copying that is asked for."""
+
 
 def traits() -> WholeEngineTraits:
     """Return the traits of the driven release."""
@@ -74,12 +93,18 @@ def traits() -> WholeEngineTraits:
         policies=("fcfs", "fcfs", "priority"),
         settings=_SETTINGS,
         local=(_LOCAL,),
+        tiers=_HICACHE,
+        without_tier=4,
         own_pools=True,
         excluded=_EXCLUDED,
     )
 
 
 _EXCLUDED: tuple[Excluded, ...] = (
+    never(
+        "enable-hierarchical-cache and disable-radix-cache are mutually exclusive",
+        {"caching": "off", "connector": [each.name for each in _HICACHE]},
+    ),
     never(
         "the threshold is that of priorities",
         {"policy": "fcfs", "setting priority_scheduling_preemption_threshold": "on"},
@@ -89,7 +114,10 @@ _EXCLUDED: tuple[Excluded, ...] = (
         {f"setting {_CORE}": "on", "events": "on"},
     ),
     never("streaming sessions run on its radix tree", {"caching": "off", "sessions": "on"}),
-    never("windows in sessions are not driven yet", {"window": ["one"], "sessions": "on"}),
+    never(
+        "a turn that its own window keeps out is ended as aborted",
+        {"sessions": "on", f"setting {_RATIO}": "on"},
+    ),
     never("all windows of a model have one size", {"window": ["two"]}),
     *(
         never("windows have no pool", {f"setting {_ONE_POOL}": "on", f"setting {name}": "on"})

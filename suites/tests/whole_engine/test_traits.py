@@ -82,7 +82,7 @@ def test_what_sglangs_loop_is_not_driven_with_has_a_reason_and_costs_no_history(
     assert SGLANG.lacks("sleep") == "memory is released by its memory saver, which needs CUDA"
     for each in (SGLANG, LMDEPLOY):
         assert not [need for need in NEEDS if "is driven without" in each.lacks(need)]
-    assert not {"states", "drafts", "connector"} & factors(SGLANG).levels.keys()
+    assert not {"states", "drafts", "losses"} & factors(SGLANG).levels.keys()
 
 
 def test_a_connector_that_is_missing_costs_its_levels_alone() -> None:

@@ -27,7 +27,7 @@ from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.runtime_context import get_server_args
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
-from sglang.srt.session.session_controller import Session
+from sglang.srt.session.session_controller import Session, SessionController
 from sglang.srt.session.streaming_session import SessionSlot
 
 PAGE = 64
@@ -86,6 +86,11 @@ def request(name, tokens, cache):
 def session(name):
     """Return a streaming session."""
     return Session(1 << 20, name, streaming=True)
+
+
+def controller(cache):
+    """Return the controller of sessions over a tree."""
+    return SessionController(cache)
 
 
 def stand_in():

@@ -13,14 +13,22 @@ _NO_ROW = re.compile(
     r".*alloc_req_slots runs out of memory.*available_size\(\)=(\d+), num_reqs=(\d+), .*"
     r":alloc_req_slots$"
 )
+_HELD = re.compile(r"\d+ of \d+ blocks can be handed out, with no request: open sessions have ")
 _STANDS = re.compile(r"after \d+ more steps, 80 of them without progress, ")
 
 
 def weights_meet_a_sessions_stand_in(found: Failed) -> bool:
-    """The queue is sorted by weights while a second turn of a session is in it."""
-    policy = found.config["engine"].get("settings", {}).get("schedule_policy")
-    later = any(count > 1 for count in _turns(found).values())
-    return policy == "dfs-weight" and later and bool(_STAND_IN.match(found.violation.sentence))
+    """The queue is sorted by weights while a turn on its session's record is in it.
+
+    That is a second turn, or a first one that was retracted or preempted.
+    """
+    engine, turns = found.config["engine"], _turns(found)
+    settings = engine.get("settings", {})
+    again = settings.get("SGLANG_TEST_RETRACT") or engine.get("policy") == "priority"
+    on_record = any(count > 1 or again for count in turns.values())
+    if settings.get("schedule_policy") != "dfs-weight" or not on_record:
+        return False
+    return bool(_STAND_IN.match(found.violation.sentence))
 
 
 def preempted_turns_keep_their_rows(found: Failed) -> bool:
@@ -37,12 +45,18 @@ def sessions_keep_others_out(found: Failed) -> bool:
     left, engine = found.violation.sentence, found.config["engine"]
     statuses = dict(re.findall(r"'(\w+)': '(\w+)'", left))
     holders, needs = found.fact("holders", list), found.fact("needs", dict)
-    if not _STANDS.match(left) or not _turns(found) or len(holders) != 2:
+    if not _STANDS.match(left) or not _turns(found) or len(holders) < 2:
         return False
-    (name, held, _, able), (_, taken, _, rows) = holders
+    (name, held, _, able), (_, taken, _, rows) = holders[:2]
     pages = -(-needs[name] // engine.get("block_size", 16)) + 2  # SGLang keeps more than one free
     idle = statuses.keys() == needs.keys() and "running" not in statuses.values()
     return idle and (able < pages <= able + held or rows == 0 < taken)
+
+
+def aborted_turns_keep_closed_sessions(found: Failed) -> bool:
+    """A turn was aborted while it was preempted, and pages are held when its session is closed."""
+    aborted = found.has("a_preempted_turn_was_aborted")
+    return aborted and bool(_HELD.match(found.violation.sentence))
 
 
 def _turns(found: Failed) -> dict[str, int]:
