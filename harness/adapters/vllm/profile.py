@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+from kvproof.harness.adapters.vllm import latents
 from kvproof.harness.adapters.vllm.api import has, hashes_media, release, version
 from kvproof.harness.contract.profile import (
     DraftProfile,
@@ -36,6 +37,7 @@ UNSUPPORTED = {
     "encode": "encoder inputs are scheduled and cached apart from the cache manager",
     "partial_blocks": "hits end inside one only where recurrent groups have larger blocks",
     "state_copies": "a state is kept where it was computed, and the next step goes on elsewhere",
+    "sidecars": "an indexer's layers lie in the blocks of their group: one table for all of them",
     "decode_intervals": "a state is kept at every block border, also while decoding",
 }
 """Capability -> why it is off, in every release."""
@@ -79,6 +81,9 @@ def profile() -> Profile:
             "span_identity": "the key has an identifier and a place; bytes determine the length",
             "most_state_blocks": "a state is one block",
             "draft_kinds": "the drafts' groups that its models have",
+            "compressed_kinds": "its windows of latents have an entry for each token",
+            "ranked_kinds": "DCP with hybrid KV cache layouts only supports full-attention, Mamba, "
+            "and replicated draft groups",
         },
         unsupported=UNSUPPORTED,
         inspection=InspectionProfile(holders=True, state=True, statistics=True, retained=True),
@@ -96,6 +101,11 @@ def profile() -> Profile:
             window_blocks="reach",
             mixed_block_sizes=_recent(),
             mixed_kinds=("full", "window"),
+            compression=latents.RATIOS if latents.driven() else (),
+            compressed_kinds=("full",),
+            further_layers=latents.driven(),
+            context_ranks=(2, 4) if latents.driven() else (),
+            ranked_kinds=("full", "state"),
         ),
         recurrent=StateProfile(
             pools=("shared",) if states else (),
