@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import chain
+from math import gcd
 from types import SimpleNamespace
 from typing import Any
 
@@ -187,9 +188,10 @@ def new_manager(config: TargetConfig, *, hash_block_size: int = 0) -> Any:
     If a draft model takes part in every attention group, no group is marked: vLLM cannot tell the
     draft model's layers apart.
     """
-    size, ranks = config.block_size, config.context_ranks
+    made, ranks = _groups(config), config.context_ranks
+    size = latents.block_sizes(made, config)[0] if latents.driven() else config.block_size
     return engine().KVCacheManager(
-        _groups(config),
+        made,
         max_model_len=_MAX_MODEL_LEN,
         enable_caching=config.prefix_caching,
         use_eagle=any(group.draft for group in config.layout),
@@ -202,6 +204,13 @@ def new_manager(config: TargetConfig, *, hash_block_size: int = 0) -> Any:
             **({"dcp_world_size": ranks} if ranks > 1 else {}),
         ),
     )
+
+
+def hash_block_size(config: TargetConfig) -> int:
+    """Return the tokens of a hash; the groups' blocks may be larger."""
+    if latents.driven():
+        return latents.block_sizes(_groups(config), config)[1]
+    return gcd(*(group.block_size for group in config.layout))
 
 
 def _groups(config: TargetConfig) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 from kvproof.harness.contract.target import Group, TargetConfig
@@ -64,6 +65,23 @@ def spec(group: Group, ranks: int, dtype: Any) -> Any:
         for at, ratio in enumerate((group.ratio, *group.further_ratios))
     }
     return names["Uniform"].from_specs(layers) if group.further_ratios else layers["layer.0"]
+
+
+def block_sizes(made: Any, config: TargetConfig) -> tuple[int, int]:
+    """Return the tokens of a hit's unit, and of a hash, as vLLM's engine resolves them."""
+    from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
+
+    sizes = [group.kv_cache_spec.block_size for group in made.kv_cache_groups]
+    cache_config = SimpleNamespace(
+        block_size=min(sizes), prefix_match_unit=None, enable_prefix_caching=config.prefix_caching
+    )
+    settings = SimpleNamespace(
+        cache_config=cache_config,
+        parallel_config=SimpleNamespace(decode_context_parallel_size=config.context_ranks),
+        kv_transfer_config=None,
+    )
+    unit, hashed = resolve_kv_cache_block_sizes(made, settings)
+    return int(unit), int(hashed)
 
 
 def for_scheduler(made: Any) -> Any:
