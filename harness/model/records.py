@@ -64,6 +64,8 @@ class GroupKind:
     size: Count = 0
     """Tokens of the window (the own position included) or of a chunk; 0 for the others."""
     layers: Positive = 1
+    further_ratios: tuple[Positive, ...] = ()
+    """Tokens of an entry of each further layer, which lies in the same blocks: an indexer (Q1)."""
 
     @property
     def visibility(self) -> Visibility:

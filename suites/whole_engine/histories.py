@@ -112,7 +112,7 @@ def divisors(traits: WholeEngineTraits, block: int) -> list[int]:
 
 def _groups(row: Row, choices: Choices, block: int) -> list[Arguments]:
     """Choose groups of layers: full attention, and the other kinds of the row."""
-    found: list[Arguments] = [{"layers": choices.pick((1, 2))}]
+    found: list[Arguments] = [{"layers": choices.pick((1, 2)), **_entries(row, choices, block)}]
     counts = {
         "window": {"one": 1, "two": 2}.get(row.get("window", NONE), 0),
         "chunk": int(row.get("chunk") == ON),
@@ -126,6 +126,14 @@ def _groups(row: Row, choices: Choices, block: int) -> list[Arguments]:
     if row.get("states") == ON:
         found.append({"kind": "state", "layers": choices.pick((1, 1, 2))})
     return found
+
+
+def _entries(row: Row, choices: Choices, block: int) -> Arguments:
+    """Choose the entries of further layers; a block holds whole ones."""
+    able = [each for each in choices.traits.ratios if block % each == 0]
+    if row.get("entries") != ON or not able:
+        return {}
+    return {"further_ratios": [one_of(choices, able) for _ in range(choices.pick((1, 1, 2)))]}
 
 
 def _pool(row: Row, choices: Choices, groups: Sequence[Arguments]) -> int:

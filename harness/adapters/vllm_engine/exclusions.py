@@ -147,6 +147,10 @@ NOT_DRIVEN = (
         {"runner": "v2", "connector": _LINKS},
     ),
     never(
+        "its worker copies layers with an entry for each token beside connectors",
+        {"entries": "on", "connector": (*_TIERS, *_LINKS)},
+    ),
+    never(
         "ExampleConnector names prompts by their token ids, which embeddings have not",
         {"connector": "example", "embeds": "on"},
     ),

@@ -60,6 +60,7 @@ _DRAFTS = (
     DraftMethod(name="mtp"),
     DraftMethod(name="ngram", on_host=True),
 )
+_RATIOS = (2, 3, 4, 7)
 _LOCAL = (
     LocalKind("window", ((0, 3), (1, -4), (1, -1), (1, 0), (1, 1), (2, 3), (3, -5))),
     LocalKind("chunk", ((1, 0), (2, 0), (3, 0))),
@@ -88,6 +89,7 @@ def traits(lacking: Mapping[str, str]) -> WholeEngineTraits:
         settings_in_blocks=_IN_BLOCKS,
         sleep_levels=(0, 1, 1, 2),
         local=() if why("windows") else _LOCAL,
+        ratios=() if why("entries") else _RATIOS,
         runners=(Runner(name="v1"), Runner(name="v2", refused=why("v2"))),
         drafts=_DRAFTS,
         tiers=(
