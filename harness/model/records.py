@@ -67,6 +67,9 @@ class GroupKind:
     further_ratios: tuple[Positive, ...] = ()
     """Tokens of an entry of each further layer, which lies in the same blocks: an indexer (Q1)."""
 
+    parts: Positive = 1
+    """Blocks of the group that have the tokens of one of the configuration's."""
+
     @property
     def visibility(self) -> Visibility:
         """The rule of the kind."""

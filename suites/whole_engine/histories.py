@@ -122,7 +122,11 @@ def _groups(row: Row, choices: Choices, block: int) -> list[Arguments]:
         for _ in range(counts[each.kind]):
             size = choices.pick([each for each in sizes if each > 0])
             sizes = [other for other in sizes if other != size]
-            found.append({"kind": each.kind, "size": size, "layers": choices.pick((1, 1, 2))})
+            layers = choices.pick((1, 1, 2))
+            found.append({"kind": each.kind, "size": size, "layers": layers})
+            if "further_ratios" in found[0] and each.kind == "window":
+                parts = [parts for parts in (1, 2, 4) if block % parts == 0]
+                found[-1]["parts"] = one_of(choices, parts)
     if row.get("states") == ON:
         found.append({"kind": "state", "layers": choices.pick((1, 1, 2))})
     return found
@@ -142,7 +146,8 @@ def _pool(row: Row, choices: Choices, groups: Sequence[Arguments]) -> int:
     Engines split groups so that each has as many layers as the smallest one.
     """
     layers = [int(each["layers"]) for each in groups]
-    tables = sum(ceil(each / min(layers)) for each in layers)
+    parts = [int(each.get("parts", 1)) for each in groups]
+    tables = sum(ceil(each / min(layers)) * more for each, more in zip(layers, parts, strict=True))
     tables = 1 if choices.traits.own_pools else tables
     room: int = choices.pick(_POOLS[row["pool"]]) * tables
     if _findable(row, choices):

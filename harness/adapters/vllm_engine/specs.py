@@ -37,6 +37,8 @@ def layers(config: EngineConfig) -> dict[str, tuple[GroupKind, Any]]:
 
 
 def _spec(config: EngineConfig, group: GroupKind) -> Any:
+    if group.kind == "window" and any(each.further_ratios for each in config.groups):
+        return _latent_window(config, group)
     if group.kind == "window":
         return _attention(config, SlidingWindowSpec, sliding_window=group.size)
     if group.kind == "chunk":
@@ -64,6 +66,19 @@ def _latent(config: EngineConfig, ratio: int = 1) -> Any:
         dtype=torch.bfloat16,
         tokens_per_state=ratio,
         cache_role=SparseCacheRole.INDEXER if ratio > 1 else SparseCacheRole.SPARSE,
+    )
+
+
+def _latent_window(config: EngineConfig, group: GroupKind) -> Any:
+    """Return a window of latents, whose blocks may be smaller than those of full attention."""
+    from vllm.v1.kv_cache_interface import SlidingWindowMLASpec
+
+    return SlidingWindowMLASpec(
+        block_size=config.block_size // group.parts,
+        num_kv_heads=1,
+        head_size=2 * HEAD,
+        dtype=torch.bfloat16,
+        sliding_window=group.size,
     )
 
 
