@@ -293,6 +293,8 @@ NEEDS: dict[str, Callable[[WholeEngineTraits], bool]] = {
     "drafts": lambda traits: bool(traits.drafts),
     "windows": lambda traits: bool(traits.local),
     "entries": lambda traits: bool(traits.ratios),
+    "pipeline stages": lambda _: False,
+    "context ranks": lambda _: False,
     "sleep": lambda traits: bool(traits.sleep_levels),
 }
 """Need of a history or a property -> whether an engine meets it."""

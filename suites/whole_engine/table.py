@@ -50,7 +50,8 @@ def missing(traits: WholeEngineTraits) -> dict[str, str]:
         **{f"{CONNECTOR} {each.name}": each.refused for each in traits.tiers},
         **{f"{CONNECTOR} {each.copies}": each.refused for each in traits.links},
     }
-    lacking["sessions"] = traits.lacks("sessions")
+    for name in ("sessions", "entries", "pipeline stages", "context ranks"):
+        lacking[name] = traits.lacks(name)
     whole = {
         "windows and chunks": "" if traits.local else traits.lacks("windows"),
         "drafts": traits.lacks("drafts"),

@@ -38,6 +38,9 @@ UNSUPPORTED = {
     "partial_blocks": "hits end inside one only where recurrent groups have larger blocks",
     "state_copies": "a state is kept where it was computed, and the next step goes on elsewhere",
     "sidecars": "an indexer's layers lie in the blocks of their group: one table for all of them",
+    "prefill_ranks": "its scheduler gives the manager one, whatever prefill context parallel is",
+    "interleave": "the worker's slot mapping alone reads cp_kv_cache_interleave_size",
+    "circular_buffers": "keys of an open entry lie in one block a request, which is never hit",
     "decode_intervals": "a state is kept at every block border, also while decoding",
 }
 """Capability -> why it is off, in every release."""
@@ -127,10 +130,14 @@ def profile() -> Profile:
         **({} if known.draft_groups else _NO_DRAFTS),
         **({} if known.no_read else _NO_READ),
         **({} if newest.embeddings else _NO_EMBEDDINGS),
+        **({} if latents.driven() else _NO_LATENTS),
     }
     return replace(newest, unsupported={**UNSUPPORTED, **missing})
 
 
+_NO_LATENTS = dict.fromkeys(
+    ("compression", "context_ranks"), "they are driven from the release that names them so"
+)
 _NO_DRAFTS = {"draft_groups": "groups are not marked: with a draft model all give up a block"}
 _NO_EVICT = {"evict": "no call takes the identity of given blocks"}
 _NO_EMBEDDINGS = {"embeddings": "prompts of embeddings are not driven (until 0.31)"}

@@ -74,7 +74,7 @@ def traits(lacking: Mapping[str, str]) -> WholeEngineTraits:
 
     `lacking`: feature, need or name of a connector, runner or link -> why the release has it not.
     """
-    lacking = {"sessions": "vLLM has no sessions: each turn is a request of its own", **lacking}
+    lacking = {**_LACKING, **lacking}
 
     def why(*names: str) -> str:
         return next((lacking[name] for name in names if name in lacking), "")
@@ -119,7 +119,23 @@ def traits(lacking: Mapping[str, str]) -> WholeEngineTraits:
     )
 
 
-_REFUSABLE = ("states", "reset of running requests", "unread", "windows", "sessions")
+_LACKING = {
+    "sessions": "vLLM has no sessions: each turn is a request of its own",
+    "pipeline stages": "each stage is a process of its executors; steps in flight are those of "
+    "asynchronous scheduling",
+    "context ranks": "the slots of a rank are made by the worker's Triton kernel: vllm has the "
+    "manager's blocks",
+}
+_REFUSABLE = (
+    "entries",
+    "pipeline stages",
+    "context ranks",
+    "states",
+    "reset of running requests",
+    "unread",
+    "windows",
+    "sessions",
+)
 
 
 def _link(copies: str, refused: str) -> Link:
