@@ -124,7 +124,9 @@ def _groups(row: Row, choices: Choices, block: int) -> list[Arguments]:
             sizes = [other for other in sizes if other != size]
             layers = choices.pick((1, 1, 2))
             found.append({"kind": each.kind, "size": size, "layers": layers})
-            if "further_ratios" in found[0] and each.kind == "window":
+            # no model has smaller blocks beside states: vLLM's chunks then end at the smallest block
+            smaller = "further_ratios" in found[0] and row.get("states") != ON
+            if smaller and each.kind == "window":
                 parts = [parts for parts in (1, 2, 4) if block % parts == 0]
                 found[-1]["parts"] = one_of(choices, parts)
     if row.get("states") == ON:
