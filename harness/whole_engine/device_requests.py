@@ -42,8 +42,8 @@ class DeviceRequest:
     def entries(self, prints: Fingerprints, start: int, entry: int) -> Fingerprints:
         """Return `prints`, from position `start` on, of entries of so many tokens (Q1).
 
-        An entry needs the inputs of all its tokens, and only those of one that is not complete yet
-        are kept beside the cache: what was computed before the request was admitted is missing.
+        An entry needs the inputs of all its tokens. They are kept outside the cache until it is
+        complete: those of tokens from before the request's admission are missing.
         """
         firsts = np.arange(start, start + len(prints)) // entry * entry
         return np.where(firsts < self.since, prints ^ np.uint64(HALF), prints)

@@ -124,7 +124,7 @@ def _groups(row: Row, choices: Choices, block: int) -> list[Arguments]:
             sizes = [other for other in sizes if other != size]
             layers = choices.pick((1, 1, 2))
             found.append({"kind": each.kind, "size": size, "layers": layers})
-            # no model has smaller blocks beside states: vLLM's chunks then end at the smallest ones
+            # no model has smaller blocks with states, whose steps would end at the smallest ones
             smaller = "further_ratios" in found[0] and row.get("states") != ON
             if smaller and each.kind == "window":
                 parts = [parts for parts in (1, 2, 4) if block % parts == 0]

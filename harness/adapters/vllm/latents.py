@@ -1,4 +1,4 @@
-"""Groups of latents: layers of one table with several ratios, and windows beside them (Q1, Q2).
+"""Groups of latents: layers of one table with several ratios, with windows (Q1, Q2).
 
 As DeepSeek V3.2 and V4 have them. vLLM puts a layer and its indexer into one group, since both are
 of a type; its scheduler sees the spec of the group's first layer. Engine environment only.

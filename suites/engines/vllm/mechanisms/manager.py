@@ -76,7 +76,7 @@ def windows_count_as_drafts(found: Failed) -> bool:
 
 
 def draft_windows_are_proven_apart(found: Failed) -> bool:
-    """Of unequal groups of a draft model, only the last one looked up has the unit behind a hit."""
+    """Of unequal groups of a draft model, only the last one looked up has the unit after a hit."""
     if not found.has("one_draft"):
         return False
     drafts = {(kind, size) for kind, _, size, draft in found.fact("groups", tuple) if draft}
