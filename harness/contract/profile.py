@@ -70,6 +70,14 @@ class LayerProfile:
     """Kinds of groups that may have them, if no group is of a draft model; empty: all groups."""
     compression: Sizes = ()
     """Tokens of an entry that groups of attention may have besides 1 (Q1)."""
+    compressed_kinds: tuple[Kind, ...] = ("full", "window", "chunk")
+    """Kinds of groups that may have them."""
+    further_layers: bool = False
+    """Layers of other ratios, an indexer's for example, may lie in the blocks of a group (Q1)."""
+    context_ranks: Sizes = ()
+    """Context ranks that may share a block's tokens, besides 1 (Q4)."""
+    ranked_kinds: tuple[Kind, ...] = ("full", "window", "chunk", "state")
+    """Kinds of groups that a configuration with several context ranks may have."""
     sidecars: bool = False
     """Groups may belong to the blocks of another one (Q2)."""
 
@@ -301,6 +309,10 @@ class Profile:
     mixed_block_sizes = _Read[bool]("layers.mixed_block_sizes")
     mixed_kinds = _Read[tuple[Kind, ...]]("layers.mixed_kinds")
     compression = _Read[tuple[int, ...]]("layers.compression")
+    compressed_kinds = _Read[tuple[Kind, ...]]("layers.compressed_kinds")
+    further_layers = _Read[bool]("layers.further_layers")
+    context_ranks = _Read[tuple[int, ...]]("layers.context_ranks")
+    ranked_kinds = _Read[tuple[Kind, ...]]("layers.ranked_kinds")
     sidecars = _Read[bool]("layers.sidecars")
     state_pools = _Read[tuple[Pools, ...]]("recurrent.pools")
     state_block_sizes = _Read[tuple[int, ...]]("recurrent.block_sizes")

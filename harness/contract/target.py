@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import lcm
 from typing import Any, Protocol, runtime_checkable
 
 from kvproof.harness.contract.profile import Profile
@@ -36,7 +37,7 @@ class Group:
     kind: str
     """`full`, `window`, `chunk` (local attention), or `state` (recurrent)."""
     block_size: int
-    """Tokens per block; checkpoints of a `state` group are at multiples of it."""
+    """Tokens per block, of all context ranks; states are checkpointed at multiples of it."""
     size: int = 0
     """Tokens of the window (the current position included) or of the chunk."""
     kernel_block_size: int = 0
@@ -49,6 +50,13 @@ class Group:
     """Tokens of one entry, which is written with the last of them (Q1)."""
     beside: int | None = None
     """Group whose blocks this one's belong to, alike but for ratio and pages (Q2)."""
+    further_ratios: tuple[int, ...] = ()
+    """Ratios of its further layers, whose pages lie in the same blocks: an indexer's (Q1, Q2)."""
+
+    @property
+    def entry(self) -> int:
+        """Tokens after which an entry of each of its layers is whole (Q1)."""
+        return lcm(self.ratio, *self.further_ratios)
 
     @property
     def kernel_size(self) -> int:
@@ -93,6 +101,9 @@ class TargetConfig:
     """State rows of the host tier, which then also has blocks; their ids start at `state_rows`."""
     host_policy: str = ""
     """When blocks are copied to the host tier, one of `Profile.host_policies`."""
+    context_ranks: int = 1
+    """Ranks that share the tokens of each block of full attention; other groups are whole on each
+    (Q4)."""
 
     @property
     def kernel_size(self) -> int:

@@ -112,10 +112,14 @@ def _made(values: Mapping[str, Any]) -> EngineConfig:
     if more.get("drafts"):
         more["drafts"] = Drafts(**more["drafts"])
     if "groups" in more:
-        more["groups"] = tuple(GroupKind(**each) for each in more["groups"])
+        more["groups"] = tuple(map(_group, more["groups"]))
     if more.get("peer"):
         more["peer"] = _made(more["peer"])
     return EngineConfig(**more)
+
+
+def _group(values: Mapping[str, Any]) -> GroupKind:
+    return GroupKind(**{**values, "further_ratios": tuple(values.get("further_ratios", ()))})
 
 
 def _wrong(why: str) -> UsageError:

@@ -179,6 +179,8 @@ class WholeEngineTraits:
     """Levels of sleep to draw from; empty: it does not sleep."""
     local: tuple[LocalKind, ...] = ()
     """Windows and chunks that run together with full attention."""
+    ratios: tuple[int, ...] = ()
+    """Tokens of an entry that further layers of full attention may have."""
     runners: tuple[Runner, ...] = (Runner(name="v1"),)
     """The first is the usual one."""
     drafts: tuple[DraftMethod, ...] = ()
@@ -290,6 +292,9 @@ NEEDS: dict[str, Callable[[WholeEngineTraits], bool]] = {
     "namespaces": lambda traits: bool({"salts", "adapters"} & set(traits.features)),
     "drafts": lambda traits: bool(traits.drafts),
     "windows": lambda traits: bool(traits.local),
+    "entries": lambda traits: bool(traits.ratios),
+    "pipeline stages": lambda _: False,
+    "context ranks": lambda _: False,
     "sleep": lambda traits: bool(traits.sleep_levels),
 }
 """Need of a history or a property -> whether an engine meets it."""

@@ -64,6 +64,11 @@ class GroupKind:
     size: Count = 0
     """Tokens of the window (the own position included) or of a chunk; 0 for the others."""
     layers: Positive = 1
+    further_ratios: tuple[Positive, ...] = ()
+    """Tokens of an entry of each further layer, which lies in the same blocks: an indexer (Q1)."""
+
+    parts: Positive = 1
+    """Blocks of the group that have the tokens of one of the configuration's."""
 
     @property
     def visibility(self) -> Visibility:

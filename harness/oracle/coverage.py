@@ -235,6 +235,8 @@ class Coverage:
         self._saw("a hit of no block", blocks == 0)
         self._saw("a hit of one block", blocks == 1)
         self._saw("a hit of several blocks", blocks > 1)
+        shared = state.config.context_ranks > 1
+        self._saw("a hit in blocks of several ranks", blocks and shared)
         if hit % self._size:
             seen["a hit ends inside a block"] += 1
         live = state.live[request.id]

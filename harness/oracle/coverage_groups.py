@@ -176,6 +176,8 @@ class GroupCoverage:
             self._saw("a draft model has a group like one of the model's", self._twins)
             entry = self._layout.entry
             self._saw("a hit in a compressed group", answer.hit and entry > 1)
+            further = any(group.further_ratios for group in self._layout.groups)
+            self._saw("a hit in blocks of several layers", answer.hit and further)
             self._saw("a step ends inside an entry", answer.stop % entry)
             self._saw("a hit in a group with a sidecar", answer.hit and self._layout.sidecars)
 

@@ -76,7 +76,7 @@ class Layout:
     def single(self) -> bool:
         """Whether there is one group of full attention and nothing else."""
         one = len(self.groups) == 1 and bool(self.full) and not self.groups[0].draft
-        return one and self.entry == 1
+        return one and self.entry == 1 and not self.groups[0].further_ratios
 
     @cached_property
     def pagings(self) -> tuple[Paging, ...]:
@@ -88,7 +88,7 @@ class Layout:
     @cached_property
     def entry(self) -> int:
         """Tokens after which an entry of every group is whole (Q1)."""
-        return lcm(*(group.ratio for group in self.groups))
+        return lcm(*(group.entry for group in self.groups))
 
     @cached_property
     def sidecars(self) -> dict[int, int]:

@@ -145,7 +145,7 @@ class HitOracle:
         layout, prints = self._layout, resident.prints
         if length % layout.unit and not (self._partial and self._partial.covers(prints, length)):
             return InvalidReason("grain")
-        if ignoring != "entry" and any(length % group.ratio for group in layout.groups):
+        if ignoring != "entry" and length % layout.entry:
             return InvalidReason("entry")
         if self._clamp and ignoring != "span" and inside(spans, length):
             return InvalidReason("span")

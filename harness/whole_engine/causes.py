@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvproof.harness.model.fingerprints import epoch_key
-from kvproof.harness.whole_engine.device_requests import DeviceRequest, Work
+from kvproof.harness.whole_engine.device_requests import HALF, DeviceRequest, Work
 from kvproof.harness.whole_engine.failed_loads import LOST, SPOILED
 from kvproof.harness.whole_engine.memory import DeviceMemory, Layer, Marks
 
@@ -22,6 +22,7 @@ DRAFTS = "only_accepted_drafts_stay"
 REUSED = "a_running_step_keeps_its_blocks"
 LOST_BLOCK = "the block's load had failed"
 FROM_LOST = "it was computed from a block whose load had failed"
+HALF_ENTRY = "its entry began before the hit ended, and its first tokens were not computed again"
 _EPOCHS = 16
 """Changes of weights after which older content is not distinguished."""
 
@@ -77,6 +78,8 @@ def _cause(
         return Cause(READS, LOST_BLOCK)
     if _holds(found ^ SPOILED, requests):
         return Cause(READS, FROM_LOST)
+    if layer.entry > 1 and _holds(found ^ HALF, requests):
+        return Cause(READS, HALF_ENTRY)
     now = epoch_key(epoch)
     if any(_holds(found ^ now ^ epoch_key(other), requests) for other in range(_EPOCHS)):
         return Cause(EPOCHS, "it was computed with other weights")

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from kvproof.harness.contract.whole_engine import EngineRequest, Row
 from kvproof.harness.model.chain import Chain
-from kvproof.harness.model.fingerprints import Fingerprints
+from kvproof.harness.model.fingerprints import Fingerprints, mix
+
+HALF = mix(0xE47A1F)
+"""Mixed into the fingerprint of an entry some of whose tokens its writer has not computed."""
 
 
 @dataclass
@@ -27,10 +32,21 @@ class DeviceRequest:
     proposals: int = 0
     begun: set[tuple[int, int]] = field(default_factory=set)
     """(Group, block) that it has written since it was admitted."""
+    since: int = 0
+    """First position that it has computed since it was admitted: it has no inputs before it."""
     struck: bool = False
     """A known failure struck it: it is aborted, and its launches under way are not judged."""
     load_failed: bool = False
     """A launch of it computed from a load that had failed."""
+
+    def entries(self, prints: Fingerprints, start: int, entry: int) -> Fingerprints:
+        """Return `prints`, from position `start` on, of entries of so many tokens (Q1).
+
+        An entry needs the inputs of all its tokens. They are kept outside the cache until it is
+        complete: those of tokens from before the request's admission are missing.
+        """
+        firsts = np.arange(start, start + len(prints)) // entry * entry
+        return np.where(firsts < self.since, prints ^ np.uint64(HALF), prints)
 
     def advance(self, work: Work, tokens: tuple[int, ...]) -> None:
         """Take a launch's result: the last answer is sampled and not computed."""

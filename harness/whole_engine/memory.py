@@ -6,7 +6,7 @@ copy of another layer, and content from before a change of weights all read as s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,16 +27,23 @@ class Layer:
 
     name: str
     words: npt.NDArray[np.uint64]
-    """[kernel blocks, kernel block size, 2]; of a state layer [blocks, 2]."""
+    """[kernel blocks, entries of a kernel block, 2]; of a state layer [blocks, 2]."""
     rank: int = 0
     """The worker that holds it."""
     content: str = ""
     """The name of its content, where several layers hold the same; empty: its own name."""
+    entry: int = 1
+    """Tokens of an entry, which is written with the last of them (Q1)."""
 
     @property
     def salt(self) -> int:
         """The number that separates its content from that of other layers."""
         return number(self.content or self.name)
+
+    def ends(self, positions: Slots) -> npt.NDArray[np.bool_]:
+        """Tell of positions, or of slots, whether an entry ends there."""
+        ends: npt.NDArray[np.bool_] = (positions + 1) % self.entry == 0
+        return ends
 
 
 @dataclass(frozen=True)
@@ -110,16 +117,28 @@ class DeviceMemory:
         return self.marks[self.pools[group].memory]
 
     def write(
-        self, group: int, slots: Slots, prints: Fingerprints, *, epoch: int, launch: int
+        self,
+        group: int,
+        slots: Slots,
+        prints: Fingerprints,
+        *,
+        epoch: int,
+        launch: int,
+        entries: Callable[[int], Fingerprints] | None = None,
     ) -> None:
-        """Put fingerprints into the slots of every layer of a group."""
+        """Put fingerprints into the slots of every layer of a group.
+
+        `entries`: the fingerprints of a layer with entries of so many tokens; none: as the others.
+        """
         pool = self.pools[group]
-        rows, columns = np.divmod(slots, pool.kernel_block_size)
         key = epoch_key(epoch)
         for layer in pool.layers:
-            words = prints ^ np.uint64(layer.salt ^ key)
-            layer.words[rows, columns, 0] = words
-            layer.words[rows, columns, 1] = ~words
+            own = prints if entries is None or layer.entry == 1 else entries(layer.entry)
+            ends = layer.ends(slots)
+            rows, columns = np.divmod(slots[ends], pool.kernel_block_size)
+            words = own[ends] ^ np.uint64(layer.salt ^ key)
+            layer.words[rows, columns // layer.entry, 0] = words
+            layer.words[rows, columns // layer.entry, 1] = ~words
         marks = self.of(group)
         blocks, inside = np.divmod(slots, pool.block_size)
         marks.written[blocks] = marks.slots[blocks, inside] = launch
@@ -147,10 +166,13 @@ class DeviceMemory:
     def read(
         self, group: int, layer: Layer, table: Slots, positions: Slots, epoch: int
     ) -> Fingerprints:
-        """Return the fingerprints of positions, 0 where a slot's two words disagree."""
+        """Return the fingerprints of positions, 0 where a slot's two words disagree.
+
+        The positions are those where entries of the layer end.
+        """
         pool = self.pools[group]
         blocks, columns = np.divmod(positions, pool.kernel_block_size)
-        words = layer.words[table[blocks], columns]
+        words = layer.words[table[blocks], columns // layer.entry]
         own: Fingerprints = words[:, 0] ^ np.uint64(layer.salt ^ epoch_key(epoch))
         own[words[:, 0] != ~words[:, 1]] = 0
         return own

@@ -23,6 +23,7 @@ from kvproof.suites.conformance.table import (
     SEVERAL,
     WHOLE,
     kinds_of,
+    ranks_of,
     ratios,
     sizes_of,
 )
@@ -42,9 +43,9 @@ def config_of(
     row: Row, profile: Profile, draw: Draw, change: ChangeGroups | None = None
 ) -> TargetConfig:
     """Choose values for the levels of a whole row."""
-    groups = _groups(row, profile, draw)
+    groups, ranks = _groups(row, profile, draw), ranks_of(row)
     if change is not None:
-        groups = change(groups, profile, draw)
+        groups = change(groups, profile, ranks, draw)
     states = any(group.kind == "state" for group in groups)
     layout = Layout(groups, separate=states and row["states in"] == "separate")
     rows = _rows(profile, draw) if layout.separate else 0
@@ -68,6 +69,7 @@ def config_of(
         host_blocks=draw(integers(len(groups), 2 * blocks)) if host else 0,
         host_rows=draw(integers(1, rows)) if host and rows else 0,
         host_policy=row["host"] if host else "",
+        context_ranks=ranks,
     )
 
 

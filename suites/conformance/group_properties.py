@@ -39,6 +39,7 @@ hits_end_with_whole_entries | Q1 | by brute force | needs compression
     a hit ends with whole entries of each group that has one entry for several tokens
     why: a compressed layer goes on from half an entry, whose first tokens nobody has any more
     - a hit in a compressed group
+    - a hit in blocks of several layers
     - a match ends inside an entry
     - a step ends inside an entry
     - a rejected draft completes an entry

@@ -178,9 +178,10 @@ no_block_outlives_its_parent | T3 | needs index
     intended: PolicyProfile(index='flat')
     why: memory is spent on cached blocks that no later prompt can ever hit
     - cached blocks are evicted to make room
-table_covers_its_tokens | T7 K2
+table_covers_its_tokens | T7 K2 Q4
     a table has room for every token that its request has computed
     why: a long answer writes past its own memory, into another request or out of bounds
+    - a hit in blocks of several ranks
 a_step_computes_what_was_asked_for | C1
     a step computes as many tokens as it was asked for, others only where a state is kept
     why: a long prompt takes more than its share of a step, and every other answer stalls
@@ -275,6 +276,12 @@ _POSSIBLE: dict[str, Callable[[Profile], bool]] = {
     "a window moves on while a later step is in flight": lambda profile: (
         profile.in_flight_steps > 1
     ),
+    "a match ends inside an entry": lambda profile: (
+        profile.partial_blocks or profile.partial_states
+    ),
+    "a rejected draft completes an entry": lambda profile: profile.drafts,
+    "a hit in blocks of several layers": lambda profile: profile.further_layers,
+    "a hit in blocks of several ranks": lambda profile: bool(profile.context_ranks),
     "a rejected draft leaves states behind": lambda profile: profile.drafts,
     "a state is backed up to the host": lambda profile: "state" in profile.host_groups,
     "a hit goes on from a state of the host": lambda profile: "state" in profile.host_groups,

@@ -92,6 +92,7 @@ _NEEDS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "a hit beside unequal windows of drafts": {**_CACHED, "draft group": [BOTH_WINDOWS]},
     "a hit in a model with a full draft group": {**_CACHED, "draft group": ["full"]},
+    "a hit in blocks of several ranks": {**_CACHED, "context ranks": ["2", "4"]},
     "a hit in blocks of unequal sizes": {**_CACHED, "blocks": ["unequal"]},
     "a hit ends inside a block": {**_CACHED, "partial": [ON]},
     "a match ends inside a span": {**_CACHED, **_SPANS},

@@ -45,6 +45,7 @@ _CAPABILITIES = {
     "window": "windows",
     "draft group": "draft_groups",
     "kernel blocks": "max_kernel_ratio",
+    "context ranks": "context_ranks",
     "partial": "partial_blocks",
     "experts": "require_experts",
     "host": "host_policies",
@@ -96,6 +97,7 @@ def _layout(profile: Profile) -> dict[str, Sequence[str]]:
         "blocks": ["equal", "unequal"] if profile.mixed_block_sizes else ["equal"],
         "kernel blocks": ["whole", "parts"] if profile.max_kernel_ratio > 1 else ["whole"],
         "local size": [LEAST, INSIDE, WHOLE, OVER, SEVERAL, SEVERAL] if local else [LEAST],
+        "context ranks": [*[ONE] * 2, *map(str, profile.context_ranks)],
         "caching": [*[ON] * 9, OFF],
         "partial": [OFF, ON] if profile.partial_blocks or profile.partial_states else [OFF],
         "experts": ["optional", "required"] if profile.require_experts else ["optional"],
@@ -154,6 +156,12 @@ def kinds_of(row: Mapping[str, str]) -> list[str]:
     return [kind for kind in KINDS for _ in range(COUNTS[row.get(kind, NONE)])]
 
 
+def ranks_of(row: Mapping[str, str]) -> int:
+    """Return the context ranks that share the blocks of a row's full attention."""
+    level = row.get("context ranks", ONE)
+    return 1 if level == ONE else int(level)
+
+
 def may_be_unequal(profile: Profile) -> bool:
     """Whether a draft model may have two windows, with full attention of the model."""
     able = profile.draft_groups and "window" in profile.draft_kinds
@@ -165,6 +173,7 @@ def _excluded(profile: Profile) -> Iterator[Excluded]:
     yield from _of_drafts()
     yield from _of_sizes(profile)
     yield from _of_states(profile)
+    yield from _of_ranks(profile)
     yield from _of_partial(profile)
     no_local = dict.fromkeys(LOCAL, NONE)
     yield never(
@@ -245,6 +254,19 @@ def _of_states(profile: Profile) -> Iterator[Excluded]:
         others = [str(each) for each in sorted(sizes)]
         why = profile.narrowed.get("state_block_sizes", "states need other block sizes")
         yield never(why, {"state": [ONE, TWO], "block size": [*others, LARGE]})
+
+
+def _of_ranks(profile: Profile) -> Iterator[Excluded]:
+    """Yield where no context ranks share a block (`TargetConfig.context_ranks`)."""
+    several = [str(each) for each in profile.context_ranks]
+    why = profile.narrowed.get("ranked_kinds", "ranks share no groups of this kind")
+    for kind in {*KINDS} - {*profile.ranked_kinds}:
+        yield never(why, {"context ranks": several, kind: [ONE, TWO]})
+    yield never("ranks share blocks of full attention", {"context ranks": several, "full": NONE})
+    yield never("each block is shared alike", {"context ranks": several, "blocks": "unequal"})
+    for size in (size for size in profile.block_sizes if size <= _SMALL):
+        uneven = [each for each in several if size % int(each)]
+        yield never("ranks have equal parts", {"context ranks": uneven, "block size": str(size)})
 
 
 def _of_partial(profile: Profile) -> Iterator[Excluded]:

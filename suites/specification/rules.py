@@ -134,6 +134,7 @@ RULES = {
     "Q2": "a sidecar's blocks stay with those that they belong to",
     "Q3": "a layer that reads another's pages has nothing of its own to store or move",
     "Q4": "each token lies on the context rank that its block goes to, and is moved once",
+    "Q5": "a format's version is part of an object's key, and another one is refused",
     "Q6": "a sleeping engine computes nothing, and keeps or drops content as its level states",
     "Q7": "a session keeps its blocks between turns until it ends, and keeps no request out",
     "Q8": "scales are stored and moved with the values that they belong to",

@@ -112,7 +112,7 @@ def divisors(traits: WholeEngineTraits, block: int) -> list[int]:
 
 def _groups(row: Row, choices: Choices, block: int) -> list[Arguments]:
     """Choose groups of layers: full attention, and the other kinds of the row."""
-    found: list[Arguments] = [{"layers": choices.pick((1, 2))}]
+    found: list[Arguments] = [{"layers": choices.pick((1, 2)), **_entries(row, choices, block)}]
     counts = {
         "window": {"one": 1, "two": 2}.get(row.get("window", NONE), 0),
         "chunk": int(row.get("chunk") == ON),
@@ -122,10 +122,24 @@ def _groups(row: Row, choices: Choices, block: int) -> list[Arguments]:
         for _ in range(counts[each.kind]):
             size = choices.pick([each for each in sizes if each > 0])
             sizes = [other for other in sizes if other != size]
-            found.append({"kind": each.kind, "size": size, "layers": choices.pick((1, 1, 2))})
+            layers = choices.pick((1, 1, 2))
+            found.append({"kind": each.kind, "size": size, "layers": layers})
+            # no model has smaller blocks with states, whose steps would end at the smallest ones
+            smaller = "further_ratios" in found[0] and row.get("states") != ON
+            if smaller and each.kind == "window":
+                parts = [parts for parts in (1, 2, 4) if block % parts == 0]
+                found[-1]["parts"] = one_of(choices, parts)
     if row.get("states") == ON:
         found.append({"kind": "state", "layers": choices.pick((1, 1, 2))})
     return found
+
+
+def _entries(row: Row, choices: Choices, block: int) -> Arguments:
+    """Choose the entries of further layers; a block holds whole ones."""
+    able = [each for each in choices.traits.ratios if block % each == 0]
+    if row.get("entries") != ON or not able:
+        return {}
+    return {"further_ratios": [one_of(choices, able) for _ in range(choices.pick((1, 1, 2)))]}
 
 
 def _pool(row: Row, choices: Choices, groups: Sequence[Arguments]) -> int:
@@ -134,7 +148,8 @@ def _pool(row: Row, choices: Choices, groups: Sequence[Arguments]) -> int:
     Engines split groups so that each has as many layers as the smallest one.
     """
     layers = [int(each["layers"]) for each in groups]
-    tables = sum(ceil(each / min(layers)) for each in layers)
+    parts = [int(each.get("parts", 1)) for each in groups]
+    tables = sum(ceil(each / min(layers)) * more for each, more in zip(layers, parts, strict=True))
     tables = 1 if choices.traits.own_pools else tables
     room: int = choices.pick(_POOLS[row["pool"]]) * tables
     if _findable(row, choices):

@@ -40,6 +40,7 @@ LEAVES = "a block leaves the index"
 TURNED = "a turn goes on from what its session holds"
 AFTER_ABORT = "a turn follows an aborted one"
 CLOSED = "a session that holds blocks is closed"
+ENTRIES = "entries of several tokens are read"
 
 SITUATION_NEEDS = {
     CHUNKS: "chunks",
@@ -68,13 +69,14 @@ SITUATION_NEEDS = {
     TURNED: "sessions",
     AFTER_ABORT: "sessions",
     CLOSED: "sessions",
+    ENTRIES: "entries",
 }
 """Situation -> the traits that it needs of an engine (`whole_engine_traits.NEEDS`), if any."""
 
 PROPERTIES = table(
     vars(),
     """
-reads_return_own_content | W1 | HITS CHUNKS PREEMPTED LATE | by shadow memory
+reads_return_own_content | W1 Q1 | HITS CHUNKS PREEMPTED LATE ENTRIES | by shadow memory
     what a launch reads, when the device executes it, is what that request would have computed
     at that position, in every group and layer
     why: answers contain foreign or stale text as soon as requests share the cache under load

@@ -31,6 +31,7 @@ def situation_levels(traits: WholeEngineTraits) -> Needs:
         named.TURNED: "sessions",
         named.AFTER_ABORT: "sessions",
         named.CLOSED: "sessions",
+        named.ENTRIES: "entries",
     }
     return {
         **{situation: {factor: [ON]} for situation, factor in switched.items()},

@@ -50,7 +50,8 @@ def missing(traits: WholeEngineTraits) -> dict[str, str]:
         **{f"{CONNECTOR} {each.name}": each.refused for each in traits.tiers},
         **{f"{CONNECTOR} {each.copies}": each.refused for each in traits.links},
     }
-    lacking["sessions"] = traits.lacks("sessions")
+    for name in ("sessions", "entries", "pipeline stages", "context ranks"):
+        lacking[name] = traits.lacks(name)
     whole = {
         "windows and chunks": "" if traits.local else traits.lacks("windows"),
         "drafts": traits.lacks("drafts"),
@@ -73,6 +74,7 @@ def _levels(traits: WholeEngineTraits) -> dict[str, list[str]]:
         "window": [NONE, NONE, "one", "two"][: 2 + sizes] if sizes else [NONE],
         "chunk": [OFF, OFF, OFF, ON] if "chunk" in kinds else [OFF],
         "states": switches.pop("states"),
+        **({"entries": [OFF, OFF, ON]} if traits.ratios else {}),
         "drafts": [NONE, *(each.name for each in traits.drafts)],
         "block size": list(map(str, traits.block_sizes)),
         "kernel blocks": ["whole", "parts"] if len(traits.kernel_block_sizes) > 1 else ["whole"],
@@ -149,6 +151,7 @@ def _generic(traits: WholeEngineTraits) -> Iterator[Excluded]:
     one = [NONE, *(each.name for each in tiers if len({*each.heads}) == 1)]
     yield never("heads count where a connector copies them", {CONNECTOR: one, "heads": ["several"]})
     yield never("one worker has all heads", {"workers": ["unequal"], "heads": ["one"]})
+    yield never("a kernel block holds whole entries", {"entries": [ON], "kernel blocks": ["parts"]})
     yield never("without a cache nothing is published", {"caching": [OFF], "events": [ON]})
 
 

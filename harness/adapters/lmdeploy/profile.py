@@ -18,6 +18,9 @@ from kvproof.harness.contract.profile import (
 from kvproof.harness.contract.provenance import declared
 
 UNSUPPORTED = {
+    "compression": "entries of DeepSeek V4 are one more cache of the same blocks, open ones states",
+    "sidecars": "an indexer's keys are one more cache of the same blocks",
+    "context_ranks": "it has no context-parallel ranks",
     "salts": "requests have no salt: the trie knows adapters only",
     "keys": "nor any other key",
     "embeddings": "no caller of its engine gives embeddings",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import fields
 
 from kvproof.harness.contract.target import TargetConfig
 from kvproof.reference.cache.cache_manager import CacheManager
@@ -15,7 +15,10 @@ from kvproof.reference.core.identity import Tokens
 
 def native_groups(config: TargetConfig) -> tuple[GroupConfig, ...]:
     """The groups as the reference takes them; nothing for one group of full attention."""
-    return tuple(GroupConfig(*astuple(group)) for group in config.groups)
+    names = [each.name for each in fields(GroupConfig)]
+    return tuple(
+        GroupConfig(**{name: getattr(group, name) for name in names}) for group in config.groups
+    )
 
 
 _PROMPTS = {"": "int32 bytes", "lists": "list of int", "buffer": "int32 buffer"}

@@ -19,6 +19,9 @@ from kvproof.harness.contract.profile import (
 from kvproof.harness.contract.provenance import declared
 
 UNSUPPORTED = {
+    "compression": "entries of DeepSeek V4 lie in pools without a tree, by slots of full attention",
+    "sidecars": "an indexer's keys lie under the slots of their layer: a page is one for both",
+    "context_ranks": "what a rank has of a page is arithmetic of kernels, on a GPU",
     "max_kernel_ratio": "a page of the allocator is what attention kernels read",
     "embeddings": "a request with embeddings of its own has no prefix to match",
     "batch": "padded tables are made by each attention backend, in kernels",

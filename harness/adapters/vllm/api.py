@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import chain
+from math import gcd
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,7 @@ from kvproof.harness.adapters.drift import (
     refuse,
     signature_drift,
 )
+from kvproof.harness.adapters.vllm import latents
 from kvproof.harness.adapters.vllm.releases import (
     ACCEPTED,
     ATTRIBUTES,
@@ -179,27 +181,17 @@ def check_drift() -> None:
     refuse("vLLM", differences())
 
 
-def new_manager(config: TargetConfig, *, hash_block_size: int = 0, ranks: int = 1) -> Any:
+def new_manager(config: TargetConfig, *, hash_block_size: int = 0) -> Any:
     """A `KVCacheManager` with dense retention; 0: blocks are hashed in the size of the config's.
 
-    Each of the context `ranks` has its share of the tokens of a block (Q4).
+    Each of the context ranks has its share of the tokens of a block (Q4).
     If a draft model takes part in every attention group, no group is marked: vLLM cannot tell the
     draft model's layers apart.
     """
-    names, size = engine(), config.block_size
-    marked = not all(group.draft for group in config.layout if group.kind != "state")
-    groups = [
-        _group(index, replace(group, block_size=group.block_size // ranks), is_draft=draft)
-        for index, group in enumerate(config.layout)
-        for draft in (marked and group.draft,)
-    ]
-    return names.KVCacheManager(
-        names.KVCacheConfig(
-            num_blocks=config.num_blocks,
-            kv_cache_tensors=[],
-            kv_cache_groups=groups,
-            **_accepted("KVCacheConfig", prefix_cache_retention_interval=None),
-        ),
+    made, ranks = _groups(config), config.context_ranks
+    size = latents.block_sizes(made, config)[0] if latents.driven() else config.block_size
+    return engine().KVCacheManager(
+        made,
         max_model_len=_MAX_MODEL_LEN,
         enable_caching=config.prefix_caching,
         use_eagle=any(group.draft for group in config.layout),
@@ -209,24 +201,44 @@ def new_manager(config: TargetConfig, *, hash_block_size: int = 0, ranks: int = 
             scheduler_block_size=size,
             hash_block_size=hash_block_size or size,
             max_num_batched_tokens=_MAX_MODEL_LEN,
-            dcp_world_size=ranks,
+            **({"dcp_world_size": ranks} if ranks > 1 else {}),
         ),
     )
 
 
-def context_ranks(config: TargetConfig) -> int:
-    """Return 2 for an odd number of blocks of full attention alone: so both numbers occur (Q4).
-
-    vLLM shares no windows, chunks or states among ranks, and each rank has as many tokens.
-    """
-    shared = all(group.kind == "full" and group.block_size % 2 == 0 for group in config.layout)
-    newest = release().signatures.get("KVCacheManager.__init__") is None
-    return 2 if newest and shared and config.num_blocks % 2 else 1
+def hash_block_size(config: TargetConfig) -> int:
+    """Return the tokens of a hash; the groups' blocks may be larger."""
+    if latents.driven():
+        return latents.block_sizes(_groups(config), config)[1]
+    return gcd(*(group.block_size for group in config.layout))
 
 
-def _group(index: int, group: Group, *, is_draft: bool) -> Any:
-    marked = _accepted("KVCacheGroupSpec", is_eagle_group=is_draft)
-    return engine().KVCacheGroupSpec([f"layer {index}"], spec(group), **marked)
+def _groups(config: TargetConfig) -> Any:
+    names = engine()
+    marked = not all(group.draft for group in config.layout if group.kind != "state")
+    made = names.KVCacheConfig(
+        num_blocks=config.num_blocks,
+        kv_cache_tensors=[],
+        kv_cache_groups=[
+            names.KVCacheGroupSpec(
+                [f"layer {index}"],
+                _spec(config, group),
+                **_accepted("KVCacheGroupSpec", is_eagle_group=marked and group.draft),
+            )
+            for index, group in enumerate(config.layout)
+        ],
+        **_accepted("KVCacheConfig", prefix_cache_retention_interval=None),
+    )
+    return latents.for_scheduler(made) if latents.has_latents(config) else made
+
+
+def _spec(config: TargetConfig, group: Group) -> Any:
+    """Return the spec that a context rank has of a group: states are whole on each."""
+    if group.kind in ("full", "window") and latents.has_latents(config):
+        return latents.spec(group, config.context_ranks, engine().float32)
+    if group.kind == "state":
+        return spec(group)
+    return spec(replace(group, block_size=group.block_size // config.context_ranks))
 
 
 def _accepted(name: str, **arguments: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from kvproof.harness.adapters.vllm.api import context_ranks, engine, has, new_manager, release
+from kvproof.harness.adapters.vllm.api import engine, has, new_manager, release
 from kvproof.harness.contract.target import HitStatistics, Retained, Table, TargetConfig
 
 
@@ -22,7 +22,7 @@ class Manager:
     """The calls and reads of vLLM's scheduler; blocks are ids, null is 0."""
 
     def __init__(self, config: TargetConfig, grain: int) -> None:
-        self._manager = new_manager(config, hash_block_size=grain, ranks=context_ranks(config))
+        self._manager = new_manager(config, hash_block_size=grain)
         self.pool = self._manager.block_pool
         self._statistics = HitStatistics(0, 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+from kvproof.harness.adapters.vllm import latents
 from kvproof.harness.adapters.vllm.api import has, hashes_media, release, version
 from kvproof.harness.contract.profile import (
     DraftProfile,
@@ -36,6 +37,10 @@ UNSUPPORTED = {
     "encode": "encoder inputs are scheduled and cached apart from the cache manager",
     "partial_blocks": "hits end inside one only where recurrent groups have larger blocks",
     "state_copies": "a state is kept where it was computed, and the next step goes on elsewhere",
+    "sidecars": "an indexer's layers lie in the blocks of their group: one table for all of them",
+    "prefill_ranks": "its scheduler gives the manager one, whatever prefill context parallel is",
+    "interleave": "the worker's slot mapping alone reads cp_kv_cache_interleave_size",
+    "circular_buffers": "keys of an open entry lie in one block a request, which is never hit",
     "decode_intervals": "a state is kept at every block border, also while decoding",
 }
 """Capability -> why it is off, in every release."""
@@ -79,6 +84,9 @@ def profile() -> Profile:
             "span_identity": "the key has an identifier and a place; bytes determine the length",
             "most_state_blocks": "a state is one block",
             "draft_kinds": "the drafts' groups that its models have",
+            "compressed_kinds": "its windows of latents have an entry for each token",
+            "ranked_kinds": "DCP with hybrid KV cache layouts only supports full-attention, Mamba, "
+            "and replicated draft groups",
         },
         unsupported=UNSUPPORTED,
         inspection=InspectionProfile(holders=True, state=True, statistics=True, retained=True),
@@ -96,6 +104,11 @@ def profile() -> Profile:
             window_blocks="reach",
             mixed_block_sizes=_recent(),
             mixed_kinds=("full", "window"),
+            compression=latents.RATIOS if latents.driven() else (),
+            compressed_kinds=("full",),
+            further_layers=latents.driven(),
+            context_ranks=(2, 4) if latents.driven() else (),
+            ranked_kinds=("full", "state"),
         ),
         recurrent=StateProfile(
             pools=("shared",) if states else (),
@@ -117,10 +130,14 @@ def profile() -> Profile:
         **({} if known.draft_groups else _NO_DRAFTS),
         **({} if known.no_read else _NO_READ),
         **({} if newest.embeddings else _NO_EMBEDDINGS),
+        **({} if latents.driven() else _NO_LATENTS),
     }
     return replace(newest, unsupported={**UNSUPPORTED, **missing})
 
 
+_NO_LATENTS = dict.fromkeys(
+    ("compression", "context_ranks"), "they are driven from the release that names them so"
+)
 _NO_DRAFTS = {"draft_groups": "groups are not marked: with a draft model all give up a block"}
 _NO_EVICT = {"evict": "no call takes the identity of given blocks"}
 _NO_EMBEDDINGS = {"embeddings": "prompts of embeddings are not driven (until 0.31)"}

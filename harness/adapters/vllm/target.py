@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from functools import cache
-from math import gcd
 from typing import Any
 
 from kvproof.harness.adapters.engine_target import EngineTarget, Live, Step, Tables
@@ -29,6 +28,7 @@ from kvproof.harness.adapters.vllm.api import (
     check_drift,
     differences,
     engine,
+    hash_block_size,
     hasher,
     media_identifier,
     release,
@@ -65,8 +65,7 @@ class VllmTarget(EngineTarget):
     def __init__(self, config: TargetConfig) -> None:
         super().__init__(profile())
         self._config = config
-        self._grain = gcd(*(group.block_size for group in config.layout))
-        """Tokens of a hash; the groups' blocks may be larger."""
+        self._grain = hash_block_size(config)
         self._hasher = hasher(self._grain, "sha256")
         self._manager = Manager(config, self._grain)
         self._states = States(config)

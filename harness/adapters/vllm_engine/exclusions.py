@@ -147,6 +147,18 @@ NOT_DRIVEN = (
         {"runner": "v2", "connector": _LINKS},
     ),
     never(
+        "its worker copies layers with an entry for each token beside connectors",
+        {"entries": "on", "connector": (*_TIERS, *_LINKS)},
+    ),
+    *(
+        never(
+            "ExampleConnector keeps a chunk under the name of its prompt: its finding is "
+            "example_connector_loads_what_it_has_not_kept",
+            {"connector": "example", f"setting {name}": "on"},
+        )
+        for name in ("max_num_scheduled_tokens", "long_prefill_token_threshold")
+    ),
+    never(
         "ExampleConnector names prompts by their token ids, which embeddings have not",
         {"connector": "example", "embeds": "on"},
     ),

@@ -85,5 +85,13 @@ class ShadowBackend(AttentionBackend):  # type: ignore[misc] # the engine's clas
         return [size] if size else [MultipleOf(1)]
 
     @classmethod
-    def supported_kv_cache_layouts(cls) -> None:
-        """Return None: every layout."""
+    def supported_kv_cache_layouts(cls) -> Any:
+        """Return those with pages side by side for layers of several ratios, else None: every one.
+
+        So do the backends of vLLM's models with such layers.
+        """
+        if not any(group.further_ratios for group in RUNNING.config.groups):
+            return None
+        from vllm.v1.kv_cache_layout import KVCacheLayout
+
+        return (KVCacheLayout.BLNHC, KVCacheLayout.BLHNC)

@@ -221,6 +221,9 @@ def lacking() -> dict[str, str]:
         "states": _without("recurrent states") or alone,
         "zeroing": _without("recurrent states") or alone,
         "windows": alone,
+        "entries": ""
+        if has("vllm.v1.kv_cache_interface", "SparseCacheRole")
+        else "this release has no SparseCacheRole: layers of several ratios are not driven",
         "unequal groups": alone,
         "groups beside tiers": ""
         if _tiers_have_groups()

@@ -24,6 +24,9 @@ def layers(config: EngineConfig) -> dict[str, tuple[GroupKind, Any]]:
     """Return layer name -> its kind and spec."""
     found: dict[str, tuple[GroupKind, Any]] = {}
     for group in config.groups:
+        for at, ratio in enumerate(group.further_ratios):
+            name = f"model.layers.{len(found)}.self_attn.indexer.{at}"
+            found[name] = (group, _latent(config, ratio))
         for _ in range(group.layers):
             found[f"model.layers.{len(found)}.self_attn.attn"] = (group, _spec(config, group))
     if config.drafts and config.drafts.method != "ngram":
@@ -34,6 +37,8 @@ def layers(config: EngineConfig) -> dict[str, tuple[GroupKind, Any]]:
 
 
 def _spec(config: EngineConfig, group: GroupKind) -> Any:
+    if group.kind == "window" and any(each.further_ratios for each in config.groups):
+        return _latent_window(config, group)
     if group.kind == "window":
         return _attention(config, SlidingWindowSpec, sliding_window=group.size)
     if group.kind == "chunk":
@@ -47,7 +52,39 @@ def _spec(config: EngineConfig, group: GroupKind) -> Any:
             mamba_cache_mode="align",
             num_speculative_blocks=config.drafts.count if config.drafts else 0,
         )
-    return _attention(config, FullAttentionSpec)
+    return _latent(config) if group.further_ratios else _attention(config, FullAttentionSpec)
+
+
+def _latent(config: EngineConfig, ratio: int = 1) -> Any:
+    """Return a layer of latents: an entry has as many bytes as K and V of a head."""
+    from vllm.v1.kv_cache_interface import MLAAttentionSpec, SparseCacheRole
+
+    return MLAAttentionSpec(
+        block_size=config.block_size,
+        num_kv_heads=1,
+        head_size=2 * HEAD,
+        dtype=torch.bfloat16,
+        tokens_per_state=ratio,
+        cache_role=SparseCacheRole.INDEXER if ratio > 1 else SparseCacheRole.SPARSE,
+    )
+
+
+def _latent_window(config: EngineConfig, group: GroupKind) -> Any:
+    """Return a window of latents, whose blocks may be smaller than those of full attention."""
+    from vllm.v1.kv_cache_interface import SlidingWindowMLASpec
+
+    return SlidingWindowMLASpec(
+        block_size=config.block_size // group.parts,
+        num_kv_heads=1,
+        head_size=2 * HEAD,
+        dtype=torch.bfloat16,
+        sliding_window=group.size,
+    )
+
+
+def entry_of(spec: Any) -> int:
+    """Return the tokens of an entry of a layer."""
+    return int(getattr(spec, "tokens_per_state", 1) or 1)
 
 
 def _attention(config: EngineConfig, kind: Any, **more: Any) -> Any:

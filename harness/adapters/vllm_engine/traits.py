@@ -60,6 +60,7 @@ _DRAFTS = (
     DraftMethod(name="mtp"),
     DraftMethod(name="ngram", on_host=True),
 )
+_RATIOS = (2, 3, 4, 7)
 _LOCAL = (
     LocalKind("window", ((0, 3), (1, -4), (1, -1), (1, 0), (1, 1), (2, 3), (3, -5))),
     LocalKind("chunk", ((1, 0), (2, 0), (3, 0))),
@@ -73,7 +74,7 @@ def traits(lacking: Mapping[str, str]) -> WholeEngineTraits:
 
     `lacking`: feature, need or name of a connector, runner or link -> why the release has it not.
     """
-    lacking = {"sessions": "vLLM has no sessions: each turn is a request of its own", **lacking}
+    lacking = {**_LACKING, **lacking}
 
     def why(*names: str) -> str:
         return next((lacking[name] for name in names if name in lacking), "")
@@ -88,6 +89,7 @@ def traits(lacking: Mapping[str, str]) -> WholeEngineTraits:
         settings_in_blocks=_IN_BLOCKS,
         sleep_levels=(0, 1, 1, 2),
         local=() if why("windows") else _LOCAL,
+        ratios=() if why("entries") else _RATIOS,
         runners=(Runner(name="v1"), Runner(name="v2", refused=why("v2"))),
         drafts=_DRAFTS,
         tiers=(
@@ -117,7 +119,23 @@ def traits(lacking: Mapping[str, str]) -> WholeEngineTraits:
     )
 
 
-_REFUSABLE = ("states", "reset of running requests", "unread", "windows", "sessions")
+_LACKING = {
+    "sessions": "vLLM has no sessions: each turn is a request of its own",
+    "pipeline stages": "each stage is a process of its executors; steps in flight are those of "
+    "asynchronous scheduling",
+    "context ranks": "the slots of a rank are made by the worker's Triton kernel: vllm has the "
+    "manager's blocks",
+}
+_REFUSABLE = (
+    "entries",
+    "pipeline stages",
+    "context ranks",
+    "states",
+    "reset of running requests",
+    "unread",
+    "windows",
+    "sessions",
+)
 
 
 def _link(copies: str, refused: str) -> Link:

@@ -22,7 +22,7 @@ from kvproof.harness.adapters.vllm_engine.batch import Batch
 from kvproof.harness.adapters.vllm_engine.models import ShadowBackend
 from kvproof.harness.adapters.vllm_engine.requests import adapter_of, media_of
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
-from kvproof.harness.adapters.vllm_engine.specs import layers
+from kvproof.harness.adapters.vllm_engine.specs import entry_of, layers
 from kvproof.harness.contract.whole_engine import GroupKind
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 from kvproof.harness.whole_engine.memory import DeviceMemory, Layer, Pool
@@ -139,15 +139,16 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
 
     def _pools(self, specs: Any, names: Any, sizes: Any) -> list[Pool]:
         kinds = {name: kind for name, (kind, _) in layers(RUNNING.config).items()}
+        entries = {name: entry_of(spec) for name, (_, spec) in layers(RUNNING.config).items()}
         return [
             Pool(
                 kind=kinds[layer_names[0]],
                 block_size=spec.block_size,
                 kernel_block_size=spec.block_size if isinstance(spec, MambaSpec) else size,
                 layers=[
-                    self._layer(name, rank, head, words)
+                    self._layer(name, rank, head, words, entries[name])
                     for rank in self.ranks
-                    for name in layer_names
+                    for name in sorted(layer_names, key=entries.__getitem__)
                     for head, words in enumerate(_words(rank.caches[name], kinds[name]))
                 ],
                 draft=bool(getattr(spec, "is_draft", False)),
@@ -156,12 +157,12 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
             for spec, layer_names, size in zip(specs, names, sizes, strict=True)
         ]
 
-    def _layer(self, name: str, rank: connectors.Rank, at: int, words: Any) -> Layer:
+    def _layer(self, name: str, rank: connectors.Rank, at: int, words: Any, entry: int) -> Layer:
         """Return one head of a layer; ranks that share it hold the same content."""
         head = rank.heads(RUNNING.config)[at]
         content = f"{name} head {head}" if head else name
         own = f"{content} of rank {rank.number}" if len(self.ranks) > 1 else content
-        return Layer(own, words, rank.number, content)
+        return Layer(own, words, rank.number, content, entry)
 
     def _counts(self) -> dict[str, int]:
         """Return how many tokens the launch before sampled for each of its requests."""

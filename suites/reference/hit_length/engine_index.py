@@ -148,11 +148,27 @@ class IndexMachine:
         self._cover(case, hit)
 
     def _facts(self, case: Case, hit: int, best: int) -> dict[str, object]:
-        """`as_drafts`: the longest length if groups that look like a draft group were ones."""
+        """`as_drafts`: the longest length if groups that look like a draft group were ones.
+
+        `one_draft`: the longest one that is valid if a single group were of a draft model.
+        """
         drafts = {group._replace(draft=False) for group in case.groups if group.draft}
         groups = tuple(each._replace(draft=each.draft or each in drafts) for each in case.groups)
         least = longest(case._replace(groups=groups), self._traits.reach)
-        return {"groups": case.groups, "hit": hit, "best": best, "as_drafts": least}
+        return {
+            "groups": case.groups, "hit": hit, "best": best, "as_drafts": least,
+            "one_draft": self._with_one_draft(case),
+        }  # fmt: skip
+
+    def _with_one_draft(self, case: Case) -> int:
+        """Return the longest valid length if any one of the draft groups were the only one."""
+        single = (
+            tuple(each._replace(draft=at == draft) for at, each in enumerate(case.groups))
+            for draft, group in enumerate(case.groups)
+            if group.draft
+        )
+        reach = self._traits.reach
+        return max((longest(case._replace(groups=each), reach) for each in single), default=0)
 
     def _lacking(self, case: Case, hit: int, named: Sequence[Sequence[int]]) -> str:
         if not 0 <= hit <= case.limit or hit % self.unit:

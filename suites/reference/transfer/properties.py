@@ -85,7 +85,7 @@ transferred_blocks_are_those_visible | G10 | WINDOW STATE_LEFT
 wrong_arguments_move_nothing | G4 | REFUSED
     ids, ranges and objects that do not fit are refused before anything is enqueued
     why: a wrong index in a connector copies half the data before it fails, or none of it fails
-pages_of_another_format_are_refused | G2 H6 | VERSIONS AS_LONG NO_FORMAT
+pages_of_another_format_are_refused | G2 H6 Q5 | VERSIONS AS_LONG NO_FORMAT
     an object of one format of bytes has another key than under every other, and is refused
     why: an engine with an 8-bit cache reads 16-bit pages and answers noise
 objects_have_a_view_per_group | G9 | SEVERAL ONE

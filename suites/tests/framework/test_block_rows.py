@@ -35,6 +35,20 @@ HOSTED = Profile(
     host_tier=HostTierProfile(policies=("write_through", "write_back"), groups=("full", "state")),
 )
 
+RANKED = Profile(
+    "toy",
+    "1",
+    (1, 2, 4, 16),
+    layers=LayerProfile(
+        groups=("full", "window"),
+        compression=(2, 4),
+        compressed_kinds=("full",),
+        further_layers=True,
+        context_ranks=(2, 4),
+        ranked_kinds=("full",),
+    ),
+)
+
 
 def _draw(source: random.Random) -> Draw:
     """Return a function that draws from the strategies of `framework.draws`."""
@@ -68,7 +82,9 @@ def _unwrapped(source: random.Random) -> Draw:
     return lambda strategy: draw(getattr(strategy, "wrapped_strategy", strategy))
 
 
-@pytest.mark.parametrize("profile", [REFERENCE, HOSTED], ids=["reference", "host tier"])
+@pytest.mark.parametrize(
+    "profile", [REFERENCE, HOSTED, RANKED], ids=["reference", "host tier", "context ranks"]
+)
 def test_a_configuration_has_the_levels_of_its_row(profile: Profile) -> None:
     for row, config in _configs(profile):
         groups = config.layout
@@ -84,6 +100,20 @@ def test_a_configuration_has_the_levels_of_its_row(profile: Profile) -> None:
         assert config.num_blocks > profile.least_blocks
 
 
+def test_a_rank_has_whole_entries_of_its_blocks() -> None:
+    seen = set()
+    for row, config in _configs(RANKED, changed=True):
+        level = row["context ranks"]
+        assert config.context_ranks == (1 if level == "one" else int(level))
+        for group in config.layout:
+            assert group.kind == "full" or config.context_ranks == group.entry == 1
+            assert group.block_size % (config.context_ranks * group.entry) == 0
+            seen.add((config.context_ranks, group.ratio, group.further_ratios))
+    assert {ranks for ranks, _, _ in seen} == {1, 2, 4}
+    assert any(ratio > 1 for _, ratio, _ in seen)
+    assert any(len(further) > 1 for _, _, further in seen)
+
+
 def test_the_reference_takes_every_configuration() -> None:
     for _, config in _configs(REFERENCE, changed=True):
         make_target(config)
@@ -95,7 +125,9 @@ def test_the_reference_takes_every_configuration() -> None:
     ids=lambda each: getattr(each, "__name__", each),
 )
 def test_every_option_of_a_configuration_is_drawn(record: type, name: str) -> None:
-    configs = [config for each in (REFERENCE, HOSTED) for _, config in _configs(each, changed=True)]
+    configs = [
+        config for each in (REFERENCE, HOSTED, RANKED) for _, config in _configs(each, changed=True)
+    ]
     every = configs if record is TargetConfig else [one for each in configs for one in each.layout]
     assert len({getattr(one, name) for one in every}) > 1
 

@@ -60,6 +60,30 @@ def test_heads_are_divided_among_ranks_and_latents_are_not(
     assert found == ranks
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "ranks", "blocks", "requests"),
+    [
+        *(("deepseek_v3_2", "fp8_ds_mla", ranks, 6_980, 13.6309) for ranks in (1, 2, 8)),
+        ("gemma_3n_e4b", "auto", 1, 40_960, 51.9784),
+        ("gemma_3n_e4b", "auto", 2, 81_920, 103.9581),
+        ("gemma_3n_e4b", "auto", 8, 81_920, 103.9581),
+    ],
+)
+def test_blocks_and_requests_are_those_of_vllm(
+    name: str, dtype: str, ranks: int, blocks: int, requests: float
+) -> None:
+    """Of 40 GiB, by the planning code of vLLM 0.33.0 for the specs that its models give."""
+    made = plan(name, tensor=ranks, dtype=dtype)
+    assert made.num_blocks == blocks
+    assert capacity(made).requests_exact == pytest.approx(requests, rel=1e-4)
+
+
+def test_more_requests_of_deepseek_v4_fit_than_in_the_groups_of_vllm() -> None:
+    """It takes 62 layers of entries as one group, and pages of 11.8704 requests."""
+    made = plan("deepseek_v4_flash", dtype="fp8_ds_mla", block_size=256)
+    assert 11.8704 < capacity(made).requests_exact < 1.1 * 11.8704
+
+
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_context_ranks_divide_the_tokens_of_latents(ranks: int) -> None:
     whole = plan("deepseek_v3_2", dtype="fp8_ds_mla")

@@ -1,4 +1,4 @@
-"""Engines whose pools number their blocks alike: equal ids of two memories are different blocks."""
+"""Memory of the shadow device: ids of two memories, and entries of several tokens."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kvproof.harness.contract.whole_engine import EngineConfig, EngineRequest, GroupKind, Reads, Row
+from kvproof.harness.model.chain import Chain
 from kvproof.harness.whole_engine.admissions import Admissions
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import Findings
@@ -108,3 +109,60 @@ def test_a_block_that_leaves_the_index_was_given_in_its_own_memory(names: tuple[
     engine.admissions.before({("key", 1): [3]})
     engine.admissions.stepped({}, {names[0]: [3]}, {})
     assert engine.broken == ("" if names[0] == names[1] else LEAVES)
+
+
+LATENTS = GroupKind(further_ratios=(4,))
+LONG = tuple(range(10, 22))
+BLOCKS_OF_R = [1, 2, 3]
+READS = "reads_return_own_content"
+
+
+def words(entry: int) -> np.ndarray:
+    return np.zeros((5, 4 // entry, 2), np.uint64)
+
+
+def indexed() -> ShadowDevice:
+    layers = [Layer("layer", words(1)), Layer("indexer", words(4), entry=4)]
+    made = ShadowDevice(DeviceMemory([Pool(LATENTS, 4, 4, layers)], 5), Findings())
+    made.register(EngineRequest("r", LONG, answers=4), Chain(LONG, [LATENTS]))
+    return made
+
+
+def row_of(start: int, stop: int, *, fresh: bool) -> Row:
+    reads = Reads(np.array(BLOCKS_OF_R), np.empty(0, np.int64), BLOCKS_OF_R)
+    return Row(
+        request="r",
+        start=start,
+        tokens=LONG[start:stop],
+        drafts=0,
+        samples=False,
+        fresh=fresh,
+        device_start=False,
+        adapter=("", 0),
+        media=(),
+        groups=(reads,),
+    )
+
+
+@pytest.mark.parametrize(("hit", "wrong"), [(4, ""), (8, ""), (5, READS), (7, READS)], ids=str)
+def test_an_entry_is_whole_where_the_request_has_computed_all_its_tokens(
+    hit: int, wrong: str
+) -> None:
+    made = indexed()
+    for start, stop in ((0, 6), (6, 12)):
+        made.launch([row_of(start, stop, fresh=not start)])
+    assert made.findings.wrong is None
+    made.launch([row_of(hit, 12, fresh=True)])
+    found = made.findings.wrong
+    assert (found.property if found else "") == wrong
+    assert not found or "its first tokens were not computed again" in found.sentence
+
+
+def test_an_entry_lies_in_the_slot_of_its_last_token() -> None:
+    made = indexed()
+    made.launch([row_of(0, 7, fresh=True)])
+    layer, indexer = made.memory.pools[0].layers
+    assert layer.words[2, 2].all()
+    assert not layer.words[2, 3].any()
+    assert indexer.words[1, 0].all()
+    assert not indexer.words[2].any()

@@ -26,7 +26,7 @@ VLLM = traits_of_vllm({})
 SGLANG = traits_of_sglang()
 LMDEPLOY = traits_of_lmdeploy()
 TOY = "kvproof.suites.tests.whole_engine.toy_target"
-NO_SESSIONS = {"sessions": "vLLM has no sessions: each turn is a request of its own"}
+NOT_DRIVEN = {name: VLLM.lacks(name) for name in ("sessions", "pipeline stages", "context ranks")}
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_what_sglangs_loop_is_not_driven_with_has_a_reason_and_costs_no_history(
 def test_a_connector_that_is_missing_costs_its_levels_alone() -> None:
     without = traits_of_vllm({"lmcache": "it is not installed", "nixl": "one engine only"})
     assert missing(without) == {
-        **NO_SESSIONS,
+        **NOT_DRIVEN,
         "connector lmcache": "it is not installed",
         "connector pull": "one engine only",
         "connector push": "one engine only",
     }
     lost = {*factors(VLLM).levels["connector"]} - {*factors(without).levels["connector"]}
     assert lost == {"lmcache", "pull", "push"}
-    assert missing(VLLM) == NO_SESSIONS
+    assert missing(VLLM) == NOT_DRIVEN
 
 
 def test_a_second_engine_is_judged_by_its_own_traits(tmp_path: Path) -> None:

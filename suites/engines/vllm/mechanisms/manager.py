@@ -75,6 +75,15 @@ def windows_count_as_drafts(found: Failed) -> bool:
     return least <= hit < found.fact("expected", int)
 
 
+def draft_windows_are_proven_apart(found: Failed) -> bool:
+    """Of unequal groups of a draft model, only the last one looked up has the unit after a hit."""
+    if not found.has("one_draft"):
+        return False
+    drafts = {(kind, size) for kind, _, size, draft in found.fact("groups", tuple) if draft}
+    hit = found.fact("hit", int)
+    return len(drafts) > 1 and found.fact("best", int) < hit <= found.fact("one_draft", int)
+
+
 def decoded_behind_embeddings(found: Failed) -> bool:
     """Of a prompt of embeddings, a block with tokens that a request like it decoded is not hit."""
     live, hit = found.fact("live", RequestState), found.fact("hit", int)
