@@ -428,25 +428,17 @@ def _above_the_threshold(found: Failed, engine: dict[str, Any]) -> set[str]:
 
 
 def event_has_tokens_of_other_blocks(found: Failed) -> bool:
-    """Of a group that keeps some blocks alone, the tokens of those between come with them.
-
-    If its blocks are smaller than those of other groups, no event may have their parent.
-    """
-    facts = found.violation.facts
-    if facts.get("kind") not in ("window", "chunk", "state"):
-        return False
-    return found.fact("beyond", int) > 0 or bool(facts.get("orphan") and _in_parts(found))
-
-
-def _in_parts(found: Failed) -> bool:
-    """Whether the event's tokens are those of a block of a group with several in a block."""
-    engine, tokens = found.config["engine"], found.fact("tokens", int)
-    parts = {each.get("parts", 1) for each in engine.get("groups", ())} - {1}
-    return any(tokens * each == engine["block_size"] for each in parts)
+    """Of a group that keeps some blocks alone, the tokens of those between come with them."""
+    masked = found.violation.facts.get("kind") in ("window", "chunk", "state")
+    return masked and found.fact("beyond", int) > 0
 
 
 def part_is_published_behind_no_key(found: Failed) -> bool:
-    """A part of a block names the part before it as its parent, which is no entry of the index."""
-    unit = found.config["engine"].get("settings", {}).get("prefix_match_unit", 0)
-    size, tokens = found.config["engine"]["block_size"], found.fact("tokens", int)
-    return bool(found.violation.facts.get("orphan")) and tokens == unit < size
+    """A part of a block names the part before it as its parent, which is no entry of the index.
+
+    Parts are as long as the unit of matches, or as a window's smaller blocks.
+    """
+    engine, tokens = found.config["engine"], found.fact("tokens", int)
+    size, unit = engine["block_size"], engine.get("settings", {}).get("prefix_match_unit", 0)
+    units = {unit, *(size // each.get("parts", 1) for each in engine.get("groups", ()))}
+    return bool(found.violation.facts.get("orphan")) and tokens in units - {size}
