@@ -49,6 +49,7 @@ def declared() -> WholeEngineTraits:
         settings_in_blocks={},
         sleep_levels=(0,),
         local=(LocalKind("window", ((3, 0),)),),
+        ratios=(),
         runners=(Runner(name="v2"), Runner(name="v1", refused=_NOT_DRIVEN)),
         drafts=(),
         tiers=(*(Tier(name=name) for name in TIERS), *others),
