@@ -225,6 +225,7 @@ launch = ["{python}", "-m", "kvproof.suites.faults.eval_server", "wrong-block", 
 """
 
 
+@pytest.mark.nightly(reason="four servers; its parts are tested fast")
 @pytest.mark.slow(reason="starts four servers: 10 s of CPU")
 def test_an_exact_cache_passes_every_load_and_wrong_blocks_fail(tmp_path: Path) -> None:
     text = CONFIG.read_text().replace('[[configuration]]\nname = "on small cache"\n', "")

@@ -122,6 +122,7 @@ def test_a_correct_server_has_no_interference(tmp_path: Path) -> None:
     assert found.verdicts[check.REPLAYED.name].checks
 
 
+@pytest.mark.nightly(reason="two probes of a server; its checks are tested fast")
 @pytest.mark.slow(reason="probes a server with two planted faults: 7 s of CPU")
 def test_faults_of_neighbours_are_found(tmp_path: Path) -> None:
     """Those of times, `long_goes_first` and `wrong_beside`, need a machine that is not busy."""

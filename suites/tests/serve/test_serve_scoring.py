@@ -157,6 +157,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.save("qwen3", tmp_path_factory.mktemp("models") / "tiny")
 
 
+@pytest.mark.nightly(reason="loads a model; scores are tested fast")
 @pytest.mark.slow(reason="computes with torch models")
 def test_prompts_have_the_chances_of_transformers(folder: Path) -> None:
     import torch

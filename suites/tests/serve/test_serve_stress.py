@@ -26,6 +26,7 @@ TIGHT = ("--block-size", "8", "--num-blocks", "300", "--max-requests", "16", "--
 """So that evictions, preemptions and 429 happen."""
 
 
+@pytest.mark.nightly(reason="a load; single answers are tested fast")
 @pytest.mark.slow(reason="starts many processes")
 def test_every_answer_is_right_and_nothing_leaks() -> None:
     outcome = stress(Options(clients=40, seconds=10, longest=32, serve=TIGHT))

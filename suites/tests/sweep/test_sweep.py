@@ -140,6 +140,7 @@ def test_peers_are_shown_and_do_not_count(tmp_path: Path) -> None:
     assert "the engine is not installed; pip install engine" in skipped.reason
 
 
+@pytest.mark.nightly(reason="a sweep of its own; another one is in every run")
 @pytest.mark.slow(reason="starts processes and waits for them")
 def test_a_baseline_without_memory_fails_no_run_in_which_another_is_right(tmp_path: Path) -> None:
     found = swept(tmp_path, "good", "crowded_baseline")
@@ -176,6 +177,7 @@ def test_unsupported_is_no_failure_but_nothing_supported_is_no_pass(tmp_path: Pa
     assert never.verdict.reason == "never supports no cell of toy: not on this machine"
 
 
+@pytest.mark.nightly(reason="a sweep of its own; another one is in every run")
 @pytest.mark.slow(reason="starts processes and waits for them")
 def test_what_an_earlier_part_has_judged_does_not_run_again(tmp_path: Path) -> None:
     first = swept(tmp_path, "planted_wrong_page", where="rows=1,3")
