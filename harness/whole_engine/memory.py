@@ -40,10 +40,17 @@ class Layer:
         """The number that separates its content from that of other layers."""
         return number(self.content or self.name)
 
-    def ends(self, positions: Slots) -> npt.NDArray[np.bool_]:
-        """Tell of positions, or of slots, whether an entry ends there."""
-        ends: npt.NDArray[np.bool_] = (positions + 1) % self.entry == 0
-        return ends
+    def ends(self, positions: Slots) -> npt.NDArray[np.bool_] | slice:
+        """Return an index of the positions, or slots, where an entry ends."""
+        return ends(positions, self.entry)
+
+
+def ends(positions: Slots, entry: int) -> npt.NDArray[np.bool_] | slice:
+    """Return an index of the positions where entries of so many tokens end; of one: all."""
+    if entry == 1:
+        return slice(None)
+    found: npt.NDArray[np.bool_] = (positions + 1) % entry == 0
+    return found
 
 
 @dataclass(frozen=True)
@@ -130,15 +137,15 @@ class DeviceMemory:
 
         `entries`: the fingerprints of a layer with entries of so many tokens; none: as the others.
         """
-        pool = self.pools[group]
-        key = epoch_key(epoch)
-        for layer in pool.layers:
-            own = prints if entries is None or layer.entry == 1 else entries(layer.entry)
-            ends = layer.ends(slots)
-            rows, columns = np.divmod(slots[ends], pool.kernel_block_size)
-            words = own[ends] ^ np.uint64(layer.salt ^ key)
-            layer.words[rows, columns // layer.entry, 0] = words
-            layer.words[rows, columns // layer.entry, 1] = ~words
+        pool, key = self.pools[group], epoch_key(epoch)
+        for entry in {layer.entry for layer in pool.layers}:
+            own = prints if entries is None or entry == 1 else entries(entry)
+            at = ends(slots, entry)
+            rows, columns = np.divmod(slots[at], pool.kernel_block_size)
+            for layer in [each for each in pool.layers if each.entry == entry]:
+                words = own[at] ^ np.uint64(layer.salt ^ key)
+                layer.words[rows, columns // entry, 0] = words
+                layer.words[rows, columns // entry, 1] = ~words
         marks = self.of(group)
         blocks, inside = np.divmod(slots, pool.block_size)
         marks.written[blocks] = marks.slots[blocks, inside] = launch

@@ -107,6 +107,35 @@ def test_context_ranks_count_the_blocks_of_others_in_their_parts(
 
 
 @pytest.mark.parametrize(
+    ("layer", "block", "origin", "excused"),
+    [
+        (1, 3, (1, 0, 4), True),
+        (1, 3, (1, 0, 0), False),
+        (1, 3, None, False),
+        (0, 3, None, True),
+        (1, 2, (0, 0, 4), True),
+        (1, 2, None, False),
+        (0, 2, (0, 0, 0), True),
+        (0, 1, None, True),
+        (0, 2, None, False),
+    ],
+)
+def test_layers_of_unlike_kinds_take_turns_in_one_pool(
+    layer: int,
+    block: int,
+    origin: tuple[int, int, int] | None,
+    excused: bool,  # noqa: FBT001 - as above
+) -> None:
+    """Blocks 2 and 3 of the pool are written as 4 to 7: also to layers of the other kind."""
+    facts = slot(0, 0, (2, 1))
+    facts["prompt"] |= {"decode": [1], "prefill": [1], "windows": [[1], [1]]}
+    facts |= {"slot": (layer, 0, 0), "place": (block, 0, 0), "origin": origin}
+    kinds = {"kinds": "fw", "window": 5, "latent": False, "layers": 2}
+    found = failed(side(block_size=8, kernel=4, **kinds), side(**kinds), **facts)
+    assert known.pulled_blocks_count_in_the_senders_parts(found) is excused
+
+
+@pytest.mark.parametrize(
     ("blocks", "words", "excused"),
     [
         ([2], "Mooncake transfer engine returned -1", False),
