@@ -52,20 +52,14 @@ def as_asked(config: EvalConfig) -> EvalConfig:
 
 def learned(client: CompletionClient) -> Abilities:
     """Try some requests of one token to learn a server's options. Raises UsageError."""
+    _completes(client)
+    top = _likeliest(client)
 
     def taken(**fields: object) -> Reply | None:
-        found = client.complete("a", max_tokens=1, **fields)
+        scored = {} if top is None else {"logprobs": top}
+        found = client.complete("a", max_tokens=1, **scored, **fields)
         return found if found.outcome == "answered" else None
 
-    try:
-        answered(client.complete("a", max_tokens=1))
-    except Unanswered as error:
-        raise UsageError(
-            f"{client.url} completes nothing: {error}",
-            "a server with /v1/completions; --model names its model",
-        ) from error
-    scored = (top for top in _TOPS if (found := taken(logprobs=top)) and found.logprobs)
-    top = next(scored, None)
     ids = taken(return_token_ids=True)
     salt = taken(cache_salt="kvproof") is not None
     return Abilities(
@@ -77,6 +71,25 @@ def learned(client: CompletionClient) -> Abilities:
         adapters=tuple(name for name in _adapters(client) if taken(model=name)),
         opening=0 if top is None else opening(client, top),
     )
+
+
+def _completes(client: CompletionClient) -> None:
+    """Raise UsageError without an answer; a token may be no text: part of a letter, or special."""
+    try:
+        answered(client.complete("a", max_tokens=1))
+    except Unanswered as error:
+        if error.reply.outcome == "empty":
+            return
+        raise UsageError(
+            f"{client.url} completes nothing: {error}",
+            "a server with /v1/completions; --model names its model",
+        ) from error
+
+
+def _likeliest(client: CompletionClient) -> int | None:
+    """Return for how many of the likeliest tokens the server gives log-probabilities."""
+    asked = ((top, client.complete("a", max_tokens=1, logprobs=top)) for top in _TOPS)
+    return next((top for top, found in asked if found.logprobs), None)
 
 
 def _documents(client: CompletionClient, taken: Callable[..., Reply | None]) -> bool:

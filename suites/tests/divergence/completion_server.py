@@ -59,6 +59,8 @@ class Script:
     """Blocks of one salt are not hit under another."""
     counts: bool = True
     logprobs: bool = True
+    special_first: bool = False
+    """The first token of each answer is a special one, which has no text."""
     refuses: tuple[str, ...] = ()
     most_prompt: int = 100_000
     fails_after: int = 1 << 30
@@ -185,7 +187,7 @@ class Handler(server.Handler):
             rows.append(logprobs(answer, content, script, noise))
             answer.append(int(rows[-1].argmax()))
         new = answer[len(ids) :]
-        text = "".join(map(word, new))
+        text = "".join(map(word, new[script.special_first :]))
         choice: dict[str, Any] = {"text": text, "finish_reason": "length"}
         if "messages" in body:
             choice |= {"message": {"content": text}, "logprobs": _of_chat(new, rows)}

@@ -15,9 +15,11 @@ import msgspec
 import pytest
 
 from kvproof.eval.divergence.material import Pairs
+from kvproof.eval.divergence.servers import learned
 from kvproof.eval.run.records import read_eval
 from kvproof.harness.cli.app import main
 from kvproof.harness.errors import Exit
+from kvproof.harness.http.completion_client import CompletionClient
 from kvproof.harness.served.documented import UNKNOWN
 from kvproof.suites.reference.evaluation.server import serving
 from kvproof.suites.tests.divergence.completion_server import Script, Server
@@ -66,6 +68,13 @@ def test_one_server_recomputes_under_salts_and_passes(tmp_path: Path) -> None:
     assert f"| not on this machine | the 5 likeliest tokens, token ids | {url} |" in text
     salts = {each.get("cache_salt") for each in script.seen}
     assert len(salts) > 100  # none is used twice
+
+
+def test_an_answer_may_begin_with_a_token_that_is_no_text() -> None:
+    with servers(Script(), Script(special_first=True)) as urls:
+        plain, special = (learned(CompletionClient(url, retries=0)) for url in urls)
+    assert special == plain
+    assert special.token_ids
 
 
 def test_a_second_run_recomputes_on_a_server_that_the_first_has_filled(tmp_path: Path) -> None:
