@@ -63,6 +63,9 @@ class Counts:
     """Tolerated histories that the failure ended."""
     unshrunk: Counter[str] = field(default_factory=Counter)
     """Failures that were not shrunk here."""
+    seconds: float = 0.0
+    engine_seconds: float = 0.0
+    """Seconds until the target's answers; 0: the suite does not ask the target."""
 
     def add(self, other: Counts) -> None:
         """Add the counts of `other`."""
@@ -75,6 +78,8 @@ class Counts:
         self.tolerated.update(other.tolerated)
         self.ended.update(other.ended)
         self.unshrunk.update(other.unshrunk)
+        self.seconds += other.seconds
+        self.engine_seconds += other.engine_seconds
 
 
 @dataclass

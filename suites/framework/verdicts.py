@@ -35,9 +35,6 @@ class Tally(Counts):
     """Whether Ctrl-C ended it: missing situations and failures might have come."""
     cut: bool = False
     """So many properties failed that the search ended."""
-    seconds: float = 0.0
-    engine_seconds: float = 0.0
-    """Seconds until the target's answers; 0: the suite does not ask the target."""
 
     def failed(self, name: str) -> bool:
         """Whether a property failed in an unexpected way, shrunk or not."""
@@ -50,8 +47,6 @@ class Tally(Counts):
         self.excused |= other.excused
         self.died = self.died or other.died
         self.interrupted = self.interrupted or other.interrupted
-        self.seconds += other.seconds
-        self.engine_seconds += other.engine_seconds
 
 
 def exercised(target: str, suite: Suite, tally: Tally) -> Exercised:

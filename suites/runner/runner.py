@@ -7,7 +7,7 @@ import math
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from kvproof.harness.settings import Drawing
 from kvproof.suites.framework import expected_failures
 from kvproof.suites.framework.component_suite import Counterexample
 from kvproof.suites.framework.expected_failures import Expected
-from kvproof.suites.framework.explore import Elsewhere, Exploration, planned
+from kvproof.suites.framework.explore import Counts, Elsewhere, Exploration, planned
 from kvproof.suites.framework.property import Level
 from kvproof.suites.framework.shrink import MINIMISE_SECONDS, minimise, shortest_death
 from kvproof.suites.framework.suite import Suite
@@ -40,7 +40,16 @@ from kvproof.suites.framework.verdicts import Tally, exercised, verdicts
 from kvproof.suites.runner import levels
 from kvproof.suites.runner.corpus import Corpus
 from kvproof.suites.runner.replay import expected_of, shows, target_failed
-from kvproof.suites.runner.shares import Budget, Order, Sharing, others, shared_out
+from kvproof.suites.runner.shares import (
+    Budget,
+    Order,
+    Sharing,
+    apart,
+    others,
+    shared_out,
+    suites_shared_out,
+    whole,
+)
 
 Doing = Literal["histories", "shrinking", "replaying"]
 Progress = Callable[[str, Doing, int, int], None]
@@ -101,11 +110,12 @@ class SuiteRun:
         self._only, self._progress = only, progress
         with self.guarded():
             self.start()
-            for suite in self.suites:
-                if suite.name == CACHE and only in ("", CACHE):
-                    self.replay_corpus()
-                if only in ("", suite.name):
-                    self._run(suite, budget, seed)
+            chosen = [each for each in self.suites if only in ("", each.name)]
+            with self._suites_shared(chosen, budget, seed) as ahead:
+                for suite in chosen:
+                    if suite.name == CACHE:
+                        self.replay_corpus()
+                    self._run(suite, budget, seed, partial(ahead, suite))
             if not only:
                 self._write(TargetConcluded(target=self._handle.name))
 
@@ -114,10 +124,11 @@ class SuiteRun:
         suite: Suite,
         budget: settings,
         seed: int | None,
+        ahead: Callable[[], Counts | None],
     ) -> None:
         tally, progress = Tally(), partial(self._progress, suite.name)
         try:
-            self.explore(suite, budget, tally, seed=seed, progress=progress)
+            self.explore(suite, budget, tally, seed=seed, progress=progress, ahead=ahead)
             if tally.interrupted:
                 raise KeyboardInterrupt
         except BaseException:  # stored next to the other results
@@ -175,12 +186,14 @@ class SuiteRun:
         most: int = MOST_FAILURES,
         rest: bool = True,
         claim: Callable[[str], bool] = lambda _: True,
+        ahead: Callable[[], Counts | None] = lambda: None,
     ) -> None:
         """Explore until nothing new fails; once `most` have, judge the others, with `rest` alone.
 
         Fills `tally` on the way, so that an early end loses nothing. Calls `claim` before it
         shrinks a property; False: another worker does. Skips a suite without properties for the
-        target. `draw`: None takes seeds, where a suite has histories by seed.
+        target. `draw`: None takes seeds, where a suite has histories by seed. `ahead` is asked once
+        for the counts of another process.
         """
         start, asked = time.monotonic(), self._handle.engine_seconds
         by_history = {each.property for each in self._expected if each.verbs}
@@ -189,7 +202,7 @@ class SuiteRun:
             new = len(tally.failures) < most and name not in {*tally.failures, *tally.excused}
             return new and (name in by_history or claim(name))
 
-        shared = partial(self._shared, suite, budget, tally, seed=seed)
+        shared = partial(self._shared, suite, budget, tally, ahead, seed=seed)
         explore = partial(
             suite.explore,
             budget,
@@ -213,28 +226,50 @@ class SuiteRun:
             self._rest(suite, tally, seed, claim)
         finally:
             tally.cut = not rest and len(tally.failures) >= most
-            tally.seconds = time.monotonic() - start
-            tally.engine_seconds = self._handle.engine_seconds - asked
+            if not tally.seconds:
+                tally.seconds = time.monotonic() - start
+                tally.engine_seconds = self._handle.engine_seconds - asked
+
+    def _suites_shared(
+        self, chosen: Sequence[Suite], budget: settings, seed: int | None
+    ) -> AbstractContextManager[Callable[[Suite], Counts | None]]:
+        """Let another process explore some suites inside, where that is allowed and worth it."""
+        sharing, alone = self._sharing, apart(chosen, budget)
+        if sharing is None or sharing.own.in_process or not alone:
+            return nullcontext(lambda _: None)
+        return suites_shared_out(alone, partial(self._order, sharing, budget, seed))
 
     def _shared(
-        self, suite: Suite, budget: settings, tally: Tally, *, seed: int | None
+        self,
+        suite: Suite,
+        budget: settings,
+        tally: Tally,
+        ahead: Callable[[], Counts | None],
+        *,
+        seed: int | None,
     ) -> AbstractContextManager[Elsewhere]:
         """Let other processes explore some profiles inside, where that is allowed."""
+        if not tally.test_cases and (counts := ahead()):
+            return nullcontext(whole(counts))
         processes, parts = others(suite, budget, seed=seed)
         sharing = self._sharing
         if sharing is None or processes < 1 or self._handle.isolation != "worker":
             return nullcontext(lambda _: None)
+        known = (*tally.failures, *tally.excused)
+        order = dataclasses.replace(self._order(sharing, budget, seed, suite), known=known)
+        return shared_out(processes, parts, lambda part: dataclasses.replace(order, part=part))
+
+    def _order(self, sharing: Sharing, budget: settings, seed: int | None, suite: Suite) -> Order:
         size = budget.max_examples, budget.stateful_step_count, budget.derandomize
-        order = Order(
+        return Order(
             sharing=sharing,
             level=self._level,
             suite=suite.name,
-            part=0,
+            part=None,
             budget=Budget(*size),
             seed=seed,
-            known=(*tally.failures, *tally.excused),
+            known=(),
         )
-        return shared_out(processes, parts, lambda part: dataclasses.replace(order, part=part))
 
     def _death(
         self,

@@ -1,7 +1,7 @@
-"""The profiles of a suite, shared by processes of this machine: each has a target of its own.
+"""Suites of a run, or profiles of one, shared by processes of this machine with own targets.
 
-A process that has nothing to do takes a profile from the end of the list, this one from its
-beginning. Others only count: a profile in which something new fails is explored here once more.
+A process that has nothing to do takes a part from the end of the list, this one from its
+beginning. Others only count: a part in which something new fails is explored here once more.
 Counts are added in the order of the list, so that a result is the same with any number of them.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from hypothesis import settings
 
 from kvproof.harness.campaign.worker_main import __name__ as worker_module
 from kvproof.harness.campaign.worker_main import pack, unpack
+from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.pool import Worker, WorkerLost
 from kvproof.harness.isolation.registry import USUAL, OwnTargets, open_handle
 from kvproof.harness.scratch import scratch
@@ -36,7 +38,9 @@ from kvproof.suites.runner.replay import known_failures
 
 COMMAND = (sys.executable, "-m", worker_module)
 LIMIT_S = 1800.0
-"""Time limit of one profile."""
+"""Time limit of one part."""
+WORTH = 100
+"""Histories of a suite from which on another process is worth its start."""
 
 
 class Sharing(NamedTuple):
@@ -66,12 +70,13 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """One profile: everything that may change the outcome."""
+    """One profile, or a whole suite: everything that may change the outcome."""
 
     sharing: Sharing
     level: Level
     suite: str
-    part: int
+    part: int | None
+    """Number of the profile; None: all of them."""
     budget: Budget
     seed: int | None
     known: tuple[str, ...]
@@ -79,27 +84,59 @@ class Order:
 
 
 def explore_part(order: Order) -> Counts | None:
-    """Explore one profile in this process; None: something new fails in it."""
-    suite = _suite(order.sharing, order.level, order.suite)
+    """Explore a profile, or a suite, in this process; None: something new fails in it."""
+    handle, begun = _opened(order.sharing), time.monotonic()
+    suite, asked = _suite(handle, order), handle.engine_seconds
     seen = suite.explore(
         order.budget.settings(),
         seed=order.seed,
         claim=lambda _: False,
-        elsewhere=lambda part: None if part == order.part else Counts(),
+        elsewhere=lambda part: None if order.part in (None, part) else Counts(),
     )
     if seen.died or seen.interrupted or seen.unshrunk.keys() - set(order.known):
         return None
     counts = Counts()
     counts.add(seen)
+    if order.part is None:
+        counts.seconds = time.monotonic() - begun
+        counts.engine_seconds = handle.engine_seconds - asked
     return counts
 
 
 @cache
-def _suite(sharing: Sharing, level: Level, name: str) -> Suite:
+def _opened(sharing: Sharing) -> Handle:
     handle = open_handle(sharing.target, options=sharing.own)
     atexit.register(handle.close)
-    (suite,) = (each for each in levels.suites(handle, level) if each.name == name)
+    return handle
+
+
+def _suite(handle: Handle, order: Order) -> Suite:
+    (suite,) = (each for each in levels.suites(handle, order.level) if each.name == order.suite)
     return suite.knowing(known_failures(handle))
+
+
+def whole(counts: Counts) -> Elsewhere:
+    """Return the counts of a suite as those of its first part, and none of the others."""
+    return lambda part: Counts() if part else counts
+
+
+@contextmanager
+def suites_shared_out(
+    suites: Sequence[Suite], order: Callable[[Suite], Order]
+) -> Iterator[Callable[[Suite], Counts | None]]:
+    """Let another process explore suites inside, the last ones first.
+
+    Yields the question for a suite's counts; None: it is explored here.
+    """
+    with shared_out(1, len(suites), lambda number: order(suites[number])) as elsewhere:
+        yield lambda suite: elsewhere(suites.index(suite)) if suite in suites else None
+
+
+def apart(suites: Sequence[Suite], budget: settings) -> list[Suite]:
+    """Return the suites that another process may explore: none where that is not worth it."""
+    alone = [each for each in suites if each.judged and each.component.processes == 1]
+    worth = len(alone) > 1 and _cores() > 1 and budget.max_examples >= WORTH
+    return alone if worth else []
 
 
 def others(suite: Suite, budget: settings, *, seed: int | None) -> tuple[int, int]:

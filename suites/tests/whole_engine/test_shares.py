@@ -12,11 +12,11 @@ from hypothesis import settings
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.records.events import AnyEvent, Exercised, PropertyVerdict
 from kvproof.suites.framework.budgets import BUDGETS
-from kvproof.suites.framework.explore import Counts
+from kvproof.suites.framework.explore import Counts, Elsewhere
 from kvproof.suites.framework.seeds import PARTS
-from kvproof.suites.runner import shares
+from kvproof.suites.runner import runner, shares
 from kvproof.suites.runner.runner import SuiteRun
-from kvproof.suites.runner.shares import Sharing
+from kvproof.suites.runner.shares import Sharing, whole
 from kvproof.suites.whole_engine.strategies import SUITE
 
 TOY = "kvproof.suites.tests.whole_engine.toy_target"
@@ -49,9 +49,7 @@ def test_two_processes_count_what_one_counts(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(shares._Division, "elsewhere", noting)
     one, two = (
         [
-            msgspec.structs.replace(event, seconds=0, engine_seconds=0)
-            if isinstance(event, Exercised)
-            else event
+            timeless(event)
             for event in judged(f"{TOY}:make_sound_target", monkeypatch, cores=cores)
             if isinstance(event, Exercised | PropertyVerdict)
         ]
@@ -61,6 +59,38 @@ def test_two_processes_count_what_one_counts(monkeypatch: pytest.MonkeyPatch) ->
     assert any(isinstance(each, Counts) for each in asked)
     assert any(each is None for each in asked)
     assert len(asked) == PARTS
+
+
+def test_suites_explored_by_another_process_count_what_they_count_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Counts] = []
+
+    def noting(counts: Counts) -> Elsewhere:
+        asked.append(counts)
+        return whole(counts)
+
+    monkeypatch.setattr(shares, "WORTH", 1)
+    monkeypatch.setattr(runner, "whole", noting)
+    found = []
+    for cores in (1, 2):
+        monkeypatch.setattr(shares, "_cores", lambda cores=cores: cores)
+        events: list[AnyEvent] = []
+        with open_handle("reference") as handle:
+            sharing = Sharing("reference")
+            run = SuiteRun(handle, _Files(), write=events.append, level="full", sharing=sharing)
+            run.suites = tuple(each for each in run.suites if each.name in {"keys", "metrics"})
+            run.run(FEW)
+        found.append([timeless(each) for each in events])
+    assert found[0] == found[1]
+    assert asked  # the second one, at least, was explored elsewhere
+    assert all(each.seconds > 0 for each in asked)
+
+
+def timeless(event: AnyEvent) -> AnyEvent:
+    if isinstance(event, Exercised):
+        return msgspec.structs.replace(event, seconds=0, engine_seconds=0)
+    return event
 
 
 def order(**more: object) -> shares.Order:
