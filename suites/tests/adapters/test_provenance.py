@@ -48,6 +48,7 @@ def test_fields_that_leave_configurations_out_are_found() -> None:
     assert narrowing(narrow) == ["least_window", "span_identity"]
 
 
+@pytest.mark.nightly(reason="the same on the reference runs before each merge")
 @pytest.mark.slow(reason="runs an installed engine")
 @pytest.mark.parametrize("engine", NEWEST, ids=str)
 def test_an_engine_declares_each_action_and_each_limit(

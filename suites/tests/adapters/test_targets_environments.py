@@ -98,6 +98,8 @@ def test_a_changed_lock_is_noticed(world: Path) -> None:
     assert error.value.hint == f"kvproof targets install {TOY}"
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
+@pytest.mark.slow(reason="builds an environment")
 def test_a_package_that_pip_cannot_find_is_one_message(world: Path, changed: Path) -> None:
     changed.write_text("no-such-package==9.9\n")
     with pytest.raises(UsageError) as error:
@@ -108,6 +110,8 @@ def test_a_package_that_pip_cannot_find_is_one_message(world: Path, changed: Pat
     assert leftovers(world) == CLEAN
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
+@pytest.mark.slow(reason="builds an environment")
 @pytest.mark.usefixtures("changed")
 def test_an_interrupt_leaves_the_old_environment_and_nothing_else(
     world: Path, monkeypatch: pytest.MonkeyPatch
@@ -123,6 +127,8 @@ def test_an_interrupt_leaves_the_old_environment_and_nothing_else(
     assert state(parse(TOY)) == "outdated"
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
+@pytest.mark.slow(reason="builds an environment")
 @pytest.mark.usefixtures("changed")
 def test_an_engine_that_does_not_start_is_not_installed(
     world: Path, monkeypatch: pytest.MonkeyPatch
@@ -145,6 +151,8 @@ def test_too_little_space_is_said_before_anything_is_built(
     assert leftovers(world) == CLEAN
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
+@pytest.mark.slow(reason="builds an environment")
 @pytest.mark.usefixtures("changed")
 def test_a_disk_that_fills_up_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
@@ -175,6 +183,8 @@ def test_an_unknown_version_lists_the_known_ones(spec: str) -> None:
     assert error.value.hint.startswith(f"known environments: {TOY}; other versions")
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
+@pytest.mark.slow(reason="builds an environment")
 @pytest.mark.usefixtures("changed")
 def test_a_changed_lock_is_built_anew_and_removed(world: Path) -> None:
     """Last, because it takes the environment away."""

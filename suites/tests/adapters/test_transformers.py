@@ -27,6 +27,7 @@ SPEC = "kvproof.harness.adapters.transformers.target:make_target"
 NEW = 10
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="random histories of a cache on torch")
 def test_its_cache_holds_under_random_histories():
     with open_handle(SPEC) as handle:

@@ -148,6 +148,7 @@ def test_a_killed_job_is_inconclusive(tmp_path):
     assert "it has not tested everything" in (tmp_path / "m" / "junit.xml").read_text()
 
 
+@pytest.mark.nightly(reason="its parts are tested fast")
 @pytest.mark.slow(reason="starts many processes")
 def test_jobs_of_two_targets_end_in_one_report(tmp_path):
     for number, target in enumerate(("reference", FAULT)):

@@ -165,6 +165,7 @@ def test_damage_is_repeatable_and_various(name: str) -> None:
         assert damaged(name, data, Random(7)) == damaged(name, data, Random(7))
 
 
+@pytest.mark.nightly(reason="a minute; each rule has fast tests")
 @pytest.mark.slow(reason="attacks for some seconds")
 def test_some_seconds_of_attacks_are_inside_the_rules(tmp_path: Path) -> None:
     """All classes but memory: with 16 MiB beyond its imports `sweep` ends with 70 (memory:1:18)."""

@@ -16,6 +16,7 @@ from kvproof.suites.reference.cache_server.model import content, key
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="explores until every situation occurs")
 def test_the_cache_server_keeps_the_contract():
     provider = LocalProvider()

@@ -266,6 +266,7 @@ def test_a_fault_that_eight_workers_meet_is_shrunk_once_and_reproduces_elsewhere
     assert here("replay", str(log), "--target", FAULT, cwd=tmp_path).code == 1
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="starts many processes")
 def test_a_killed_driver_goes_on_from_the_records(tmp_path):
     (tmp_path / "kvproof.toml").write_text("[campaign]\nhistories = 5\n")

@@ -219,6 +219,7 @@ def test_4_the_gate_compares_with_a_stored_baseline(tmp_path: Path) -> None:
     assert "tokens_per_second against the baseline" in run.ended.sentence
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="measures a whole workload")
 def test_1_wins_over_4(tmp_path: Path) -> None:
     limits = '[[gate.threshold]]\ntarget = "reference"\nblock_size = 16\n'

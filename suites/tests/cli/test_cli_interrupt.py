@@ -99,6 +99,7 @@ def test_ctrl_c_while_kvproof_is_being_imported_is_quiet(tmp_path: Path) -> None
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="starts many processes")
 def test_a_killed_run_is_reported_and_resumed(tmp_path: Path) -> None:
     command = ("run", "--targets", f"reference {SLOW}", "--budget", "debug")

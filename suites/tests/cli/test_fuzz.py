@@ -114,6 +114,7 @@ def test_the_clock_of_a_run_leaves_out_the_time_between_its_parts():
     assert continuous([]) == []
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="starts many processes")
 def test_a_killed_fuzz_goes_on_with_its_seed_and_its_units(tmp_path):
     (tmp_path / "kvproof.toml").write_text(FEW)
@@ -167,6 +168,7 @@ def test_what_was_seen_before_ctrl_c_is_reported_and_done_again(tmp_path):
     assert units_of(running.record) == []
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="starts many processes")
 def test_a_target_that_ends_its_process_is_at_fault_also_after_a_restart(tmp_path):
     command = (

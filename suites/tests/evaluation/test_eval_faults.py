@@ -33,6 +33,7 @@ def launched(name: str, fault: str = "none") -> Configuration:
     return Configuration(name=name, server=Server(launch=(*start, *SERVE), ready_within=60))
 
 
+@pytest.mark.nightly(reason="its parts are tested fast")
 @pytest.mark.slow(reason="computes with torch models")
 def test_planted_faults_flip_texts_and_a_correct_cache_flips_none(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="the extra serve is not installed")

@@ -107,6 +107,7 @@ def test_a_seed_draws_the_same_faults_and_another_seed_others() -> None:
     assert len(edits[0] & edits[1]) < len(edits[0]) / 2
 
 
+@pytest.mark.nightly(reason="its parts are tested fast")
 @pytest.mark.slow(reason="compiles hundreds of modules")
 def test_every_drawn_fault_can_be_planted_and_differs() -> None:
     faults = drawn(5, 200)

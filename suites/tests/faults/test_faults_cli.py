@@ -44,6 +44,7 @@ def ran(tmp_path_factory):
     return folder, kvproof(*ALONE, "--output", "run", cwd=folder)
 
 
+@pytest.mark.nightly(reason="its parts are tested fast")
 @pytest.mark.slow(reason="finds planted faults by exploration")
 def test_a_fault_is_found_and_the_matrix_says_how(ran):
     folder, done = ran

@@ -48,6 +48,7 @@ def test_facts_of_a_part_reach_the_shadow_memory_and_others_are_silent():
     assert (found.value.sentence, found.value.facts) == ("it is 1, expected 2", {"n": 1})
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="runs kernels' models in parts")
 @pytest.mark.parametrize("name", IN_PARTS)
 def test_a_part_goes_on_where_its_model_would_stop(name):

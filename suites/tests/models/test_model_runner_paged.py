@@ -204,6 +204,7 @@ def compare(model, **options):
     return runner
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 def test_the_kernel_runs_in_triton_s_interpreter():
     """The kernel's own code, with no GPU: sinks, windows, heads of unequal width."""

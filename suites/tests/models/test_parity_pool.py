@@ -33,6 +33,8 @@ def job(family, levels=("exact",)):
     return Job(family, "float32", "cpu", levels, bugs=False)
 
 
+@pytest.mark.nightly(reason="half a minute of models; its parts are tested fast")
+@pytest.mark.slow(reason="runs models in processes")
 def test_a_job_that_raises_or_dies_costs_no_other_its_result(monkeypatch):
     monkeypatch.setattr(pool, "COMMAND", (sys.executable, "-c", DEADLY))
     todo = [job("no such family"), job("deadly"), job("lfm2")]

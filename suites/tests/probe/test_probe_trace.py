@@ -114,6 +114,7 @@ def test_bad_options_of_a_replay_are_refused(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.nightly(reason="half a minute of requests")
 @pytest.mark.slow(reason="probes a server whose situations are brought about: 4 s of CPU")
 def test_a_correct_server_has_no_interference(tmp_path: Path) -> None:
     with serving(*SMALL, "--block-size", "16") as server:

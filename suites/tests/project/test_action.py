@@ -64,6 +64,7 @@ def test_a_right_engine_does_not_fail(repository: Path) -> None:
     assert "kvproof run" in page
 
 
+@pytest.mark.nightly(reason="its parts are tested fast")
 @pytest.mark.slow(reason="failures are shrunk")
 def test_a_wrong_engine_fails_and_the_pull_request_is_told(repository: Path) -> None:
     change(repository, *LEAK)

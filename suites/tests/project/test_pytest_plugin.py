@@ -118,6 +118,7 @@ def test_the_example_passes_and_says_what_it_leaves_out(project: pytest.Pytester
     assert result.ret == 0
 
 
+@pytest.mark.nightly(reason="its parts are tested fast")
 @pytest.mark.slow(reason="runs whole suites in a pytest of their own")
 def test_a_broken_target_fails_with_history_and_script(project: pytest.Pytester) -> None:
     project.makepyfile(blind=BROKEN)

@@ -138,6 +138,7 @@ def test_connections_leave_descriptors_to_the_process() -> None:
         assert most_connections(7) == 7
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="an attack of ten seconds")
 def test_without_descriptors_it_says_so_once_goes_on_and_recovers() -> None:
     with ExitStack() as stack:

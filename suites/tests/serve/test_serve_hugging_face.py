@@ -193,6 +193,7 @@ def test_pictures_are_refused_by_a_model_without_eyes(server: Server) -> None:
     assert "reads no images" in reply.json["error"]["message"]
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="computes with torch models")
 def test_a_folder_without_a_tokenizer_takes_token_ids(folder: Path, tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors", "generation_config.json"):
@@ -307,6 +308,7 @@ def look(
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="computes with torch models")
 def test_images_answer_as_in_transformers(eyes: tuple[Path, Server]) -> None:
     """Pixels and placeholders are the test's own; the answer is that of `generate`."""

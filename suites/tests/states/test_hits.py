@@ -34,6 +34,7 @@ def judge(case: Case) -> Coverage:
     return coverage
 
 
+@pytest.mark.nightly(reason="fewer cases are compared fast")
 @pytest.mark.slow(reason="explores until every situation occurs")
 def test_equal_to_brute_force_on_five_thousand_cases() -> None:
     seen: Counter[str] = Counter()

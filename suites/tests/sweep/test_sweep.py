@@ -150,6 +150,7 @@ def test_a_baseline_without_memory_fails_no_run_in_which_another_is_right(tmp_pa
         assert swept(tmp_path, "crowded_baseline", *others).verdict.verdict == "fail"
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="starts processes and waits for them")
 def test_a_provider_that_ends_the_process_is_its_own_problem(tmp_path: Path) -> None:
     found = swept(tmp_path, "good", peers=(f"{TOYS}:ends_its_process",))
@@ -166,6 +167,7 @@ def test_a_provider_under_judgement_must_be_installed(tmp_path: Path) -> None:
         swept(tmp_path, "not_installed")
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="starts processes and waits for them")
 def test_unsupported_is_no_failure_but_nothing_supported_is_no_pass(tmp_path: Path) -> None:
     seldom = swept(tmp_path, "seldom")
