@@ -15,6 +15,7 @@ from vllm.v1.kv_cache_layout import KVCacheLayout
 
 from kvproof.harness.adapters.vllm_engine.disaggregation.nixl_side import (
     LEASE_S,
+    ROLES,
     NixlSide,
     agent,
     started,
@@ -33,7 +34,7 @@ TRAITS = Traits(
     layouts=[each.name for each in KVCacheLayout],
     undriven=["states"],
 )
-CONNECTOR = Connector("NixlConnector", partial(started, NixlPullConnectorWorker))
+CONNECTOR = Connector("NixlConnector", partial(started, NixlPullConnectorWorker), ROLES)
 
 
 class Taken(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from functools import partial
 from typing import Any, NamedTuple
 
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl import push_worker
@@ -19,6 +18,7 @@ from kvproof.harness.adapters.vllm_engine.disaggregation.nixl_side import (
     HOST,
     LEASE_S,
     PORT,
+    ROLES,
     NixlSide,
     agent,
     started,
@@ -54,7 +54,7 @@ def _raised(*_: Any) -> None:
     raise
 
 
-CONNECTOR = Connector("NixlPushConnector", _started)
+CONNECTOR = Connector("NixlPushConnector", _started, ROLES)
 
 
 class Turns:
@@ -102,9 +102,7 @@ class NixlPushPair:
         error, steps = "", list[Written]()
         try:
             self._ask(name, prompt)
-            steps.extend(
-                self._write(each, name, prompt) for each in prefill.in_turn(prompt.order)
-            )
+            steps.extend(self._write(each, name, prompt) for each in prefill.in_turn(prompt.order))
         except Exception as raised:  # noqa: BLE001 - whatever the engine raises in a step ends it
             error = said(raised)
         turns = [*zip(prompt.order, steps, strict=False)]

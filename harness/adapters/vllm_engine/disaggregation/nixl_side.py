@@ -17,6 +17,8 @@ from kvproof.harness.contract.disaggregation import Prompt
 from kvproof.harness.contract.disaggregation_sides import Tables
 
 LEASE_S = 1e6
+ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
+"""With both roles in one, stages of the decoding side are refused at a handshake alone."""
 HOST, PORT = "localhost", 1
 """Where a handshake would be asked for; nothing is sent there."""
 
