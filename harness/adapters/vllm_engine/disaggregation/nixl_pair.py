@@ -6,11 +6,8 @@ import time
 from functools import partial
 from typing import Any, NamedTuple
 
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlPullConnector
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlConnectorMetadata
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import (
-    NixlPullConnectorScheduler,
-)
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 from vllm.v1.kv_cache_layout import KVCacheLayout
 
 from kvproof.harness.adapters.vllm_engine.disaggregation.nixl_side import (
@@ -34,7 +31,7 @@ TRAITS = Traits(
     layouts=[each.name for each in KVCacheLayout],
     undriven=["states"],
 )
-CONNECTOR = Connector("NixlConnector", partial(started, NixlPullConnectorWorker), ROLES)
+CONNECTOR = Connector("NixlConnector", partial(started, NixlPullConnector), ROLES)
 
 
 class Taken(NamedTuple):
@@ -49,8 +46,8 @@ class NixlPair:
     """Workers that are connected as `NixlConnector` connects them."""
 
     def __init__(self, prefill: Workers, decode: Workers) -> None:
-        self._prefill = NixlSide(prefill, NixlPullConnectorScheduler)
-        self._decode = NixlSide(decode, NixlPullConnectorScheduler)
+        self._prefill = NixlSide(prefill, NixlPullConnector)
+        self._decode = NixlSide(decode, NixlPullConnector)
         for worker in decode.in_turn([*range(decode.side.workers)]):
             self._decode.greet(worker, self._prefill)
 

@@ -7,10 +7,8 @@ import time
 from typing import Any, NamedTuple
 
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl import push_worker
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlPushConnector
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlConnectorMetadata
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_scheduler import (
-    NixlPushConnectorScheduler,
-)
 from vllm.v1.kv_cache_layout import KVCacheLayout
 
 from kvproof.harness.adapters.vllm_engine.disaggregation.nixl_pair import STATES
@@ -29,8 +27,7 @@ from kvproof.harness.contract.disaggregation import Moved, Prompt, Traits, said
 
 TRAITS = Traits(
     lacks={
-        "context": "a worker writes whole tables, and pairs of unlike context ranks are refused",
-        "gathered": "as for context ranks",
+        **dict.fromkeys(("context", "gathered"), "the connector refuses context ranks"),
         "copies": "a decoding side with more workers than heads is refused",
         "states": STATES,
     },
@@ -43,10 +40,10 @@ _TURNS = 3
 """Turns of a writer's loop until nothing is left for it: its own, a handshake's, a message's."""
 
 
-def _started(config: Any, name: str, plan: Any) -> push_worker.NixlPushConnectorWorker:
+def _started(config: Any, name: str, plan: Any) -> Any:
     push_worker.threading = Module(threading, Thread=Unstarted)
     push_worker.logger.exception = _raised
-    return started(push_worker.NixlPushConnectorWorker, config, name, plan)
+    return started(NixlPushConnector, config, name, plan)
 
 
 def _raised(*_: Any) -> None:
@@ -86,8 +83,8 @@ class NixlPushPair:
     """Workers that are connected as `NixlPushConnector` connects them."""
 
     def __init__(self, prefill: Workers, decode: Workers) -> None:
-        self._prefill = NixlSide(prefill, NixlPushConnectorScheduler)
-        self._decode = NixlSide(decode, NixlPushConnectorScheduler)
+        self._prefill = NixlSide(prefill, NixlPushConnector)
+        self._decode = NixlSide(decode, NixlPushConnector)
         for worker in decode.in_turn([*range(decode.side.workers)]):
             self._decode.greet(worker, self._prefill, notif_agents_only=True, dcp_size=1)
         for worker in prefill.in_turn([*range(prefill.side.workers)]):

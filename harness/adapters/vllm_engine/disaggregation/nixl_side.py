@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_worker
 
 from kvproof.harness.adapters.vllm_engine.disaggregation.nixl_agent import DirectAgent
@@ -24,10 +25,11 @@ HOST, PORT = "localhost", 1
 
 
 def started(kind: Any, config: Any, name: str, plan: Any) -> Any:
-    """Make a worker of one of vLLM's classes, with our agent."""
+    """Make the worker of one of vLLM's connectors, with our agent."""
+    del name  # it is in the configuration
     ours, base_worker.NixlWrapper = base_worker.NixlWrapper, DirectAgent
     try:
-        worker = kind(config, name, plan)
+        worker = kind(config, KVConnectorRole.WORKER, plan).connector_worker
     finally:
         base_worker.NixlWrapper = ours
     worker._handshake_initiation_executor.shutdown()
@@ -44,9 +46,10 @@ def agent(worker: Worker) -> DirectAgent:
 class NixlSide:
     """Workers of one side, and the scheduler that clips their tables."""
 
-    def __init__(self, workers: Workers, scheduler: Any) -> None:
+    def __init__(self, workers: Workers, kind: Any) -> None:
         self.workers, self.side = workers, workers.side
-        self.scheduler = scheduler(workers.config, workers.name, workers.plans[0])
+        connector = kind(workers.config, KVConnectorRole.SCHEDULER, workers.plans[0])
+        self.scheduler = connector.connector_scheduler
 
     def greet(self, worker: Worker, other: NixlSide, **more: Any) -> None:
         """Let a worker know its peers. Raises whatever vLLM raises at a handshake."""
