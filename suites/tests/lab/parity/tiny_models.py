@@ -183,7 +183,7 @@ TEXT_FAMILIES: dict[str, Family] = {
             "layer_types": ["indexed_attention", "sliding_attention"] * 2,
             "mlp_layer_types": ["dense"] + ["sparse"] * 3,
             "head_dim": 24,
-            "per_layer_config": dict.fromkeys(("01", "03"), {"kv_lora_rank": 16}),
+            "per_layer_config": {key: {"kv_lora_rank": 16} for key in ("01", "03")},
         },
         "latent, indexer, windows of other latents, experts",
     ),
