@@ -112,6 +112,7 @@ class Workers:
         stage, rank = divmod(number, self.side.ranks)
         group, stages = RankGroup(rank, self.side.ranks), RankGroup(stage, self.side.stages)
         parallel_state._TP, parallel_state._PP = group, stages
+        self.config.parallel_config.rank = number
         plan = self.plans[number]
         with set_current_vllm_config(self.config):
             started = connector.start(self.config, self.name, plan)
