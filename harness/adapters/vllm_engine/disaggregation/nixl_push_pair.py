@@ -51,7 +51,8 @@ def _raised(*_: Any) -> None:
     raise
 
 
-CONNECTOR = Connector("NixlPushConnector", _started, ROLES)
+CONNECTOR = Connector("NixlPushConnector", _started, ROLES, permutes=False)
+"""With the option a sender in LBNHC takes over a receiver's permutation that nobody carries out."""
 
 
 class Turns:

@@ -57,6 +57,8 @@ class Connector(NamedTuple):
     """Makes its half of the worker that runs, from configuration, engine's name and pool."""
     roles: Mapping[str, str] = {"prefill": "kv_both", "decode": "kv_both"}
     """Side -> `kv_role` of its settings."""
+    permutes: bool = True
+    """Whether its option `enable_permute_local_kv` is on."""
 
 
 @dataclass
@@ -206,7 +208,7 @@ def _config(name: str, side: Side, connector: Connector) -> Any:
             kv_role=connector.roles[name],
             engine_id=name,
             kv_buffer_device="cpu",
-            enable_permute_local_kv=True,
+            enable_permute_local_kv=connector.permutes,
         ),
     )
     return arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)
