@@ -47,6 +47,8 @@ class Traits(NamedTuple):
     """Layouts that it does not move."""
     pushes: bool = False
     """Whether prefilling workers send; else decoding ones take."""
+    recomputes: bool = False
+    """Whether the last block of a prompt always moves: no scheduler of it finds whole prompts."""
 
 
 def packed(caches: Sequence[Words]) -> str:

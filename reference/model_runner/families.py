@@ -11,6 +11,7 @@ TESTED = (
     "bamba",
     "deepseek_v3",
     "deepseek_v32",
+    "dots3_note_text",
     "falcon_h1",
     "gemma3",
     "gemma3_text",
@@ -40,6 +41,7 @@ TESTED_WITH = ("5.17.0", "5.23.0")
 """Versions of transformers with which the parity suite has run on all of them that they have."""
 
 _OWN_CACHE = "keeps its cache in classes of its own, which page differently"
+_FIELDS = "reads or keeps fields of a cache layer, past the calls of transformers' caches"
 _MAMBA_1 = (
     "is Mamba-1: the scan of transformers takes no initial state, so a prompt in chunks is "
     "computed as if each chunk were the first"
@@ -53,12 +55,15 @@ _CROSS = "reads images by cross-attention, whose keys and values belong to no to
 REFUSED = {
     "deepseek_v4": _OWN_CACHE,
     "falcon_mamba": _MAMBA_1,
+    "glm5_next": _FIELDS,
     "jamba": _MAMBA_1,
     "mamba": _MAMBA_1,
     "minimax": _OWN_CACHE,
     "minimax_m3_vl": _OWN_CACHE,
     "mllama": _CROSS,
     "paligemma": _PREFIX_LM,
+    "qwen4_exp": _FIELDS,
+    "qwen4_exp_text": _FIELDS,
     "recurrent_gemma": _IN_MODULES,
     "rwkv": "keeps its state outside the cache of transformers, in an argument of its own",
     "xlstm": _OWN_CACHE,

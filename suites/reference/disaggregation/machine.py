@@ -82,6 +82,7 @@ class DisaggregationMachine:
         (refused,) = ask(("open", {"planner": config.get("planner", ""), **sides}))
         self.refused = Refused(**refused) if refused else None
         self._pushes = bool(config.get("pushes"))
+        self._moves_last = bool(config.get("recomputes"))
         self._content = [Content(self.decode, each) for each in range(self.decode.workers)]
         self._moved = 0
         self._used: set[int] = set()
@@ -147,7 +148,7 @@ class DisaggregationMachine:
         return Prompt(
             number=self._moved,
             tokens=tokens,
-            cached=min(cached, length),
+            cached=min(cached, length - self._moves_last),
             prefill=prefill[: self.prefill.length(tokens)],
             decode=decode[:length],
             order=order[turn:] + order[:turn],

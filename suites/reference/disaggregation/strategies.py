@@ -85,7 +85,8 @@ def draw_config(
     if not draw(st.integers(0, 7)):
         second = first
     pair = {"prefill": asdict(first), "decode": asdict(second)}
-    return {"planner": planner, "pushes": traits.pushes, **pair}
+    acts = {"pushes": traits.pushes, "recomputes": traits.recomputes}
+    return {"planner": planner, **acts, **pair}
 
 
 def _with_copies(draw: Draw, first: Side, second: Side) -> tuple[Side, Side]:

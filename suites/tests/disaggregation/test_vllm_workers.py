@@ -24,6 +24,11 @@ def failed(prefill: dict[str, Any], decode: dict[str, Any], **facts: Any) -> Fai
     return Failed(violation, {"prefill": prefill, "decode": decode}, [("move", {})])
 
 
+def pushed(prefill: dict[str, Any], decode: dict[str, Any], **facts: Any) -> Failed:
+    found = failed(prefill, decode, **facts)
+    return Failed(found.violation, {**found.config, "pushes": True}, found.calls)
+
+
 def prompt(tokens: int, prefill: int, decode: int, cached: int = 0) -> dict[str, Any]:
     tables = {"prefill": [*range(1, prefill + 1)], "decode": [*range(1, decode + 1)]}
     return {"tokens": tokens, "cached": cached, **tables}
@@ -113,3 +118,51 @@ def test_slots_beyond_one_context_rank_are_zero(origin: int | None, *, excused: 
     facts = slot(prompt(9, 2, 2), 8, origin) | {"rank": 0}
     moved = failed(side(latent=True, ranks=2, context=2), side(latent=True, block_size=8), **facts)
     assert known.context_ranks_pair_unlike_blocks(moved) is excused
+
+
+def test_a_push_to_more_workers_than_heads_is_refused_silently() -> None:
+    sides, why = (side(), side(ranks=2)), "AssertionError: "
+    assert known.heads_of_many_workers_are_refused_silently(pushed(*sides, why=why))
+    assert not known.heads_of_many_workers_are_refused_silently(failed(*sides, why=why))
+    assert not known.heads_of_many_workers_are_refused_silently(pushed(*sides[::-1], why=why))
+
+
+UNDIVIDED = (
+    "AssertionError: Local block size 4 is not divisible by remote block size 8 or vice versa."
+)
+NO_TABLE = "IndexError: tuple index out of range"
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode", "error", "excused"),
+    [
+        ({"block_size": 8}, {}, UNDIVIDED, True),
+        ({"block_size": 8}, {}, NO_TABLE, False),
+        ({"block_size": 8}, {"block_size": 8, "kernel": 4}, UNDIVIDED, True),
+        ({}, {"block_size": 8}, UNDIVIDED, False),
+        ({}, {"block_size": 8, "kernel": 4}, NO_TABLE, True),
+        ({}, {}, NO_TABLE, False),
+    ],
+)
+def test_a_push_into_unlike_blocks(
+    prefill: dict[str, Any], decode: dict[str, Any], error: str, *, excused: bool
+) -> None:
+    sides = side(**prefill), side(**decode)
+    assert known.pushes_go_into_unlike_blocks(pushed(*sides, error=error)) is excused
+    assert not known.pushes_go_into_unlike_blocks(failed(*sides, error=error))
+
+
+@pytest.mark.parametrize(
+    ("position", "origin", "excused"),
+    [(16, None, True), (19, 15, True), (32, 28, True), (32, 32, False), (20, None, False)],
+)
+def test_blocks_of_a_window_are_paired_by_their_lists(
+    position: int, origin: int | None, *, excused: bool
+) -> None:
+    """Two blocks of 16 tokens, from 16 on, and six of 4, from 12 on."""
+    tables = {"windows": [[0, 0, 0, 4, 5, 6, 7, 8, 9], [0, 2, 3]]}
+    found = {**prompt(34, 9, 3), **tables}
+    model = {"kinds": "w", "window": 20}
+    sides = side(**model), side(**model, block_size=16)
+    moved = failed(*sides, **slot(found, position, origin))
+    assert known.blocks_are_paired_from_their_ends(moved) is excused

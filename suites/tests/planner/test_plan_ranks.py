@@ -78,6 +78,20 @@ def test_blocks_and_requests_are_those_of_vllm(
     assert capacity(made).requests_exact == pytest.approx(requests, rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "size", "blocks", "requests"),
+    [(1, 1_056, 1_654, 25.0606), (2, 1_056, 3_309, 50.1364), (8, 272, 12_850, 52.6639)],
+)
+def test_states_take_the_blocks_of_vllm(
+    ranks: int, size: int, blocks: int, requests: float
+) -> None:
+    """Of 40 GiB, by vLLM's own shapes with float32 states; it counts its null block, too."""
+    made = plan("qwen3_next_80b_a3b", tensor=ranks, block_size=size)
+    assert made.num_blocks == blocks
+    counted = capacity(made).requests_exact * blocks / (blocks - 1)
+    assert counted == pytest.approx(requests, rel=1e-5)
+
+
 def test_more_requests_of_deepseek_v4_fit_than_in_the_groups_of_vllm() -> None:
     """It takes 62 layers of entries as one group, and pages of 11.8704 requests."""
     made = plan("deepseek_v4_flash", dtype="fp8_ds_mla", block_size=256)

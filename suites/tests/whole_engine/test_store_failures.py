@@ -48,6 +48,13 @@ def test_what_was_not_kept(sentence: str, connector: str, length: int, *, expect
     assert known.example_connector_loads_what_it_has_not_kept(found) == expected
 
 
+@pytest.mark.parametrize("running", [True, False])
+def test_a_request_that_goes_on_is_sought_under_its_answers(running: bool) -> None:  # noqa: FBT001 - a row
+    found = failed(FILE, "example", {"id": "r1", "shared": 71, "own": 17}, prompts=[88])
+    found = Failed(found.violation, found.config, [*found.calls, ("reset", {"running": running})])
+    assert known.example_connector_loads_what_it_has_not_kept(found) is running
+
+
 @pytest.mark.parametrize(("length", "expected"), [(33, True), (34, False)])
 def test_a_later_turn_has_the_length_of_its_prompt(length: int, *, expected: bool) -> None:
     turn = {"id": "r2", "after": "r1", "own": 4}

@@ -9,7 +9,6 @@ import asyncio
 import ctypes
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor, Future
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -18,6 +17,12 @@ from weakref import WeakValueDictionary
 import msgspec
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.mooncake import mooncake_connector as vllms
+
+from kvproof.harness.adapters.vllm_engine.disaggregation.stand_ins import (
+    Inline,
+    Module,
+    Unstarted,
+)
 
 _LONGEST_S = 5.0
 """Time after which a transfer that does not end is given up."""
@@ -88,43 +93,6 @@ def _scheduled(task: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) 
     found = loop.create_task(task)
     settle()
     return found
-
-
-class Module:
-    """In place of a module: some names are ours."""
-
-    def __init__(self, module: Any, **ours: Any) -> None:
-        vars(self).update(ours)
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
-
-
-class Unstarted:
-    """A thread that never runs: a call that needs its loop runs it."""
-
-    def __init__(self, **_: Any) -> None:
-        """Nothing is kept of it."""
-
-    def start(self) -> None:
-        """Do nothing."""
-
-
-class Inline(Executor):
-    """Does all that it is given at once."""
-
-    def __init__(self, **_: Any) -> None:
-        """There are no threads."""
-
-    def submit(self, call: Callable[..., Any], /, *args: Any, **keywords: Any) -> Future[Any]:
-        """Carry out a call. Its errors are those of the future."""
-        found: Future[Any] = Future()
-        try:
-            found.set_result(call(*args, **keywords))
-        except Exception as raised:  # noqa: BLE001 - as an executor does
-            found.set_exception(raised)
-        return found
 
 
 class Line:

@@ -8,13 +8,13 @@ from kvproof.harness.adapters.vllm_engine.nixl.agent import Agent
 
 
 class DirectAgent(Agent):
-    """Copies at once, and notes the agents from which it has read."""
+    """Copies at once, and notes the agents from which it has read, or to which it has written."""
 
     by_name: dict[str, DirectAgent] = {}  # noqa: RUF012 - emptied for each pair
 
     def __init__(self, name: str, config: object = None) -> None:
         super().__init__(name, config)
-        self.read: set[str] = set()
+        self.reached: set[str] = set()
         self._messages: dict[str, list[bytes]] = {}
         DirectAgent.by_name[name] = self
 
@@ -23,9 +23,11 @@ class DirectAgent(Agent):
         handle = self._handles[number]
         for mine, theirs in zip(handle.local, handle.remote, strict=True):
             if mine[1] != theirs[1]:
-                raise ValueError(f"{theirs[1]} bytes are read into {mine[1]} bytes")
-            ctypes.memmove(mine[0], theirs[0], mine[1])
-        self.read.add(handle.peer)
+                raise ValueError(f"{theirs[1]} bytes of a peer stand for {mine[1]} bytes")
+            target, source = (mine, theirs) if handle.reads else (theirs, mine)
+            ctypes.memmove(target[0], source[0], mine[1])
+        if handle.local:
+            self.reached.add(handle.peer)
         if handle.message:
             self.send_notif(handle.peer, handle.message)
         return "PROC"

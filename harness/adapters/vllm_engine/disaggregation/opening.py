@@ -8,14 +8,16 @@ from vllm.distributed import parallel_state
 
 from kvproof.harness.adapters.vllm_engine.disaggregation import mooncake_pair as mooncake
 from kvproof.harness.adapters.vllm_engine.disaggregation import nixl_pair as nixl
+from kvproof.harness.adapters.vllm_engine.disaggregation import nixl_push_pair as push
 from kvproof.harness.adapters.vllm_engine.disaggregation.workers import Connector, Workers
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.contract.disaggregation import Moved, Pair, Prompt, Refused, said
 from kvproof.harness.contract.disaggregation_sides import Side
 
-TRAITS = {"nixl": nixl.TRAITS, "mooncake": mooncake.TRAITS}
+TRAITS = {"nixl": nixl.TRAITS, "nixl push": push.TRAITS, "mooncake": mooncake.TRAITS}
 _CONNECTORS: dict[str, tuple[Connector, Callable[[Workers, Workers], Pair]]] = {
     "nixl": (nixl.CONNECTOR, nixl.NixlPair),
+    "nixl push": (push.CONNECTOR, push.NixlPushPair),
     "mooncake": (mooncake.CONNECTOR, mooncake.MooncakePair),
 }
 

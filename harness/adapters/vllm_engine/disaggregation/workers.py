@@ -5,7 +5,8 @@ Groups of layers share a pool, so block b of a table of group g is block `b * gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -54,6 +55,10 @@ class Connector(NamedTuple):
     name: str
     start: Callable[[Any, str, Any], Any]
     """Makes its half of the worker that runs, from configuration, engine's name and pool."""
+    roles: Mapping[str, str] = {"prefill": "kv_both", "decode": "kv_both"}
+    """Side -> `kv_role` of its settings."""
+    permutes: bool = True
+    """Whether its option `enable_permute_local_kv` is on."""
 
 
 @dataclass
@@ -78,7 +83,11 @@ class Workers:
         """Raises whatever vLLM raises for sizes that it refuses."""
         self.side, self.name = side, name
         RUNNING.config = replace(EngineConfig(), kernel_block_size=side.kernel)
-        self.config = _config(name, side, connector.name)
+        firsts = range(0, side.workers, side.ranks)
+        os.environ["VLLM_PP_LAYER_PARTITION"] = ",".join(
+            str(len(side.layers_of(worker))) for worker in firsts
+        )
+        self.config = _config(name, side, connector)
         self._kernel = side.kernel or side.block_size
         self._ratio = side.block_size // self._kernel
         self.groups, self.plans = self._plan()
@@ -105,6 +114,7 @@ class Workers:
         stage, rank = divmod(number, self.side.ranks)
         group, stages = RankGroup(rank, self.side.ranks), RankGroup(stage, self.side.stages)
         parallel_state._TP, parallel_state._PP = group, stages
+        self.config.parallel_config.rank = number
         plan = self.plans[number]
         with set_current_vllm_config(self.config):
             started = connector.start(self.config, self.name, plan)
@@ -178,7 +188,7 @@ def _spec(side: Side, layer: int) -> Any:
     return FullAttentionSpec(block_size=size, dtype=dtype, **heads)
 
 
-def _config(name: str, side: Side, connector: str) -> Any:
+def _config(name: str, side: Side, connector: Connector) -> Any:
     model = _LATENT if side.latent else {"num_key_value_heads": side.heads, "head_dim": HEAD}
     arguments = EngineArgs(
         model=model_folder(
@@ -194,11 +204,11 @@ def _config(name: str, side: Side, connector: str) -> Any:
         block_size=side.block_size,
         max_model_len=_LONGEST,
         kv_transfer_config=KVTransferConfig(
-            kv_connector=connector,
-            kv_role="kv_both",
+            kv_connector=connector.name,
+            kv_role=connector.roles[name],
             engine_id=name,
             kv_buffer_device="cpu",
-            enable_permute_local_kv=True,
+            enable_permute_local_kv=connector.permutes,
         ),
     )
     return arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvproof.harness.contract.disaggregation_sides import Side
 from kvproof.suites.framework.failed import Failed, MissingFact
@@ -24,10 +24,15 @@ def blocks_are_paired_from_their_ends(found: Failed) -> bool:
     if prefill.context > 1 or decode.context > 1:
         return False
     if found.has("error"):
-        mine, theirs = _counts(prefill, decode, prompt)
+        kinds = {
+            windowed: _lists(prefill, decode, prompt, windowed=windowed)
+            for windowed in {False, "w" in decode.kinds}
+        }
         equal = _unit(prefill) == _unit(decode)
-        return equal and mine > theirs and found.fact("error", str) == _SILENT
-    return _paired(prefill, decode, prompt) != 0 and _predicted(found)
+        longer = any(mine.size > theirs.size for mine, theirs in kinds.values())
+        return equal and longer and found.fact("error", str) == _SILENT
+    windowed = decode.kind(found.fact("slot", tuple)[0]) == "w"
+    return _paired(prefill, decode, prompt, windowed=windowed) != 0 and _predicted(found)
 
 
 def unlike_rows_are_cut_by_bytes(found: Failed) -> bool:
@@ -57,10 +62,27 @@ def context_ranks_pair_unlike_blocks(found: Failed) -> bool:
 
 
 def heads_of_many_workers_are_refused_silently(found: Failed) -> bool:
-    """The side that prefills has more workers than heads, and than the other side."""
+    """The side that is read, or written to, has more workers than heads, and than the other."""
+    acting, other = _sides(found)[:: 1 if _pushes(found) else -1]
+    many = other.ranks > max(other.heads, acting.ranks)
+    return many and not other.latent and found.fact("why", str) == _SILENT
+
+
+def pushes_go_into_unlike_blocks(found: Failed) -> bool:
+    """The side that decodes does after a push what belongs behind a read.
+
+    Its blocks are not multiples of the other's, or their kernel blocks are equal, and it looks for
+    the other side's table.
+    """
     prefill, decode = _sides(found)
-    many = prefill.ranks > max(prefill.heads, decode.ranks)
-    return many and not prefill.latent and found.fact("why", str) == _SILENT
+    mine, theirs = _unit(decode), _unit(prefill)
+    words = {
+        True: "IndexError: tuple index out of range",
+        False: f"AssertionError: Local block size {mine} is not divisible by remote block size "
+        f"{theirs} or vice versa.",
+    }
+    unlike = mine < theirs or (mine == theirs and decode.block_size != prefill.block_size)
+    return _pushes(found) and unlike and found.fact("error", str) == words[mine == theirs]
 
 
 def _sides(found: Failed) -> tuple[Side, Side]:
@@ -70,22 +92,62 @@ def _sides(found: Failed) -> tuple[Side, Side]:
     return Side(**found.config["prefill"]), Side(**found.config["decode"])
 
 
+def _pushes(found: Failed) -> bool:
+    return bool(found.config.get("pushes"))
+
+
 def _unit(side: Side) -> int:
     return side.kernel or side.block_size
 
 
+class _List(NamedTuple):
+    """The blocks that a side names, in blocks of the prefilling side's size."""
+
+    start: int
+    """Their first token."""
+    size: int
+
+
+def _lists(
+    prefill: Side, decode: Side, prompt: Mapping[str, Any], *, windowed: bool = False
+) -> tuple[_List, _List]:
+    """Return what the decoding side misses, and what the other one has."""
+    missing = range(int(prompt["cached"]), len(prompt["decode"]))
+    offered = range(len(prompt["prefill"]))
+    if windowed:
+        missing = range(max([missing.start, *_empty(prompt["windows"][1])]), missing.stop)
+        missing = missing[-_kept(decode) :]
+        offered = offered[-_kept(prefill) :]
+    unit = _unit(prefill)
+    return (
+        _List(missing.start * decode.block_size, len(missing) * decode.block_size // unit),
+        _List(offered.start * prefill.block_size, len(offered) * prefill.block_size // unit),
+    )
+
+
+def _empty(table: Sequence[int]) -> list[int]:
+    """Return the places behind blocks that lie before a window."""
+    return [place + 1 for place, block in enumerate(table) if not block]
+
+
+def _kept(side: Side) -> int:
+    """Return how many blocks of a window are named."""
+    return -(-side.window // side.block_size) + 1
+
+
 def _counts(prefill: Side, decode: Side, prompt: Mapping[str, Any]) -> tuple[int, int]:
     """Return how many blocks of the prefilling side's size both lists count."""
-    missing = len(prompt["decode"]) - prompt["cached"]
-    unit = _unit(prefill)
-    return missing * decode.block_size // unit, len(prompt["prefill"]) * prefill.block_size // unit
+    mine, theirs = _lists(prefill, decode, prompt)
+    return mine.size, theirs.size
 
 
-def _paired(prefill: Side, decode: Side, prompt: Mapping[str, Any]) -> int:
+def _paired(
+    prefill: Side, decode: Side, prompt: Mapping[str, Any], *, windowed: bool = False
+) -> int:
     """Return by how many tokens the content is off."""
-    mine, theirs = _counts(prefill, decode, prompt)
-    first = theirs - min(mine, theirs)
-    return first * _unit(prefill) - int(prompt["cached"]) * decode.block_size
+    mine, theirs = _lists(prefill, decode, prompt, windowed=windowed)
+    first = theirs.size - min(mine.size, theirs.size)
+    return theirs.start + first * _unit(prefill) - mine.start
 
 
 def _from_ranks(
@@ -137,9 +199,11 @@ def _predicted(found: Failed) -> bool:
         cut = _cut(prefill, decode, len(heads), {"L": layer, "H": head - heads[0], "N": offset})
         layer, head = cut["L"], cut["H"] + heads[0]
         position = block * _unit(decode) + cut["N"]
-    position += _paired(prefill, decode, prompt)
+    windowed = decode.kind(layer) == "w"
+    position += _paired(prefill, decode, prompt, windowed=windowed)
     origin = found.violation.facts["origin"]
-    if not 0 <= position < prompt["tokens"]:
+    first = prefill.first(prompt["tokens"]) if windowed else 0
+    if not first <= position < prompt["tokens"]:
         return origin is None
     return origin == (layer, head, position)
 

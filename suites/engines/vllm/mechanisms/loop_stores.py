@@ -32,10 +32,15 @@ _START = re.compile(r"the engine raised IllegalAccess: \w+ computes from positio
 
 
 def example_connector_loads_what_it_has_not_kept(found: Failed) -> bool:
-    """A prompt with one token after a block, part of a prompt, or a prompt of one token."""
+    """A prompt with one token after a block, part of one, one of one token, or one that goes on.
+
+    A reset preempts what runs; it is loaded under its prompt and its answers.
+    """
     sentence, size = found.violation.sentence, found.config["engine"]["block_size"]
     copied = _COPY.match(sentence)
-    missed = _FILE.match(sentence) and any(each % size == 1 for each in found.fact("prompts", list))
+    longer = any(each % size == 1 for each in found.fact("prompts", list))
+    goes_on = any(verb == "reset" and each.get("running") for verb, each in found.calls)
+    missed = _FILE.match(sentence) and (longer or goes_on)
     parts = copied and int(copied[1]) < int(copied[2]) and int(copied[2]) % size == 0
     short = _START.match(sentence) and 1 in _prompts(found)
     return _behind(found, "example") and bool(missed or parts or short)

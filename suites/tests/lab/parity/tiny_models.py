@@ -173,6 +173,20 @@ TEXT_FAMILIES: dict[str, Family] = {
         },
         "latent, indexer, experts",
     ),
+    "dots3_note": Family(
+        "Dots3NoteForCausalLM",
+        "Dots3NoteTextConfig",
+        {
+            **without(INDEXED, "first_k_dense_replace"),
+            "n_group": 1,
+            "sliding_window": 24,
+            "layer_types": ["indexed_attention", "sliding_attention"] * 2,
+            "mlp_layer_types": ["dense"] + ["sparse"] * 3,
+            "head_dim": 24,
+            "per_layer_config": {key: {"kv_lora_rank": 16} for key in ("01", "03")},
+        },
+        "latent, indexer, windows of other latents, experts",
+    ),
     "hy_v3": Family(
         "HYV3ForCausalLM", "HYV3Config", {**GROUPED, **EXPERTS, "num_shared_experts": 1}, "experts"
     ),
