@@ -13,6 +13,7 @@ from kvproof.harness.contract.whole_engine import OWN, Row, Slots
 from kvproof.harness.model.chain import FIRST_TOKEN, fold, token_of
 from kvproof.harness.model.fingerprints import MASK, Fingerprints, mix
 from kvproof.harness.model.visibility import Visibility
+from kvproof.harness.whole_engine import states
 from kvproof.harness.whole_engine.causes import (
     DRAFTS,
     EPOCHS,
@@ -109,6 +110,7 @@ class Attention:
         """Write the content of every row to its slots, in every group."""
         for group, pool in enumerate(self._memory.pools):
             if not pool.visibility.by_position:
+                self._check_states(work, group)
                 continue
             seen: dict[int, int] = {}
             for each in work:
@@ -121,6 +123,14 @@ class Attention:
                 self._memory.write(
                     group, slots, prints, epoch=epoch, launch=launch, entries=entries
                 )
+
+    def _check_states(self, work: Sequence[Work], group: int) -> None:
+        twice = states.written_twice(work, group, self._memory.pools[group])
+        self._findings.check(
+            ONCE,
+            not twice,
+            lambda: f"states {twice[:4]} of group {group} are written twice in one launch",
+        )
 
     def _slots(self, work: Work, group: int) -> Slots:
         """Return the engine's slots, or the table's where the device moved the row's start."""
@@ -297,13 +307,11 @@ class Attention:
         return kernel * pool.kernel_block_size // pool.block_size
 
     def _state(self, work: Work, group: int, *, epoch: int, launch: int) -> list[WrongRead]:
-        """Read the state after `start` tokens, and write the one after `end`."""
-        pool, reads = self._memory.pools[group], work.row.groups[group]
-        wrong = []
+        """Read the state after `start` tokens, and write those that the row leaves."""
+        pool, wrong = self._memory.pools[group], list[WrongRead]()
         if work.start:
-            place = pool.visibility.first_block(work.start, pool.block_size)
-            place = reads.state if reads.states else place
-            block = int(reads.table[place])
+            block = states.read(work, group, pool)
+            self._findings.saw("a hit goes on from a state", work.row.fresh)
             for layer in pool.layers:
                 found, length = self._memory.read_state(layer, block, epoch)
                 right = (found, length) == (int(work.prints[work.start - 1]), work.start)
@@ -323,17 +331,16 @@ class Attention:
                 }  # fmt: skip
                 self._findings.check(own, right, sentence.format, slots=[slots].copy)
                 wrong.append(WrongRead(pool.visibility, work.start, np.array([found], np.uint64)))
-        places, first = reads.states, work.known
-        if not places:
-            places, first = [(work.end - 1) // pool.block_size], work.end
-        targets = [int(reads.table[place]) for place in places]
+        writes = states.writes(work, group, pool)
         self._findings.check(
-            NULL, all(targets), lambda: f"{work.row.request} keeps its state in the null block"
+            NULL,
+            all(each.place for each in writes),
+            lambda: f"{work.row.request} keeps its state in the null block",
         )
-        for length, target in enumerate(targets, first):
+        for each in writes:
             self._memory.write_state(
-                group, target, int(work.prints[length - 1]),
-                length=length, epoch=epoch, launch=launch,
+                group, each.place, int(work.prints[each.length - 1]),
+                length=each.length, epoch=epoch, launch=launch, part=each.part,
             )  # fmt: skip
         return wrong
 

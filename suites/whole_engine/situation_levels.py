@@ -32,6 +32,7 @@ def situation_levels(traits: WholeEngineTraits) -> Needs:
         named.AFTER_ABORT: "sessions",
         named.CLOSED: "sessions",
         named.ENTRIES: "entries",
+        named.STATED: "states",
     }
     return {
         **{situation: {factor: [ON]} for situation, factor in switched.items()},

@@ -20,6 +20,8 @@ _MORE = ("einops", "fastapi", "setproctitle", "uvicorn")
 """Packages that the Scheduler's modules import and the cache manager's do not."""
 _TRITON = "3.5.0"
 """A version that modules of kernels compare when they are imported; no kernel runs."""
+_KERNELS = ("fused_gdn_gating_cpu", "fused_sigmoid_gating_delta_rule_update_cpu")
+"""Kernels that modules of linear attention look up when they are imported."""
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "SGLANG_ENABLE_WAR_BARRIER": "1",
@@ -41,9 +43,23 @@ def install() -> None:
     hub.HfFileSystem = object  # it is loaded late and needs fsspec; no file is fetched
     events = importlib.import_module("sglang.srt.disaggregation.kv_events")
     events.EventPublisherFactory.register_publisher(PUBLISHER, publisher())
+    _have_states()
     _stay_in_one_process(importlib.import_module("sglang.srt.managers.scheduler"))
     gc.collect()
     gc.freeze()  # each start of an engine collects garbage: not in these modules
+
+
+def _have_states() -> None:
+    """Announce the model with states; its checkpoints need a platform that has them, as CUDA."""
+    from kvproof.harness.adapters.sglang_engine.state_model import register
+
+    register()
+    torch: Any = importlib.import_module("torch")
+    torch.Tensor.pin_memory = _itself  # without CUDA no memory can be pinned
+    for name in _KERNELS:
+        setattr(torch.ops.sgl_kernel, name, _nothing)
+    hook: Any = importlib.import_module("sglang.srt.arg_groups.mamba_hook")
+    hook._platform_supports_mamba_cache_extra_buffer = lambda: True
 
 
 def _stay_in_one_process(scheduler: Any) -> None:
@@ -72,6 +88,10 @@ def _stay_in_one_process(scheduler: Any) -> None:
 
 def _nothing(*_: Any, **__: Any) -> None:
     return None
+
+
+def _itself(tensor: Any, *_: Any) -> Any:
+    return tensor
 
 
 @cache

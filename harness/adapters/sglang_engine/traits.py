@@ -15,6 +15,7 @@ _FEATURES = (
     "reset of running requests",
     "salts",
     "sessions",
+    "states",
 )
 _NOT_DRIVEN = "it is SGLang's, and this adapter does not drive it yet"
 _REFUSES = {
@@ -22,7 +23,6 @@ _REFUSES = {
     "media": _NOT_DRIVEN,
     "embeds": _NOT_DRIVEN,
     "encoder": _NOT_DRIVEN,
-    "states": _NOT_DRIVEN,
     "drafts": _NOT_DRIVEN,
     "sleep": "memory is released by its memory saver, which needs CUDA",
     "two engines": _NOT_DRIVEN,
@@ -44,6 +44,10 @@ _CORE = "SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"
 _RATIO = "swa_full_tokens_ratio"
 _ONE_POOL = "disable_hybrid_swa_memory"
 _OF_WINDOWS = (_INTERVAL, _RELEASE, _RATIO, _ONE_POOL)
+_STRATEGY, _TRACKED = "mamba_radix_cache_strategy", "mamba_track_interval"
+_PER_PATH, _SLOTS = "mamba_max_states_per_path", "max_mamba_cache_size"
+_OF_STATES = (_STRATEGY, _TRACKED, _PER_PATH, _SLOTS)
+_OF_TREES = (_STRATEGY, _TRACKED, _PER_PATH)
 _LOCAL = LocalKind("window", ((0, 3), (1, -1), (1, 0), (1, 1), (1, 2), (2, 3), (3, 0)))
 """In SGLang's own count, which leaves the token itself out, 1 and 1 more are around a page."""
 _SETTINGS = {
@@ -55,6 +59,9 @@ _SETTINGS = {
     _RELEASE: (True,),
     _RATIO: (0.3, 0.5, 1.0),
     _ONE_POOL: (True,),
+    _STRATEGY: ("extra_buffer_lazy",),
+    _PER_PATH: (1, 2),
+    _SLOTS: (9, 14),
     "enable_mixed_chunk": (True,),
     "max_prefill_tokens": (8, 40),
     "prefill_decode_interval": (1, 3),
@@ -95,6 +102,7 @@ def traits() -> WholeEngineTraits:
         block_sizes=(1, 1, 4, 4, 8, 16),
         policies=("fcfs", "fcfs", "priority"),
         settings=_SETTINGS,
+        settings_in_blocks={_TRACKED: (1, 4)},
         local=(_LOCAL,),
         tiers=_HICACHE,
         without_tier=4,
@@ -115,6 +123,24 @@ _EXCLUDED: tuple[Excluded, ...] = (
     never(
         "the tree of Python hashes by an extension that has to be compiled",
         {f"setting {_CORE}": "on", "events": "on"},
+    ),
+    never("states are driven beside full attention alone", {"states": "on", "window": ["one"]}),
+    never(
+        "states are driven without a tier next to the pool",
+        {"states": "on", "connector": [each.name for each in _HICACHE]},
+    ),
+    never("states are driven without sessions", {"states": "on", "sessions": "on"}),
+    never(
+        "Lazy extra buffer requires overlap schedule (--disable-overlap-schedule is incompatible)",
+        {f"setting {_STRATEGY}": "on", "asynchronous": "off"},
+    ),
+    *(
+        never("it is a setting of states in the tree", {"caching": "off", f"setting {name}": "on"})
+        for name in _OF_TREES
+    ),
+    *(
+        never("it is a setting of states", {"states": "off", f"setting {name}": "on"})
+        for name in _OF_STATES
     ),
     never("streaming sessions run on its radix tree", {"caching": "off", "sessions": "on"}),
     never(
