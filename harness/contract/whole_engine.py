@@ -259,6 +259,8 @@ class Row:
     media: tuple[Span, ...] = ()
     """Media of the row, as the worker has them."""
     groups: tuple[Reads, ...] = ()
+    of_tree: bool = False
+    """A path of a tree of drafts from its root to a leaf: the launch has a row for each path."""
 
 
 @dataclass(frozen=True)

@@ -61,10 +61,10 @@ class Attention:
         request.chain.ensure(known)
         expected = request.chain.tokens[start:known]
         verified = tokens[: len(tokens) - row.drafts]
-        drafted = request.drafts[: row.drafts]
+        drafted = request.tree if row.of_tree else request.drafts[: row.drafts]
         self._findings.check(
             TOKENS,
-            OWN in row.tokens or list(drafts) == drafted,
+            OWN in row.tokens or _drafted(row, request, drafts),
             lambda: f"{row.request} verifies drafts {list(drafts)}, the device drafted {drafted}",
         )
         self._findings.check(
@@ -351,6 +351,13 @@ class Attention:
             found, work, self._memory, self.requests, marks=self._memory.of(group),
             layer=layer, block=block, launch=launch, epoch=epoch,
         )  # fmt: skip
+
+
+def _drafted(row: Row, request: DeviceRequest, drafts: Sequence[int]) -> bool:
+    """Tell whether drafts are those of the device: a path of its tree, or its last tokens."""
+    if row.of_tree:
+        return request.tree is not None and request.tree.has(drafts)
+    return [*drafts] == request.drafts[: row.drafts]
 
 
 class WrongRead(NamedTuple):

@@ -53,7 +53,7 @@ def _check_table(
     ratio = pool.block_size // pool.kernel_block_size
     end = row.start + len(row.tokens)
     first = pool.visibility.first_block(row.start, pool.block_size)
-    last = -(-end // pool.block_size)
+    last = row.start // pool.block_size if row.of_tree else -(-end // pool.block_size)
     if reads.use is not None:
         _check_places(row, group, reads, findings)
         return

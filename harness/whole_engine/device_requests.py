@@ -9,6 +9,7 @@ import numpy as np
 from kvproof.harness.contract.whole_engine import EngineRequest, Row
 from kvproof.harness.model.chain import Chain
 from kvproof.harness.model.fingerprints import Fingerprints, mix
+from kvproof.harness.whole_engine.draft_trees import DraftTree
 
 HALF = mix(0xE47A1F)
 """Mixed into the fingerprint of an entry some of whose tokens its writer has not computed."""
@@ -27,6 +28,8 @@ class DeviceRequest:
     known: int = 0
     """Tokens of the prompt and of answers so far."""
     drafts: list[int] = field(default_factory=list)
+    tree: DraftTree | None = None
+    """The tree that was drafted last, where drafts are a tree."""
     unreported: int = 0
     """Drafts of the last launch."""
     proposals: int = 0

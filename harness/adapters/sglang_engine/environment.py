@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from kvproof.harness.adapters.sglang import stubs
+from kvproof.harness.adapters.sglang_engine import draft_kernels, drafts
 from kvproof.harness.adapters.sglang_engine.published import PUBLISHER, publisher
 
 _MODELS = "kvproof.harness.adapters.sglang_engine.models"
@@ -26,6 +27,7 @@ _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "SGLANG_ENABLE_WAR_BARRIER": "1",
     "SGLANG_EXTERNAL_MODEL_PACKAGE": _MODELS,
+    "SGLANG_NATIVE_MOVE_KV_CACHE": "1",
     "SGLANG_USE_CPU_ENGINE": "1",
 }
 """The official hook for a model of one's own, and the barrier that CUDA has and a CPU has not."""
@@ -39,11 +41,13 @@ def install() -> None:
     missing = stubs.install(more=_MORE)
     if "triton" in missing:
         vars(importlib.import_module("triton"))["__version__"] = _TRITON
+    draft_kernels.install()
     hub: Any = importlib.import_module("huggingface_hub")
     hub.HfFileSystem = object  # it is loaded late and needs fsspec; no file is fetched
     events = importlib.import_module("sglang.srt.disaggregation.kv_events")
     events.EventPublisherFactory.register_publisher(PUBLISHER, publisher())
     _have_states()
+    drafts.install()
     _stay_in_one_process(importlib.import_module("sglang.srt.managers.scheduler"))
     gc.collect()
     gc.freeze()  # each start of an engine collects garbage: not in these modules

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from kvproof.harness.adapters.sglang_engine.drafts import Trees
 from kvproof.harness.adapters.sglang_engine.pools import FULL, Pools
 from kvproof.harness.adapters.sglang_engine.requests import name_of
 from kvproof.harness.adapters.sglang_engine.running import RUNNING
@@ -86,7 +87,9 @@ class Launches:
         self._waiting.clear()
 
     def launch(self, input_ids: Any, positions: Any, forward: Any) -> list[int]:
-        """Launch a batch; return a stand-in for the token of each row."""
+        """Launch a batch; return a token, or a stand-in for it, of each row or node of a tree."""
+        if forward.forward_mode.is_target_verify():
+            return self._verify(Trees(input_ids, positions, forward), forward)
         states = self._pools.states
         tables = _Tables(self._table, self._by_group, forward, states.slot if states else None)
         marks = states.checkpoints(forward) if states else []
@@ -113,7 +116,24 @@ class Launches:
 
         self._waiting.append(tables)
         launch = self.device.launch(rows, self._before(), actual=actual)
+        if not self._batch.spec_algorithm.is_none():  # drafts follow the token: the host waits
+            answers = self.device.answers(launch)
+            return [each[-1] if each else FIRST_TOKEN for each in answers]
         return [self._stand_in(launch, index) for index in range(len(rows))]
+
+    def _verify(self, trees: Trees, forward: Any) -> list[int]:
+        """Launch the paths of trees, and wait for the token after each node."""
+        tables = _Tables(self._table, self._by_group, forward, None)
+
+        def window(index: int, count: int) -> Slots:
+            row, start = int(forward.req_pool_indices[index]), int(forward.seq_lens[index])
+            slots: Slots = self._table[row, start : start + count].numpy().astype(np.int64)
+            return slots
+
+        committed = [tables.row(index)[0] for index in range(forward.batch_size)]
+        findings = self.device.findings
+        rows = trees.rows(committed, window, self._by_group, findings, self._page)
+        return trees.answers(self.device.answers(self.device.launch(rows, self._before())))
 
     def _before(self) -> list[Callable[[], None]]:
         """Return the changes of states ahead of a forward, and its waits for copies."""

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kvproof.harness.adapters.sglang_engine import host_tier
+from kvproof.harness.adapters.sglang_engine import drafts, host_tier
 from kvproof.harness.adapters.sglang_engine.launches import STAND_INS
 from kvproof.harness.adapters.sglang_engine.published import PUBLISHER
 from kvproof.harness.adapters.sglang_engine.states import MODEL_TYPE
@@ -80,7 +80,10 @@ def _windows(layers: Sequence[GroupKind]) -> dict[str, Any]:
 
 def pages(config: EngineConfig) -> int:
     """Return how many pages the pool has, without the one for padding."""
-    return config.blocks - 1 + max(2, -(-_SPARE // config.block_size))
+    ahead = 4 * (config.drafts.count + 1) * config.max_requests if config.drafts else 0
+    return (
+        config.blocks - 1 + max(2, -(-_SPARE // config.block_size)) + -(-ahead // config.block_size)
+    )
 
 
 def server_args(config: EngineConfig) -> Any:
@@ -113,6 +116,7 @@ def server_args(config: EngineConfig) -> Any:
         kv_events_config=json.dumps({"publisher": PUBLISHER}) if config.events else None,
         **{**_states(config), **more},
         **host_tier.arguments(config),
+        **drafts.arguments(config),
     )
 
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from kvproof.harness.contract.factors import Excluded, never
-from kvproof.harness.contract.whole_engine_traits import LocalKind, Tier, WholeEngineTraits
+from kvproof.harness.contract.whole_engine_traits import (
+    DraftMethod,
+    LocalKind,
+    Tier,
+    WholeEngineTraits,
+)
 
 _FEATURES = (
     "chunks",
@@ -23,7 +28,6 @@ _REFUSES = {
     "media": _NOT_DRIVEN,
     "embeds": _NOT_DRIVEN,
     "encoder": _NOT_DRIVEN,
-    "drafts": _NOT_DRIVEN,
     "sleep": "memory is released by its memory saver, which needs CUDA",
     "two engines": _NOT_DRIVEN,
     "unequal workers": _NOT_DRIVEN,
@@ -104,6 +108,7 @@ def traits() -> WholeEngineTraits:
         settings=_SETTINGS,
         settings_in_blocks={_TRACKED: (1, 4)},
         local=(_LOCAL,),
+        drafts=(DraftMethod(name="ngram", on_host=True, most=6),),
         tiers=_HICACHE,
         without_tier=4,
         own_pools=True,
@@ -123,6 +128,17 @@ _EXCLUDED: tuple[Excluded, ...] = (
     never(
         "the tree of Python hashes by an extension that has to be compiled",
         {f"setting {_CORE}": "on", "events": "on"},
+    ),
+    never("drafts are driven beside full attention alone", {"drafts": "ngram", "window": ["one"]}),
+    never("drafts are driven without states", {"drafts": "ngram", "states": "on"}),
+    never("drafts are driven without sessions", {"drafts": "ngram", "sessions": "on"}),
+    never(
+        "drafts are driven without a tier next to the pool",
+        {"drafts": "ngram", "connector": [each.name for each in _HICACHE]},
+    ),
+    never(
+        "The mixed chunked prefill are disabled because of using ngram speculative decoding.",
+        {"drafts": "ngram", "setting enable_mixed_chunk": "on"},
     ),
     never("states are driven beside full attention alone", {"states": "on", "window": ["one"]}),
     never(
