@@ -42,6 +42,7 @@ AFTER_ABORT = "a turn follows an aborted one"
 CLOSED = "a session that holds blocks is closed"
 ENTRIES = "entries of several tokens are read"
 STATED = "a hit goes on from a state"
+MOVED = "an accepted path of drafts is moved"
 
 SITUATION_NEEDS = {
     CHUNKS: "chunks",
@@ -72,6 +73,7 @@ SITUATION_NEEDS = {
     CLOSED: "sessions",
     ENTRIES: "entries",
     STATED: "states",
+    MOVED: "trees of drafts",
 }
 """Situation -> the traits that it needs of an engine (`whole_engine_traits.NEEDS`), if any."""
 
@@ -113,7 +115,7 @@ spans_are_separate | W1 | PICTURES | by shadow memory
 no_hit_across_epochs | W1 D6 H6 | RESET AFTER_RESET | by shadow memory
     after a reset that was reported as done, nothing from before it is read, from any tier
     why: after a weight update in training rollouts still use keys of the old policy
-only_accepted_drafts_stay | W5 | ACCEPTED REJECTED | by shadow memory
+only_accepted_drafts_stay | W5 | ACCEPTED REJECTED MOVED | by shadow memory
     no request reads tokens computed for a rejected draft, or after one
     why: with speculative decoding a rejected guess stays in the context and bends the answer
 kernel_tables_address_their_blocks | W2 | PREEMPTED

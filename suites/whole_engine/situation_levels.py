@@ -38,6 +38,7 @@ def situation_levels(traits: WholeEngineTraits) -> Needs:
         **{situation: {factor: [ON]} for situation, factor in switched.items()},
         named.ACCEPTED: drafts,
         named.REJECTED: drafts,
+        named.MOVED: drafts,
         named.STORED: tiers,
         named.LOADED: tiers,
         named.HANDED: links,

@@ -147,9 +147,11 @@ class Trees:
             of_tree=True,
         )
 
-    def answers(self, found: Sequence[tuple[int, ...]]) -> list[int]:
+    def answers(self, found: Sequence[tuple[int, ...]], findings: Findings) -> list[int]:
         """Return the token after each node; no one may ask for those behind a wrong draft."""
         tokens = np.full(self._tokens.shape, FIRST_TOKEN)
         for (index, path), own in zip(self._places, found):  # noqa: B905 - equal by make
-            tokens[index][path[: len(own)]] = own
+            accepted = path[: len(own)]
+            tokens[index][accepted] = own
+            findings.saw("an accepted path of drafts is moved", accepted != [*range(len(own))])
         return [int(each) for each in tokens.ravel()]

@@ -133,7 +133,8 @@ class Launches:
         committed = [tables.row(index)[0] for index in range(forward.batch_size)]
         findings = self.device.findings
         rows = trees.rows(committed, window, self._by_group, findings, self._page)
-        return trees.answers(self.device.answers(self.device.launch(rows, self._before())))
+        answers = self.device.answers(self.device.launch(rows, self._before()))
+        return trees.answers(answers, findings)
 
     def _before(self) -> list[Callable[[], None]]:
         """Return the changes of states ahead of a forward, and its waits for copies."""

@@ -108,7 +108,7 @@ def traits() -> WholeEngineTraits:
         settings=_SETTINGS,
         settings_in_blocks={_TRACKED: (1, 4)},
         local=(_LOCAL,),
-        drafts=(DraftMethod(name="ngram", on_host=True, most=6),),
+        drafts=(DraftMethod(name="ngram", on_host=True, most=6, trees=True),),
         tiers=_HICACHE,
         without_tier=4,
         own_pools=True,
