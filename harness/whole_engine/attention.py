@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -13,7 +14,6 @@ from kvproof.harness.contract.whole_engine import OWN, Row, Slots
 from kvproof.harness.model.chain import FIRST_TOKEN, fold, token_of
 from kvproof.harness.model.fingerprints import MASK, Fingerprints, mix
 from kvproof.harness.model.visibility import Visibility
-from kvproof.harness.whole_engine import states
 from kvproof.harness.whole_engine.causes import (
     DRAFTS,
     EPOCHS,
@@ -29,7 +29,7 @@ from kvproof.harness.whole_engine.causes import (
 from kvproof.harness.whole_engine.checks import AGREE
 from kvproof.harness.whole_engine.device_requests import DeviceRequest, Work
 from kvproof.harness.whole_engine.findings import Findings
-from kvproof.harness.whole_engine.memory import DeviceMemory, Layer
+from kvproof.harness.whole_engine.memory import DeviceMemory, Layer, Pool
 
 TOKENS = "a_launch_computes_the_requests_own_tokens"
 ZEROED = "new_blocks_are_zeroed"
@@ -125,7 +125,7 @@ class Attention:
                 )
 
     def _check_states(self, work: Sequence[Work], group: int) -> None:
-        twice = states.written_twice(work, group, self._memory.pools[group])
+        twice = _states_written_twice(work, group, self._memory.pools[group])
         self._findings.check(
             ONCE,
             not twice,
@@ -310,7 +310,7 @@ class Attention:
         """Read the state after `start` tokens, and write those that the row leaves."""
         pool, wrong = self._memory.pools[group], list[WrongRead]()
         if work.start:
-            block = states.read(work, group, pool)
+            block = work.state_read(group, pool)
             self._findings.saw("a hit goes on from a state", work.row.fresh)
             for layer in pool.layers:
                 found, length = self._memory.read_state(layer, block, epoch)
@@ -331,7 +331,7 @@ class Attention:
                 }  # fmt: skip
                 self._findings.check(own, right, sentence.format, slots=[slots].copy)
                 wrong.append(WrongRead(pool.visibility, work.start, np.array([found], np.uint64)))
-        writes = states.writes(work, group, pool)
+        writes = work.state_writes(group, pool)
         self._findings.check(
             NULL,
             all(each.place for each in writes),
@@ -351,6 +351,21 @@ class Attention:
             found, work, self._memory, self.requests, marks=self._memory.of(group),
             layer=layer, block=block, launch=launch, epoch=epoch,
         )  # fmt: skip
+
+
+def _states_written_twice(work: Sequence[Work], group: int, pool: Pool) -> list[int]:
+    """Return the places in a pool of their own that a launch writes twice: rows have no order.
+
+    A table may name one block in two columns, where a request does not need both states.
+    """
+    places = Counter(
+        (state.place, part)
+        for each in work
+        if each.row.groups[group].use is not None
+        for state in each.state_writes(group, pool)
+        for part in ({state.part} if state.part else {layer.part for layer in pool.layers})
+    )
+    return [place for (place, _), count in places.items() if count > 1]
 
 
 def _drafted(row: Row, request: DeviceRequest, drafts: Sequence[int]) -> bool:

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 from kvproof.harness.contract.whole_engine import EngineRequest, Row
 from kvproof.harness.model.chain import FIRST_TOKEN, VOCABULARY, Chain
+from kvproof.harness.model.draft_trees import DraftTree, draw
 from kvproof.harness.whole_engine.attention import Attention
 from kvproof.harness.whole_engine.checks import check_belief, check_submission
 from kvproof.harness.whole_engine.device_requests import DeviceRequest, Work
-from kvproof.harness.whole_engine.draft_trees import DraftTree, draw
 from kvproof.harness.whole_engine.encoder_outputs import EncoderOutputs
 from kvproof.harness.whole_engine.failed_loads import Losses, spoiled
 from kvproof.harness.whole_engine.findings import Findings

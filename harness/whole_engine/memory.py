@@ -35,7 +35,7 @@ class Layer:
     entry: int = 1
     """Tokens of an entry, which is written with the last of them (Q1)."""
     part: str = ""
-    """Of a state layer whose state lies in several tensors: the name of this one."""
+    """Name of a tensor, where the states of one layer lie in several."""
 
     @property
     def salt(self) -> int:

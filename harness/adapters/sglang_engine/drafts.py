@@ -17,8 +17,8 @@ from kvproof.harness.adapters.sglang_engine.requests import name_of
 from kvproof.harness.adapters.sglang_engine.running import RUNNING
 from kvproof.harness.contract.whole_engine import EngineConfig, Reads, Row, Slots
 from kvproof.harness.model.chain import FIRST_TOKEN
+from kvproof.harness.model.draft_trees import paths
 from kvproof.harness.whole_engine.checks import SLOTS
-from kvproof.harness.whole_engine.draft_trees import paths
 from kvproof.harness.whole_engine.findings import Findings, IllegalAccess
 
 ByGroup = Callable[[Slots], list[Slots]]

@@ -13,8 +13,8 @@ from kvproof.harness.adapters.sglang_engine.drafts import Corpus, Trees
 from kvproof.harness.adapters.sglang_engine.requests import rid
 from kvproof.harness.adapters.sglang_engine.running import RUNNING
 from kvproof.harness.contract.whole_engine import Slots
+from kvproof.harness.model.draft_trees import DraftTree
 from kvproof.harness.whole_engine.checks import SLOTS
-from kvproof.harness.whole_engine.draft_trees import DraftTree
 from kvproof.harness.whole_engine.findings import Findings, IllegalAccess
 
 torch = pytest.importorskip("torch")

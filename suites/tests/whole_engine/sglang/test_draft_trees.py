@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from kvproof.harness.contract.whole_engine import EngineRequest, GroupKind, Reads, Row
+from kvproof.harness.model.draft_trees import draw, paths
 from kvproof.harness.whole_engine.attention import TOKENS
 from kvproof.harness.whole_engine.causes import DRAFTS
 from kvproof.harness.whole_engine.device import ShadowDevice
-from kvproof.harness.whole_engine.draft_trees import draw, paths
 from kvproof.harness.whole_engine.findings import Findings
 from kvproof.harness.whole_engine.memory import DeviceMemory, Layer, Pool
 from kvproof.harness.whole_engine.requests import chain_of
