@@ -197,6 +197,26 @@ class HitCounts:
 
 
 @dataclass(frozen=True)
+class StateWrite:
+    """A state that a row leaves in a row of a pool of states."""
+
+    place: int
+    length: int
+    """Tokens that it has seen."""
+    part: str = ""
+    """The part of each layer's state that is written (`Layer.part`); empty: all of it."""
+
+
+@dataclass(frozen=True)
+class StateUse:
+    """States of a row in a pool of their own, which no block table leads to."""
+
+    read: int
+    """Place of the state after the tokens before the row; it is read if there are any."""
+    writes: Sequence[StateWrite]
+
+
+@dataclass(frozen=True)
 class Reads:
     """A group of a row: where its positions lie."""
 
@@ -212,6 +232,9 @@ class Reads:
     states: Sequence[int] = ()
     """Places of the states after the verified tokens and after each draft. Empty: the block of the
     last token before the row is read, and the block of its last token is written."""
+    use: StateUse | None = None
+    """States in a pool of their own; `owned` has the places that the manager holds. None: states
+    are found by the table."""
 
 
 @dataclass(frozen=True)
@@ -236,6 +259,8 @@ class Row:
     media: tuple[Span, ...] = ()
     """Media of the row, as the worker has them."""
     groups: tuple[Reads, ...] = ()
+    of_tree: bool = False
+    """A path of a tree of drafts from its root to a leaf: the launch has a row for each path."""
 
 
 @dataclass(frozen=True)

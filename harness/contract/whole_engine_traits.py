@@ -67,6 +67,8 @@ class DraftMethod:
     """The host sees the drafts; else they stay on the device."""
     most: int = 4
     """Most drafts of a step."""
+    trees: bool = False
+    """Drafts are trees: their accepted path is moved to where it belongs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,6 +293,7 @@ NEEDS: dict[str, Callable[[WholeEngineTraits], bool]] = {
     **{name: _part(name) for name in _PARTS},
     "namespaces": lambda traits: bool({"salts", "adapters"} & set(traits.features)),
     "drafts": lambda traits: bool(traits.drafts),
+    "trees of drafts": lambda traits: any(each.trees for each in traits.drafts),
     "windows": lambda traits: bool(traits.local),
     "entries": lambda traits: bool(traits.ratios),
     "pipeline stages": lambda _: False,

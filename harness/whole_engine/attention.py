@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -28,7 +29,7 @@ from kvproof.harness.whole_engine.causes import (
 from kvproof.harness.whole_engine.checks import AGREE
 from kvproof.harness.whole_engine.device_requests import DeviceRequest, Work
 from kvproof.harness.whole_engine.findings import Findings
-from kvproof.harness.whole_engine.memory import DeviceMemory, Layer
+from kvproof.harness.whole_engine.memory import DeviceMemory, Layer, Pool
 
 TOKENS = "a_launch_computes_the_requests_own_tokens"
 ZEROED = "new_blocks_are_zeroed"
@@ -60,10 +61,10 @@ class Attention:
         request.chain.ensure(known)
         expected = request.chain.tokens[start:known]
         verified = tokens[: len(tokens) - row.drafts]
-        drafted = request.drafts[: row.drafts]
+        drafted = request.tree if row.of_tree else request.drafts[: row.drafts]
         self._findings.check(
             TOKENS,
-            OWN in row.tokens or list(drafts) == drafted,
+            OWN in row.tokens or _drafted(row, request, drafts),
             lambda: f"{row.request} verifies drafts {list(drafts)}, the device drafted {drafted}",
         )
         self._findings.check(
@@ -109,6 +110,7 @@ class Attention:
         """Write the content of every row to its slots, in every group."""
         for group, pool in enumerate(self._memory.pools):
             if not pool.visibility.by_position:
+                self._check_states(work, group)
                 continue
             seen: dict[int, int] = {}
             for each in work:
@@ -121,6 +123,14 @@ class Attention:
                 self._memory.write(
                     group, slots, prints, epoch=epoch, launch=launch, entries=entries
                 )
+
+    def _check_states(self, work: Sequence[Work], group: int) -> None:
+        twice = _states_written_twice(work, group, self._memory.pools[group])
+        self._findings.check(
+            ONCE,
+            not twice,
+            lambda: f"states {twice[:4]} of group {group} are written twice in one launch",
+        )
 
     def _slots(self, work: Work, group: int) -> Slots:
         """Return the engine's slots, or the table's where the device moved the row's start."""
@@ -297,13 +307,11 @@ class Attention:
         return kernel * pool.kernel_block_size // pool.block_size
 
     def _state(self, work: Work, group: int, *, epoch: int, launch: int) -> list[WrongRead]:
-        """Read the state after `start` tokens, and write the one after `end`."""
-        pool, reads = self._memory.pools[group], work.row.groups[group]
-        wrong = []
+        """Read the state after `start` tokens, and write those that the row leaves."""
+        pool, wrong = self._memory.pools[group], list[WrongRead]()
         if work.start:
-            place = pool.visibility.first_block(work.start, pool.block_size)
-            place = reads.state if reads.states else place
-            block = int(reads.table[place])
+            block = work.state_read(group, pool)
+            self._findings.saw("a hit goes on from a state", work.row.fresh)
             for layer in pool.layers:
                 found, length = self._memory.read_state(layer, block, epoch)
                 right = (found, length) == (int(work.prints[work.start - 1]), work.start)
@@ -323,17 +331,16 @@ class Attention:
                 }  # fmt: skip
                 self._findings.check(own, right, sentence.format, slots=[slots].copy)
                 wrong.append(WrongRead(pool.visibility, work.start, np.array([found], np.uint64)))
-        places, first = reads.states, work.known
-        if not places:
-            places, first = [(work.end - 1) // pool.block_size], work.end
-        targets = [int(reads.table[place]) for place in places]
+        writes = work.state_writes(group, pool)
         self._findings.check(
-            NULL, all(targets), lambda: f"{work.row.request} keeps its state in the null block"
+            NULL,
+            all(each.place for each in writes),
+            lambda: f"{work.row.request} keeps its state in the null block",
         )
-        for length, target in enumerate(targets, first):
+        for each in writes:
             self._memory.write_state(
-                group, target, int(work.prints[length - 1]),
-                length=length, epoch=epoch, launch=launch,
+                group, each.place, int(work.prints[each.length - 1]),
+                length=each.length, epoch=epoch, launch=launch, part=each.part,
             )  # fmt: skip
         return wrong
 
@@ -344,6 +351,28 @@ class Attention:
             found, work, self._memory, self.requests, marks=self._memory.of(group),
             layer=layer, block=block, launch=launch, epoch=epoch,
         )  # fmt: skip
+
+
+def _states_written_twice(work: Sequence[Work], group: int, pool: Pool) -> list[int]:
+    """Return the places in a pool of their own that a launch writes twice: rows have no order.
+
+    A table may name one block in two columns, where a request does not need both states.
+    """
+    places = Counter(
+        (state.place, part)
+        for each in work
+        if each.row.groups[group].use is not None
+        for state in each.state_writes(group, pool)
+        for part in ({state.part} if state.part else {layer.part for layer in pool.layers})
+    )
+    return [place for (place, _), count in places.items() if count > 1]
+
+
+def _drafted(row: Row, request: DeviceRequest, drafts: Sequence[int]) -> bool:
+    """Tell whether drafts are those of the device: a path of its tree, or its last tokens."""
+    if row.of_tree:
+        return request.tree is not None and request.tree.has(drafts)
+    return [*drafts] == request.drafts[: row.drafts]
 
 
 class WrongRead(NamedTuple):

@@ -53,7 +53,10 @@ def _check_table(
     ratio = pool.block_size // pool.kernel_block_size
     end = row.start + len(row.tokens)
     first = pool.visibility.first_block(row.start, pool.block_size)
-    last = -(-end // pool.block_size)
+    last = row.start // pool.block_size if row.of_tree else -(-end // pool.block_size)
+    if reads.use is not None:
+        _check_places(row, group, reads, findings)
+        return
     if reads.states:
         _check_states(row, group, reads, findings)
         return
@@ -105,6 +108,20 @@ def _check_states(row: Row, group: int, reads: Reads, findings: Findings) -> Non
         lambda: (
             f"{row.request} keeps states in blocks {found} of group {group}, at places {places} "
             f"of its table, the manager holds {owned} there"
+        ),
+    )
+
+
+def _check_places(row: Row, group: int, reads: Reads, findings: Findings) -> None:
+    """Compare the places of states in a pool of their own with those that the manager holds."""
+    assert reads.use is not None, "the group has such a pool"
+    places = {reads.use.read, *(each.place for each in reads.use.writes)}
+    findings.check(
+        OWNED,
+        places <= {*reads.owned},
+        lambda: (
+            f"{row.request} keeps states in {sorted(places)} of group {group}, the manager holds "
+            f"{[*reads.owned]} for it"
         ),
     )
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from kvproof.harness.contract.whole_engine import EngineRequest, Row
 from kvproof.harness.model.chain import FIRST_TOKEN, VOCABULARY, Chain
+from kvproof.harness.model.draft_trees import DraftTree, draw
 from kvproof.harness.whole_engine.attention import Attention
 from kvproof.harness.whole_engine.checks import check_belief, check_submission
 from kvproof.harness.whole_engine.device_requests import DeviceRequest, Work
@@ -293,7 +294,7 @@ class ShadowDevice:
             )
             for each in work
         ]
-        for each, tokens in zip(work, answers):  # noqa: B905 - as above
+        for each, tokens in _accepted(work, answers):
             each.request.advance(each, tokens)
             self._propose(each.request, sampled=bool(tokens))
         launch.answers = answers if launch.after is None else launch.after(answers)
@@ -311,13 +312,37 @@ class ShadowDevice:
         request.drafts = []
         if not sampled or not self.most_drafts:
             return
-        accepts = request.request.accepts
-        right = accepts[request.proposals % len(accepts)] if accepts else self.most_drafts
-        request.proposals += 1
-        length = request.known
-        request.chain.ensure(length + self.most_drafts)
-        ahead = request.chain.tokens[length : length + self.most_drafts]
+        ahead, right = _ahead(request, self.most_drafts)
         request.drafts = ahead[:right] + [_other(token) for token in ahead[right:]]
+
+    def draft_tree(self, name: str, nodes: int, *, chain: bool) -> DraftTree:
+        """Draft a tree of so many nodes behind a request's last known token."""
+        request = self.requests[name]
+        seed = hash((self.seed, request.known, request.proposals))
+        ahead, right = _ahead(request, nodes)
+        request.tree = draw(ahead, right, nodes=nodes, chain=chain, seed=seed)
+        return request.tree
+
+
+def _ahead(request: DeviceRequest, count: int) -> tuple[list[int], int]:
+    """Return the tokens that follow, and how many of them the next proposal has."""
+    accepts = request.request.accepts
+    right = accepts[request.proposals % len(accepts)] if accepts else count
+    request.proposals += 1
+    request.chain.ensure(request.known + count)
+    return request.chain.tokens[request.known : request.known + count], right
+
+
+def _accepted(
+    work: Sequence[Work], answers: Sequence[tuple[int, ...]]
+) -> list[tuple[Work, tuple[int, ...]]]:
+    """Return each request's row with its answers: of a tree that path of which most is right."""
+    found: dict[str, tuple[Work, tuple[int, ...]]] = {}
+    for each, tokens in zip(work, answers):  # noqa: B905 - equal by make
+        best = found.get(each.row.request)
+        if best is None or len(tokens) > len(best[1]):
+            found[each.row.request] = (each, tokens)
+    return [*found.values()]
 
 
 def _other(token: int) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from kvproof.harness.contract.whole_engine import EngineRequest, Row
+from kvproof.harness.contract.whole_engine import EngineRequest, Row, StateWrite
 from kvproof.harness.model.chain import Chain
+from kvproof.harness.model.draft_trees import DraftTree
 from kvproof.harness.model.fingerprints import Fingerprints, mix
+from kvproof.harness.whole_engine.memory import Pool
 
 HALF = mix(0xE47A1F)
 """Mixed into the fingerprint of an entry some of whose tokens its writer has not computed."""
@@ -27,6 +30,8 @@ class DeviceRequest:
     known: int = 0
     """Tokens of the prompt and of answers so far."""
     drafts: list[int] = field(default_factory=list)
+    tree: DraftTree | None = None
+    """The tree that was drafted last, where drafts are a tree."""
     unreported: int = 0
     """Drafts of the last launch."""
     proposals: int = 0
@@ -73,3 +78,22 @@ class Work:
     drafts: tuple[int, ...]
     prints: Fingerprints
     """Fingerprints that positions 0..end must hold."""
+
+    def state_read(self, group: int, pool: Pool) -> int:
+        """Return the place of the state after the tokens before it."""
+        reads = self.row.groups[group]
+        if reads.use is not None:
+            return reads.use.read
+        column = pool.visibility.first_block(self.start, pool.block_size)
+        return int(reads.table[reads.state if reads.states else column])
+
+    def state_writes(self, group: int, pool: Pool) -> Sequence[StateWrite]:
+        """Return the states that it leaves, in their order."""
+        reads = self.row.groups[group]
+        if reads.use is not None:
+            return reads.use.writes
+        columns, first = reads.states, self.known
+        if not columns:
+            columns, first = [(self.end - 1) // pool.block_size], self.end
+        places = [int(reads.table[column]) for column in columns]
+        return [StateWrite(place, length) for length, place in enumerate(places, first)]

@@ -34,6 +34,8 @@ class Layer:
     """The name of its content, where several layers hold the same; empty: its own name."""
     entry: int = 1
     """Tokens of an entry, which is written with the last of them (Q1)."""
+    part: str = ""
+    """Name of a tensor, where the states of one layer lie in several."""
 
     @property
     def salt(self) -> int:
@@ -192,10 +194,18 @@ class DeviceMemory:
         return own
 
     def write_state(
-        self, group: int, block: int, print_: int, *, length: int, epoch: int, launch: int
+        self,
+        group: int,
+        block: int,
+        print_: int,
+        *,
+        length: int,
+        epoch: int,
+        launch: int,
+        part: str = "",
     ) -> None:
-        """Put the state after `length` tokens into a block."""
-        for layer in self.pools[group].layers:
+        """Put the state after `length` tokens into a block; `part`: into these tensors alone."""
+        for layer in (each for each in self.pools[group].layers if part in ("", each.part)):
             layer.words[block, 0] = print_ ^ layer.salt ^ epoch_key(epoch)
             layer.words[block, 1] = length
         self.of(group).whole(block, launch)

@@ -41,6 +41,8 @@ TURNED = "a turn goes on from what its session holds"
 AFTER_ABORT = "a turn follows an aborted one"
 CLOSED = "a session that holds blocks is closed"
 ENTRIES = "entries of several tokens are read"
+STATED = "a hit goes on from a state"
+MOVED = "an accepted path of drafts is moved"
 
 SITUATION_NEEDS = {
     CHUNKS: "chunks",
@@ -70,6 +72,8 @@ SITUATION_NEEDS = {
     AFTER_ABORT: "sessions",
     CLOSED: "sessions",
     ENTRIES: "entries",
+    STATED: "states",
+    MOVED: "trees of drafts",
 }
 """Situation -> the traits that it needs of an engine (`whole_engine_traits.NEEDS`), if any."""
 
@@ -80,7 +84,7 @@ reads_return_own_content | W1 Q1 | HITS CHUNKS PREEMPTED LATE ENTRIES | by shado
     what a launch reads, when the device executes it, is what that request would have computed
     at that position, in every group and layer
     why: answers contain foreign or stale text as soon as requests share the cache under load
-states_are_of_exactly_the_tokens_read | W1 W5 | HITS | by shadow memory | needs states
+states_are_of_exactly_the_tokens_read | W1 W5 | HITS STATED | by shadow memory | needs states
     a recurrent state that a launch goes on from is the one after the tokens before it
     why: a recurrent model skips or repeats tokens after a hit, and its memory of the prompt
     blurs
@@ -111,7 +115,7 @@ spans_are_separate | W1 | PICTURES | by shadow memory
 no_hit_across_epochs | W1 D6 H6 | RESET AFTER_RESET | by shadow memory
     after a reset that was reported as done, nothing from before it is read, from any tier
     why: after a weight update in training rollouts still use keys of the old policy
-only_accepted_drafts_stay | W5 | ACCEPTED REJECTED | by shadow memory
+only_accepted_drafts_stay | W5 | ACCEPTED REJECTED MOVED | by shadow memory
     no request reads tokens computed for a rejected draft, or after one
     why: with speculative decoding a rejected guess stays in the context and bends the answer
 kernel_tables_address_their_blocks | W2 | PREEMPTED

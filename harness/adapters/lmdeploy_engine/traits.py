@@ -30,6 +30,7 @@ _REFUSES = {
     "pipeline stages": "it has no pipeline stages",
     "context ranks": "it has no context-parallel ranks",
     "drafts": _NOT_DRIVEN,
+    "trees of drafts": _NOT_DRIVEN,
     "another tier": _NOT_DRIVEN,
     "two engines": _NOT_DRIVEN,
     "unequal workers": _NOT_DRIVEN,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from kvproof.harness.adapters.sglang_engine.published import Published
 from kvproof.harness.adapters.sglang_engine.requests import name_of, outputs, rid, tokenized
 from kvproof.harness.adapters.sglang_engine.running import RUNNING
 from kvproof.harness.adapters.sglang_engine.settings import server_args, set_variables
+from kvproof.harness.adapters.sglang_engine.states import STATE
 from kvproof.harness.adapters.sglang_engine.streams import DeviceModule, ScheduleStream
 from kvproof.harness.contract.whole_engine import (
     CacheEvent,
@@ -51,6 +52,8 @@ class SglangEngine:
         self._pools = Pools(self.scheduler, config.block_size)
         shadow = memory(self.scheduler, config, self._pools)
         self.device = ShadowDevice(shadow, findings, config.seed)
+        if self._pools.states is not None:
+            self._pools.states.changed = self._states_changed
         cached = config.caching and config.events
         self._published = Published(self.scheduler, config.block_size) if cached else None
         hosts = host_tier.there(config)
@@ -64,6 +67,10 @@ class SglangEngine:
         self._loop = Loop()
         self._put_in_place()
         self._loop.start(self.scheduler.run_event_loop)
+
+    def _states_changed(self, slots: Sequence[int]) -> None:
+        """Note that the device, or the host, has cleared slots of states or copied into them."""
+        self.device.memory.marks[STATE].whole([*slots], self.device.executed)
 
     def _put_in_place(self) -> None:
         """Put our ends of its channels and of its streams into the scheduler."""
@@ -209,7 +216,7 @@ class SglangEngine:
         """Return the pages in the tree, by their keys or by their numbers in the full pool."""
         key = self._published.key if self._published else str
         return {
-            (key(page), group): [own]
+            (f"state {page}" if pool.memory == STATE else key(page), group): [own]
             for group, pool in enumerate(self.device.memory.pools)
             for page, own in self._pools.cached(pool.memory).items()
         }

@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from kvproof.harness.adapters.sglang_engine.drafts import Trees
 from kvproof.harness.adapters.sglang_engine.pools import FULL, Pools
 from kvproof.harness.adapters.sglang_engine.requests import name_of
 from kvproof.harness.adapters.sglang_engine.running import RUNNING
-from kvproof.harness.contract.whole_engine import OWN, Reads, Row, Slots
+from kvproof.harness.adapters.sglang_engine.states import STATE, use
+from kvproof.harness.contract.whole_engine import OWN, Reads, Row, Slots, StateUse, StateWrite
 from kvproof.harness.model.chain import FIRST_TOKEN, VOCABULARY
 from kvproof.harness.whole_engine.device import Launch, ShadowDevice
 from kvproof.harness.whole_engine.findings import IllegalAccess
@@ -53,7 +55,8 @@ class Launches:
     def run(self, run_batch: Any, batch: Any) -> Any:
         """Run a batch by the engine's own function; wait for a result without an event."""
         self._batch = batch
-        result = run_batch(batch)
+        states = self._pools.states
+        result = states.forward(lambda: run_batch(batch)) if states else run_batch(batch)
         self._results.append(result)
         if result.copy_done is None:
             self.complete(self.device.submitted)
@@ -84,8 +87,12 @@ class Launches:
         self._waiting.clear()
 
     def launch(self, input_ids: Any, positions: Any, forward: Any) -> list[int]:
-        """Launch a batch; return a stand-in for the token of each row."""
-        tables = _Tables(self._table, self._by_group, forward)
+        """Launch a batch; return a token, or a stand-in for it, of each row or node of a tree."""
+        if forward.forward_mode.is_target_verify():
+            return self._verify(Trees(input_ids, positions, forward), forward)
+        states = self._pools.states
+        tables = _Tables(self._table, self._by_group, forward, states.slot if states else None)
+        marks = states.checkpoints(forward) if states else []
         lengths = _lengths(forward)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         tokens, where = input_ids.tolist(), positions.tolist()
@@ -96,21 +103,43 @@ class Launches:
             table = tables.row(index)
             _check_positions(name, where[part], len(table[0]))
             writes = self._by_group(slots[part])
-            rows.append(self._row(index, where[part][0], tokens[part], writes, table))
+            row = self._row(index, where[part][0], tokens[part], writes, table)
+            if states:
+                row = self._with_states(row, tables.slot(index), marks[index], index)
+            rows.append(row)
             own.append(tokens[part])
 
         def actual() -> list[Row]:
             return [
-                self._as_executed(row, own[index], tables.row(index))
-                for index, row in enumerate(rows)
+                self._as_executed(row, own[index], tables, index) for index, row in enumerate(rows)
             ]
 
         self._waiting.append(tables)
         launch = self.device.launch(rows, self._before(), actual=actual)
+        if not self._batch.spec_algorithm.is_none():  # drafts follow the token: the host waits
+            answers = self.device.answers(launch)
+            return [each[-1] if each else FIRST_TOKEN for each in answers]
         return [self._stand_in(launch, index) for index in range(len(rows))]
 
+    def _verify(self, trees: Trees, forward: Any) -> list[int]:
+        """Launch the paths of trees, and wait for the token after each node."""
+        tables = _Tables(self._table, self._by_group, forward, None)
+
+        def window(index: int, count: int) -> Slots:
+            row, start = int(forward.req_pool_indices[index]), int(forward.seq_lens[index])
+            slots: Slots = self._table[row, start : start + count].numpy().astype(np.int64)
+            return slots
+
+        committed = [tables.row(index)[0] for index in range(forward.batch_size)]
+        findings = self.device.findings
+        rows = trees.rows(committed, window, self._by_group, findings, self._page)
+        answers = self.device.answers(self.device.launch(rows, self._before()))
+        return trees.answers(answers, findings)
+
     def _before(self) -> list[Callable[[], None]]:
-        """Return the waits of a forward for copies that its layers need."""
+        """Return the changes of states ahead of a forward, and its waits for copies."""
+        if self._pools.states is not None:
+            return self._pools.states.before()
         if RUNNING.tier is None:
             return []
         layers = sum(len(each.layers) for each in self.device.memory.pools)
@@ -164,10 +193,21 @@ class Launches:
         decoding = batch.decoding_reqs or ()
         return native not in decoding and self._seen.get(native.rid) != native.retraction_count
 
-    def _as_executed(self, row: Row, tokens: Sequence[int], tables: Sequence[Slots]) -> Row:
+    def _with_states(self, row: Row, slot: int, marks: Sequence[StateWrite], index: int) -> Row:
+        """Put the states of a row into its groups."""
+        assert self._pools.states is not None, "the model has states"
+        held = self._pools.states.held(self._batch.reqs[index])
+        own = use(slot, row.start + len(row.tokens), marks)
+        groups = [
+            replace(reads, owned=held, use=own) if name == STATE else reads
+            for name, reads in zip(self._memories, row.groups)  # noqa: B905 - equal by make
+        ]
+        return replace(row, groups=tuple(groups))
+
+    def _as_executed(self, row: Row, tokens: Sequence[int], tables: _Tables, index: int) -> Row:
         groups = tuple(
-            replace(reads, table=self._whole_pages(table))
-            for reads, table in zip(row.groups, tables)  # noqa: B905 - equal by make
+            replace(reads, table=self._whole_pages(table), use=_at(reads.use, tables.slot(index)))
+            for reads, table in zip(row.groups, tables.row(index))  # noqa: B905 - equal by make
         )
         return replace(row, tokens=tuple(map(self._token, tokens)), groups=groups)
 
@@ -186,14 +226,24 @@ class Launches:
 class _Tables:
     """Rows of `req_to_token` of one launch, read when they are asked for, until they are held."""
 
-    def __init__(self, table: Any, by_group: ByGroup, forward: Any) -> None:
-        self._table, self._by_group = table, by_group
+    def __init__(
+        self, table: Any, by_group: ByGroup, forward: Any, slot_of: Callable[[int], int] | None
+    ) -> None:
+        self._table, self._by_group, self._slot_of = table, by_group, slot_of
         self._rows, self._lengths = forward.req_pool_indices, forward.seq_lens
         self._held: list[list[Slots]] | None = None
+        self._held_slots: list[int] = []
 
     def hold(self) -> None:
         """Read all rows."""
+        self._held_slots = [self.slot(index) for index in range(len(self._rows))]
         self._held = [self._read(index) for index in range(len(self._rows))]
+
+    def slot(self, index: int) -> int:
+        """Return the slot of a row's running state; 0: the model has no states."""
+        if self._held is not None:
+            return self._held_slots[index]
+        return 0 if self._slot_of is None else self._slot_of(int(self._rows[index]))
 
     def row(self, index: int) -> list[Slots]:
         """Return the slots of a row by position, in each group."""
@@ -202,6 +252,14 @@ class _Tables:
     def _read(self, index: int) -> list[Slots]:
         slots = self._table[int(self._rows[index]), : int(self._lengths[index])]
         return self._by_group(slots.numpy().astype(np.int64))
+
+
+def _at(states: StateUse | None, slot: int) -> StateUse | None:
+    """Return the states of a row whose running slot is another one now."""
+    if states is None:
+        return None
+    running, *checkpoints = states.writes
+    return use(slot, running.length, checkpoints)
 
 
 def _check_positions(name: str, positions: Sequence[int], length: int) -> None:

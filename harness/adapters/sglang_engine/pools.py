@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kvproof.harness.adapters.sglang_engine.states import STATE, States
 from kvproof.harness.contract.whole_engine import EngineConfig, Holdings, Slots
 from kvproof.harness.whole_engine.memory import DeviceMemory, Layer, Pool
 
@@ -34,6 +35,8 @@ class Pools:
         if full is not allocator:
             self.allocators[WINDOW] = allocator.swa_attn_allocator
             self._map = allocator.full_to_swa_index_mapping
+        hybrid = hasattr(scheduler.req_to_token_pool, "mamba_pool")
+        self.states = States(scheduler) if hybrid else None
         self._given: dict[str, set[int]] = {name: set() for name in self.allocators}
         for name, each in self.allocators.items():
             for verb in ("alloc", "alloc_extend", "alloc_decode"):
@@ -54,21 +57,30 @@ class Pools:
     def given(self) -> dict[str, set[int]]:
         """Return the pages handed out since the last call."""
         pages, self._given = self._given, {name: set() for name in self._given}
-        return pages
+        return pages if self.states is None else {**pages, STATE: self.states.given()}
 
     def slots_of(self, memory: str, slots: Slots) -> Slots:
         """Return the slots of a memory that belong to slots of the full pool, as they are now."""
         if memory == FULL:
             return slots
+        if memory == STATE:
+            return slots[:0]
         peers: Slots = self._map.numpy()[slots]
         return peers
 
     def last(self, memory: str) -> int:
         """Return the number of slots of a memory, the padding included."""
+        if memory == STATE and self.states is not None:
+            return self.states.size + 1
         return int(self.allocators[memory].size) + self._page
 
     def cached(self, memory: str, *, unlocked: bool = False) -> dict[int, int]:
-        """Return the pages in the tree: page of the full pool -> page of the memory."""
+        """Return the pages in the tree: page of the full pool -> page of the memory.
+
+        States have a place in the tree and none in the full pool: each stands for itself.
+        """
+        if memory == STATE and self.states is not None:
+            return self.states.cached()
         tree = self._scheduler.tree_cache
         if not hasattr(tree, "tree_core"):  # caching is off
             return {}
@@ -89,8 +101,8 @@ class Pools:
             }
         )
         able = total = 0
-        for name in self.allocators:
-            found = self._pages(name)
+        states = [] if self.states is None else [self.states.counts()]
+        for found in (*map(self._pages, self.allocators), *states):
             able, total = able + found[0], total + found[1]
             counts.update(found[2])
         return Holdings(able, total, counts)
@@ -119,13 +131,18 @@ def memory(scheduler: Any, config: EngineConfig, pools: Pools) -> DeviceMemory:
     """Return the engine's own cache tensors as the device's memory; page 0 is for padding."""
     tensors, first, found = scheduler.tp_worker.model_runner.token_to_kv_pool, 0, []
     for kind in config.groups:
+        if kind.kind == STATE:
+            assert pools.states is not None, "the model has states"
+            found.append(pools.states.pool(kind, config.block_size))
+            continue
         numbers = range(first, first + kind.layers)
         layers = [Layer(f"layer {each}", _words(tensors, each)) for each in numbers]
         name = WINDOW if kind.kind == "window" and WINDOW in pools.allocators else FULL
         found.append(Pool(kind, config.block_size, 1, layers, memory=name))
         first += kind.layers
-    most = max(pools.last(name) for name in pools.allocators)
-    return DeviceMemory(found, most // config.block_size)
+    most = max(pools.last(name) for name in pools.allocators) // config.block_size
+    states = 0 if pools.states is None else pools.last(STATE)
+    return DeviceMemory(found, max(most, states))
 
 
 def _words(tensors: Any, layer: int) -> npt.NDArray[np.uint64]:

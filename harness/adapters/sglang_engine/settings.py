@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kvproof.harness.adapters.sglang_engine import host_tier
+from kvproof.harness.adapters.sglang_engine import drafts, host_tier
 from kvproof.harness.adapters.sglang_engine.launches import STAND_INS
 from kvproof.harness.adapters.sglang_engine.published import PUBLISHER
+from kvproof.harness.adapters.sglang_engine.states import MODEL_TYPE
 from kvproof.harness.contract.whole_engine import EngineConfig, GroupKind
 from kvproof.harness.model.chain import VOCABULARY
 
@@ -26,6 +27,8 @@ _READ_LATE = {
 """Variables that SGLang reads each time; few requests here are as long as its own interval, 128."""
 _SPARE = 6
 """Tokens of the pool that no prompt may fill; with its answer a request also leaves two pages."""
+_STATES, _SPARE_STATES = 5, 3
+"""Slots of states for each request, as SGLang reckons, and beyond them."""
 _HEAD = 16
 """Numbers of a head: 32 bytes, a slot's two words and as many again."""
 
@@ -34,10 +37,12 @@ _HEAD = 16
 def model_folder(groups: tuple[GroupKind, ...]) -> str:
     """Write the configuration of a model that has no weights; return its folder."""
     layers = [each for each in groups for _ in range(each.layers)]
+    states = [each for each in layers if each.kind == "state"]
     folder = Path(tempfile.mkdtemp(prefix="kvproof-shadow-model-"))
     config = {
         "architectures": ["ShadowForCausalLM"],
-        "model_type": "llama",
+        "model_type": MODEL_TYPE if states else "llama",
+        "state_layers": len(states),
         "hidden_size": _HEAD,
         "intermediate_size": _HEAD,
         "num_hidden_layers": len(layers),
@@ -75,7 +80,10 @@ def _windows(layers: Sequence[GroupKind]) -> dict[str, Any]:
 
 def pages(config: EngineConfig) -> int:
     """Return how many pages the pool has, without the one for padding."""
-    return config.blocks - 1 + max(2, -(-_SPARE // config.block_size))
+    ahead = 4 * (config.drafts.count + 1) * config.max_requests if config.drafts else 0
+    return (
+        config.blocks - 1 + max(2, -(-_SPARE // config.block_size)) + -(-ahead // config.block_size)
+    )
 
 
 def server_args(config: EngineConfig) -> Any:
@@ -106,9 +114,20 @@ def server_args(config: EngineConfig) -> Any:
         enable_priority_scheduling=config.policy == "priority",
         schedule_low_priority_values_first=config.policy == "priority",
         kv_events_config=json.dumps({"publisher": PUBLISHER}) if config.events else None,
-        **more,
+        **{**_states(config), **more},
         **host_tier.arguments(config),
+        **drafts.arguments(config),
     )
+
+
+def _states(config: EngineConfig) -> Mapping[str, Any]:
+    """Return the arguments of a model with states: some more of them than requests can hold."""
+    if not any(each.kind == "state" for each in config.groups):
+        return {}
+    return {
+        "max_mamba_cache_size": _STATES * config.max_requests + _SPARE_STATES,
+        "mamba_track_interval": 2 * config.block_size,
+    }
 
 
 def set_variables(config: EngineConfig) -> None:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from kvproof.harness.contract.factors import Excluded, never
-from kvproof.harness.contract.whole_engine_traits import LocalKind, Tier, WholeEngineTraits
+from kvproof.harness.contract.whole_engine_traits import (
+    DraftMethod,
+    LocalKind,
+    Tier,
+    WholeEngineTraits,
+)
 
 _FEATURES = (
     "chunks",
@@ -15,6 +20,7 @@ _FEATURES = (
     "reset of running requests",
     "salts",
     "sessions",
+    "states",
 )
 _NOT_DRIVEN = "it is SGLang's, and this adapter does not drive it yet"
 _REFUSES = {
@@ -22,8 +28,6 @@ _REFUSES = {
     "media": _NOT_DRIVEN,
     "embeds": _NOT_DRIVEN,
     "encoder": _NOT_DRIVEN,
-    "states": _NOT_DRIVEN,
-    "drafts": _NOT_DRIVEN,
     "sleep": "memory is released by its memory saver, which needs CUDA",
     "two engines": _NOT_DRIVEN,
     "unequal workers": _NOT_DRIVEN,
@@ -44,6 +48,11 @@ _CORE = "SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"
 _RATIO = "swa_full_tokens_ratio"
 _ONE_POOL = "disable_hybrid_swa_memory"
 _OF_WINDOWS = (_INTERVAL, _RELEASE, _RATIO, _ONE_POOL)
+_BLOCK_SIZES = (1, 1, 4, 4, 8, 16)
+_STRATEGY, _TRACKED = "mamba_radix_cache_strategy", "mamba_track_interval"
+_PER_PATH, _SLOTS = "mamba_max_states_per_path", "max_mamba_cache_size"
+_OF_STATES = (_STRATEGY, _TRACKED, _PER_PATH, _SLOTS)
+_OF_TREES = (_STRATEGY, _TRACKED, _PER_PATH)
 _LOCAL = LocalKind("window", ((0, 3), (1, -1), (1, 0), (1, 1), (1, 2), (2, 3), (3, 0)))
 """In SGLang's own count, which leaves the token itself out, 1 and 1 more are around a page."""
 _SETTINGS = {
@@ -55,6 +64,9 @@ _SETTINGS = {
     _RELEASE: (True,),
     _RATIO: (0.3, 0.5, 1.0),
     _ONE_POOL: (True,),
+    _STRATEGY: ("extra_buffer_lazy",),
+    _PER_PATH: (1, 2),
+    _SLOTS: (9, 14),
     "enable_mixed_chunk": (True,),
     "max_prefill_tokens": (8, 40),
     "prefill_decode_interval": (1, 3),
@@ -92,10 +104,12 @@ def traits() -> WholeEngineTraits:
         features=_FEATURES,
         refuses=_REFUSES,
         without=_WITHOUT,
-        block_sizes=(1, 1, 4, 4, 8, 16),
+        block_sizes=_BLOCK_SIZES,
         policies=("fcfs", "fcfs", "priority"),
         settings=_SETTINGS,
+        settings_in_blocks={_TRACKED: (1, 4)},
         local=(_LOCAL,),
+        drafts=(DraftMethod(name="ngram", on_host=True, most=6, trees=True),),
         tiers=_HICACHE,
         without_tier=4,
         own_pools=True,
@@ -115,6 +129,44 @@ _EXCLUDED: tuple[Excluded, ...] = (
     never(
         "the tree of Python hashes by an extension that has to be compiled",
         {f"setting {_CORE}": "on", "events": "on"},
+    ),
+    never("drafts are driven beside full attention alone", {"drafts": "ngram", "window": ["one"]}),
+    never("drafts are driven without states", {"drafts": "ngram", "states": "on"}),
+    never("drafts are driven without sessions", {"drafts": "ngram", "sessions": "on"}),
+    never(
+        "drafts are driven without a tier next to the pool",
+        {"drafts": "ngram", "connector": [each.name for each in _HICACHE]},
+    ),
+    never(
+        "The mixed chunked prefill are disabled because of using ngram speculative decoding.",
+        {"drafts": "ngram", "setting enable_mixed_chunk": "on"},
+    ),
+    never(
+        "with pages of several tokens, mixed chunks leave states of other lengths: its finding is "
+        "state_of_another_length",
+        {
+            "states": "on",
+            "setting enable_mixed_chunk": "on",
+            "block size": [str(each) for each in _BLOCK_SIZES if each > 1],
+        },
+    ),
+    never("states are driven beside full attention alone", {"states": "on", "window": ["one"]}),
+    never(
+        "states are driven without a tier next to the pool",
+        {"states": "on", "connector": [each.name for each in _HICACHE]},
+    ),
+    never("states are driven without sessions", {"states": "on", "sessions": "on"}),
+    never(
+        "Lazy extra buffer requires overlap schedule (--disable-overlap-schedule is incompatible)",
+        {f"setting {_STRATEGY}": "on", "asynchronous": "off"},
+    ),
+    *(
+        never("it is a setting of states in the tree", {"caching": "off", f"setting {name}": "on"})
+        for name in _OF_TREES
+    ),
+    *(
+        never("it is a setting of states", {"states": "off", f"setting {name}": "on"})
+        for name in _OF_STATES
     ),
     never("streaming sessions run on its radix tree", {"caching": "off", "sessions": "on"}),
     never(

@@ -120,6 +120,7 @@ def traits(lacking: Mapping[str, str]) -> WholeEngineTraits:
 
 
 _LACKING = {
+    "trees of drafts": "vLLM's drafts of a step are a line of tokens, which stay where they are",
     "sessions": "vLLM has no sessions: each turn is a request of its own",
     "pipeline stages": "each stage is a process of its executors; steps in flight are those of "
     "asynchronous scheduling",
@@ -127,6 +128,7 @@ _LACKING = {
     "manager's blocks",
 }
 _REFUSABLE = (
+    "trees of drafts",
     "entries",
     "pipeline stages",
     "context ranks",

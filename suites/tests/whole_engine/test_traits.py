@@ -75,14 +75,15 @@ def test_every_need_of_a_situation_and_a_property_is_one() -> None:
     assert SITUATION_NEEDS.keys() <= situations
     needs = {*SITUATION_NEEDS.values(), *(prop.needs for prop in PROPERTIES if prop.needs)}
     assert all(nothing.lacks(need) for need in needs)
-    assert [need for need in needs if VLLM.lacks(need)] == ["sessions"]
+    assert {need for need in needs if VLLM.lacks(need)} == {"sessions", "trees of drafts"}
 
 
 def test_what_sglangs_loop_is_not_driven_with_has_a_reason_and_costs_no_history() -> None:
     assert SGLANG.lacks("sleep") == "memory is released by its memory saver, which needs CUDA"
     for each in (SGLANG, LMDEPLOY):
         assert not [need for need in NEEDS if "is driven without" in each.lacks(need)]
-    assert not {"states", "drafts", "losses"} & factors(SGLANG).levels.keys()
+    assert {"states", "drafts"} <= factors(SGLANG).levels.keys()
+    assert "losses" not in factors(SGLANG).levels
 
 
 def test_a_connector_that_is_missing_costs_its_levels_alone() -> None:

@@ -136,7 +136,11 @@ class Scheduled:
         self.table[1, start:length] = self.tensor(slots, dtype=self.table.dtype)
         positions = changed.pop("positions", [*range(start, length)])
         decoding = start >= len(PROMPT)
-        mode = SimpleNamespace(is_extend=lambda: not decoding, is_decode=lambda: decoding)
+        mode = SimpleNamespace(
+            is_extend=lambda: not decoding,
+            is_decode=lambda: decoding,
+            is_target_verify=lambda: False,
+        )
         forward = SimpleNamespace(
             rids=[self.native.rid],
             forward_mode=mode,
@@ -146,7 +150,10 @@ class Scheduled:
             extend_seq_lens=self.tensor([len(tokens)]),
             out_cache_loc=self.tensor(slots),
         )
-        batch = SimpleNamespace(reqs=[self.native], forward_mode=mode, decoding_reqs=None)
+        no_drafts = SimpleNamespace(is_none=lambda: True)
+        batch = SimpleNamespace(
+            reqs=[self.native], forward_mode=mode, decoding_reqs=None, spec_algorithm=no_drafts
+        )
 
         def run_batch(_: object) -> Any:
             given = self.tensor(tokens), self.tensor(positions), forward
