@@ -294,8 +294,7 @@ def waiting_counts_as_query(found: Failed) -> bool:
 
 def stopped_chunk_joins_the_decodes(found: Failed) -> bool:
     """A prompt in chunks was cancelled before any request had decoded, and another one comes."""
-    cancelled = [arguments for verb, arguments in found.calls if verb == "abort"]
-    return bool(cancelled) and found.violation.sentence == _NO_ROWS
+    return bool(found.fact("aborted_chunks", list)) and found.violation.sentence == _NO_ROWS
 
 
 _READ = re.compile(

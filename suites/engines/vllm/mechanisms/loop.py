@@ -22,8 +22,7 @@ def cleared_event_names_no_tier(found: Failed) -> bool:
 
 def second_reset_asserts(found: Failed) -> bool:
     """A reset follows another one with no step between them."""
-    before = [verb for verb, _ in found.calls[:-1]]
-    twice = found.verb == "reset" and "reset" in before
+    twice = found.verb == "reset" and found.fact("reset_again", bool)
     return twice and bool(_RESETS.match(found.violation.sentence))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kvproof.harness.adapters.lmdeploy_engine.matches import SHIFTED, Matches
 from kvproof.harness.oracle.violation import Violation
-from kvproof.suites.engines.lmdeploy.mechanisms import preempted_request_shifts_its_table
+from kvproof.suites.engines.lmdeploy import mechanisms
 from kvproof.suites.framework.failed import Failed
 
 SHIFT = {"request": "r1", "block": 6, "place": 5, "own": 3, "launch": 20}
@@ -29,7 +29,7 @@ def known(read: dict[str, Any], *, block: int = 6, **changed: Any) -> bool:
     violation = Violation(
         "reads_return_own_content", "shadow memory", sentence, facts={**facts, SHIFTED: [SHIFT]}
     )
-    return preempted_request_shifts_its_table(
+    return mechanisms.preempted_request_shifts_its_table(
         Failed(violation, {"engine": {"block_size": 16}}, [("drain", {})])
     )
 
@@ -96,3 +96,25 @@ def test_a_match_counts_when_it_is_sent(
         for block, place, own in expected
     ]
     assert context[SHIFTED] == rows
+
+
+NO_ROWS = (
+    "the engine raised AttributeError: 'NoneType' object has no attribute 'is_decoding' in "
+    "lmdeploy/pytorch/strategies/ar/model_inputs.py:index_select_model_inputs"
+)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "aborted", "expected"),
+    [
+        (NO_ROWS, ["r0"], True),
+        (NO_ROWS, [], False),  # what was aborted had no part of its prompt computed, or all of it
+        (NO_ROWS.replace("is_decoding", "is_chunk"), ["r0"], False),
+    ],
+)
+def test_a_stopped_chunk(sentence: str, aborted: list[str], *, expected: bool) -> None:
+    violation = Violation(
+        "the_engine_keeps_running", "invariant", sentence, facts={"aborted_chunks": aborted}
+    )
+    found = Failed(violation, {"engine": {}}, [("abort", {}), ("drain", {})])
+    assert mechanisms.stopped_chunk_joins_the_decodes(found) == expected
