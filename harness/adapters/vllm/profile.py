@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from kvproof.harness.adapters.vllm import latents
-from kvproof.harness.adapters.vllm.api import has, hashes_media, release, version
+from kvproof.harness.adapters.vllm.api import engine, has, hashes_media, release, version
 from kvproof.harness.contract.profile import (
     DraftProfile,
     InspectionProfile,
@@ -53,6 +54,12 @@ def _recent() -> bool:
     """Whether the coordinator counts draft groups as 0.32 does, of which the suite `hits` knows."""
     major, minor, *_ = version().split(".")
     return (int(major), int(minor)) >= (0, 32)
+
+
+def _stops_at_junctions() -> bool:
+    """Whether the scheduler ends a step where other requests share more than the hit."""
+    made: Any = engine().Request.__init__
+    return "shared_prefix_boundary" in made.__code__.co_names
 
 
 @cache
@@ -115,6 +122,7 @@ def profile() -> Profile:
             most_blocks=1,
             checkpoints="running",
             decode_intervals=False,
+            junctions=states and _stops_at_junctions(),
         ),
         speculative=DraftProfile(
             groups=known.draft_groups, kinds=("full", "window"), reach="cached"
