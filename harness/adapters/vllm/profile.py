@@ -139,6 +139,7 @@ def profile() -> Profile:
         **({} if known.no_read else _NO_READ),
         **({} if newest.embeddings else _NO_EMBEDDINGS),
         **({} if latents.driven() else _NO_LATENTS),
+        **({} if newest.junctions else _NO_JUNCTIONS),
     }
     return replace(newest, unsupported={**UNSUPPORTED, **missing})
 
@@ -146,6 +147,7 @@ def profile() -> Profile:
 _NO_LATENTS = dict.fromkeys(
     ("compression", "context_ranks"), "they are driven from the release that names them so"
 )
+_NO_JUNCTIONS = {"junctions": "no step ends where a prompt leaves others that are cached"}
 _NO_DRAFTS = {"draft_groups": "groups are not marked: with a draft model all give up a block"}
 _NO_EVICT = {"evict": "no call takes the identity of given blocks"}
 _NO_EMBEDDINGS = {"embeddings": "prompts of embeddings are not driven (until 0.31)"}

@@ -69,7 +69,12 @@ def test_a_worker_that_raises_leaves_no_variable(
     monkeypatch.delenv(name, raising=False)
     if before is not None:
         monkeypatch.setenv(name, before)
-    with pytest.raises(RuntimeError, match="ends the sender"), restored(name):
-        os.environ[name] = "true"
-        raise RuntimeError("ends the sender")
+
+    def works() -> None:
+        with restored(name):
+            os.environ[name] = "true"
+            raise RuntimeError("ends the sender")
+
+    with pytest.raises(RuntimeError, match="ends the sender"):
+        works()
     assert os.environ.get(name) == before
