@@ -171,3 +171,22 @@ def test_a_reset_counts_as_the_second_one_until_the_next_step() -> None:
         made.apply(verb, {})
         seen.append(made.findings.context.get("reset_again"))
     assert seen == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("connector", "verb", "others", "expected"),
+    [
+        ("simple", "reset", True, True),
+        ("multi", "reset", True, True),
+        ("offload", "reset", True, False),  # its own event names no cleared index
+        ("", "reset", True, False),
+        ("simple", "step", True, False),
+        ("simple", "reset", False, False),
+    ],
+)
+def test_a_cleared_event_of_another_tier(
+    connector: str, verb: str, *, others: bool, expected: bool
+) -> None:
+    violation = Violation("p", "o", "s", facts={"without_other_clears": others})
+    found = Failed(violation, {"engine": {"connector": connector}}, [(verb, {}), ("step", {})])
+    assert known.cleared_event_names_no_tier(found) == expected
