@@ -90,6 +90,7 @@ def profile() -> Profile:
             "mixed_kinds": "chunks are refused with unequal blocks; with states, hits end inside",
             "span_identity": "the key has an identifier and a place; bytes determine the length",
             "most_state_blocks": "a state is one block",
+            "junctions_with_drafts": "the drafts' block is not taken off where a step ends",
             "draft_kinds": "the drafts' groups that its models have",
             "compressed_kinds": "its windows of latents have an entry for each token",
             "ranked_kinds": "DCP with hybrid KV cache layouts only supports full-attention, Mamba, "
@@ -123,6 +124,7 @@ def profile() -> Profile:
             checkpoints="running",
             decode_intervals=False,
             junctions=states and _stops_at_junctions(),
+            junctions_with_drafts=False,
         ),
         speculative=DraftProfile(
             groups=known.draft_groups, kinds=("full", "window"), reach="cached"
