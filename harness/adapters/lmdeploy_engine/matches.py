@@ -20,7 +20,7 @@ class _Hit:
     """Blocks that a match has appended; admission may still undo it."""
 
     place: int
-    """That of the first one in the table."""
+    """Place of the first one in the table."""
     far: int
     """How many places each stands too far."""
     blocks: Sequence[int]
