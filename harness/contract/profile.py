@@ -110,7 +110,7 @@ class StateProfile:
     junctions: bool = False
     """A state is also saved at the divergence point from an earlier prompt (S8)."""
     junctions_with_drafts: bool = True
-    """Beside draft groups that point is one that an equal prompt can hit, too (S8, X3)."""
+    """In models with draft groups, too, an equal prompt can hit that point (S8, X3)."""
     partial: bool = False
     """`TargetConfig.partial_blocks` may be set with states in a separate pool (T6, S1). Of the
     checkpoints from one block's end to the next block's end, only the last one stays."""
