@@ -109,6 +109,8 @@ class StateProfile:
     """`TargetConfig.decode_interval` is supported (S6)."""
     junctions: bool = False
     """A state is also saved at the divergence point from an earlier prompt (S8)."""
+    junctions_with_drafts: bool = True
+    """In models with draft groups, too, an equal prompt can hit that point (S8, X3)."""
     partial: bool = False
     """`TargetConfig.partial_blocks` may be set with states in a separate pool (T6, S1). Of the
     checkpoints from one block's end to the next block's end, only the last one stays."""
@@ -323,6 +325,7 @@ class Profile:
     prompt_saves = _Read[str]("recurrent.prompt_saves")
     decode_intervals = _Read[bool]("recurrent.decode_intervals")
     junctions = _Read[bool]("recurrent.junctions")
+    junctions_with_drafts = _Read[bool]("recurrent.junctions_with_drafts")
     partial_states = _Read[bool]("recurrent.partial")
     drafts = _Read[bool]("speculative.tokens")
     draft_groups = _Read[bool]("speculative.groups")

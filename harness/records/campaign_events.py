@@ -26,6 +26,8 @@ class UnitDone(Event, tag="unit_done", frozen=True, kw_only=True):
     situations: dict[str, int] = {}
     checks: dict[str, int] = {}
     hits: dict[str, int] = {}
+    pairs: list[str] = []
+    """Pairs of features, and of a feature and a situation, that no earlier unit has reached."""
     tolerated: dict[str, int] = {}
     """Known failures: mechanism -> histories; up to 0.13 by property."""
     ended: dict[str, int] = {}

@@ -79,7 +79,15 @@ class Driver:
         self._struck: set[str] = set()
         """Requests that known failures have ended."""
         self._prompts: list[int] = []
-        self.findings.context["prompts"] = self._prompts
+        self._aborted_turns: dict[str, int] = {}
+        """Turn that was aborted when preempted -> blocks that its session may hold."""
+        self._aborted_chunks: list[str] = []
+        """Requests that were aborted with a part of their prompt computed."""
+        self.findings.context |= {
+            "prompts": self._prompts,
+            "aborted_turns": self._aborted_turns,
+            "aborted_chunks": self._aborted_chunks,
+        }
         self._just_reset = self._asleep = False
         self._sessions = Conversations()
         self._index = ReplayedIndex(self.findings)
@@ -231,13 +239,22 @@ class Driver:
             return "ignored"
         name = request or sorted(self.live)[number % len(self.live)]
         status = self.engine.statuses().get(name, "gone")
-        if status == "preempted" and self.requests[name].session:
-            self.findings.context["a_preempted_turn_was_aborted"] = True
+        self._note_abort(name, status)
         self.engine.abort(name)
         self._end(name, "aborted")
         self._aborted.add(name)
         self.findings.saw(f"a request is aborted while {status}")
         return f"{name}, {status}"
+
+    def _note_abort(self, name: str, status: str) -> None:
+        """Keep which turns were aborted when preempted, with their blocks, and which prompts."""
+        request, computed = self.requests[name], self.device.requests[name].computed
+        if status == "preempted" and request.session:
+            blocks = -(-max(computed, self._sessions.able(name)) // self.config.block_size)
+            memories = {each.memory for each in self.device.memory.pools}
+            self._aborted_turns[name] = len(memories) * blocks
+        if 0 < computed < len(request.prompt):
+            self._aborted_chunks.append(name)
 
     def _step(
         self,
@@ -348,6 +365,7 @@ class Driver:
 
     def _reset(self, *, running: bool = False) -> str:
         twice, self._just_reset = self._just_reset, True
+        self.findings.context["reset_again"] = twice
         self.findings.saw("a reset beside a connector", self.config.connector)
         self.findings.saw(RESETS, twice and self.config.connector)
         done = self.engine.reset(running=running)

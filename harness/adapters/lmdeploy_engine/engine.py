@@ -8,7 +8,7 @@ from typing import Any
 from kvproof.harness.adapters.lmdeploy_engine.blocks import Blocks, memory
 from kvproof.harness.adapters.lmdeploy_engine.launches import Launches
 from kvproof.harness.adapters.lmdeploy_engine.loop import VirtualLoop
-from kvproof.harness.adapters.lmdeploy_engine.matches import watch
+from kvproof.harness.adapters.lmdeploy_engine.matches import Matches
 from kvproof.harness.adapters.lmdeploy_engine.requests import Clients
 from kvproof.harness.adapters.lmdeploy_engine.running import RUNNING
 from kvproof.harness.adapters.lmdeploy_engine.settings import (
@@ -65,10 +65,12 @@ class LmdeployEngine:
         self.device = ShadowDevice(memory(agent.cache_engine, config), findings, config.seed)
         self._blocks = Blocks(self._scheduler)
         self._clients = Clients(self.engine, self._loop, config)
+        names = self._clients.names
+        matches = Matches(self._scheduler, names, findings.context)
+        matches.watch()
         self._launches = RUNNING.launches = Launches(
-            self.device, self._clients.names, self._scheduler.block_manager
+            self.device, names, self._scheduler.block_manager, matches
         )
-        watch(self._scheduler, self._clients.names, findings.context)
         self._ran: set[str] = set()
         """Requests that have had a row."""
         self._start()

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from kvproof.harness.adapters.lmdeploy_engine.matches import Matches
 from kvproof.harness.contract.whole_engine import Reads, Row, Slots
 from kvproof.harness.whole_engine.device import ShadowDevice
 from kvproof.harness.whole_engine.findings import IllegalAccess
@@ -48,6 +49,7 @@ class Launches:
     """Session -> request."""
     tables: Any
     """The block manager."""
+    matches: Matches
     waiting: deque[Dispatch] = field(default_factory=deque)
     """Sent, and not yet executed."""
     dispatched: int = 0
@@ -94,6 +96,7 @@ class Launches:
         begins = inputs is not None and (not inputs.is_chunk or inputs.is_first_chunk)
         pairs = dict(zip(requests, owned))  # noqa: B905 - equal by make
         self.waiting.append(Dispatch(requests, pairs, not middle, bool(begins)))
+        self.matches.sent(seqs, self.device.submitted + len(self.waiting))
         self.dispatched += 1
 
     def launch(self, context: Any) -> list[int]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from kvproof.harness.adapters.vllm import latents
-from kvproof.harness.adapters.vllm.api import has, hashes_media, release, version
+from kvproof.harness.adapters.vllm.api import engine, has, hashes_media, release, version
 from kvproof.harness.contract.profile import (
     DraftProfile,
     InspectionProfile,
@@ -55,6 +56,12 @@ def _recent() -> bool:
     return (int(major), int(minor)) >= (0, 32)
 
 
+def _stops_at_junctions() -> bool:
+    """Whether the scheduler ends a step where other requests share more than the hit."""
+    made: Any = engine().Request.__init__
+    return "shared_prefix_boundary" in made.__code__.co_names
+
+
 @cache
 def profile() -> Profile:
     """Return the profile of the installed release."""
@@ -83,6 +90,7 @@ def profile() -> Profile:
             "mixed_kinds": "chunks are refused with unequal blocks; with states, hits end inside",
             "span_identity": "the key has an identifier and a place; bytes determine the length",
             "most_state_blocks": "a state is one block",
+            "junctions_with_drafts": "the drafts' block is not taken off where a step ends",
             "draft_kinds": "the drafts' groups that its models have",
             "compressed_kinds": "its windows of latents have an entry for each token",
             "ranked_kinds": "DCP with hybrid KV cache layouts only supports full-attention, Mamba, "
@@ -115,6 +123,8 @@ def profile() -> Profile:
             most_blocks=1,
             checkpoints="running",
             decode_intervals=False,
+            junctions=states and _stops_at_junctions(),
+            junctions_with_drafts=False,
         ),
         speculative=DraftProfile(
             groups=known.draft_groups, kinds=("full", "window"), reach="cached"
@@ -131,6 +141,7 @@ def profile() -> Profile:
         **({} if known.no_read else _NO_READ),
         **({} if newest.embeddings else _NO_EMBEDDINGS),
         **({} if latents.driven() else _NO_LATENTS),
+        **({} if newest.junctions else _NO_JUNCTIONS),
     }
     return replace(newest, unsupported={**UNSUPPORTED, **missing})
 
@@ -138,6 +149,7 @@ def profile() -> Profile:
 _NO_LATENTS = dict.fromkeys(
     ("compression", "context_ranks"), "they are driven from the release that names them so"
 )
+_NO_JUNCTIONS = {"junctions": "no step ends where a prompt leaves others that are cached"}
 _NO_DRAFTS = {"draft_groups": "groups are not marked: with a draft model all give up a block"}
 _NO_EVICT = {"evict": "no call takes the identity of given blocks"}
 _NO_EMBEDDINGS = {"embeddings": "prompts of embeddings are not driven (until 0.31)"}

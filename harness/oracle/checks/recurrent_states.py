@@ -177,7 +177,7 @@ class StateChecks:
             self._interval(step, saved)
         words = f"saves states after {saved or 'no'} tokens"
         at = live.junction
-        if state.profile.junctions and answer.start < at <= answer.stop:
+        if self._saves_junctions() and answer.start < at <= answer.stop:
             self._counts[_JUNCTIONS] += 1
             if at not in saved and self._could_save(step, at, len(saved)):
                 sentence = (
@@ -264,6 +264,10 @@ class StateChecks:
             return live.prompt
         unit = self._layout.unit
         return live.prompt // unit * unit - unit * self._layout.drafts
+
+    def _saves_junctions(self) -> bool:
+        profile = self._state.profile
+        return profile.junctions and (profile.junctions_with_drafts or not self._layout.drafts)
 
     def _saves_there(self, answer: Scheduled, at: int) -> bool:
         """Whether the profile declares that a step which computes the end saves a state."""

@@ -226,7 +226,7 @@ class Wire:
         gone = sorted(set(reads).difference(source.held(request)))
         over = self.clock.now() >= self._lease(request, source.name)
         if gone and over:
-            self.findings.context["read_after_its_lease"] = request
+            self._note("read_after_its_lease", **{request: self.clock.tick})
             self.findings.saw("blocks are read after their lease has ended")
         self.findings.check(
             HELD,

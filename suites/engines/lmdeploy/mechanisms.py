@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
@@ -293,14 +294,32 @@ def waiting_counts_as_query(found: Failed) -> bool:
 
 def stopped_chunk_joins_the_decodes(found: Failed) -> bool:
     """A prompt in chunks was cancelled before any request had decoded, and another one comes."""
-    cancelled = [arguments for verb, arguments in found.calls if verb == "abort"]
-    return bool(cancelled) and found.violation.sentence == _NO_ROWS
+    return bool(found.fact("aborted_chunks", list)) and found.violation.sentence == _NO_ROWS
+
+
+_READ = re.compile(
+    r"(\w+) reads position (\d+) of \d+ in block (\d+) .*: it holds position (\d+) of "
+)
 
 
 def preempted_request_shifts_its_table(found: Failed) -> bool:
-    """A block is read that stands one place too far in the table of a request that goes on."""
-    if not found.has("shifted"):
+    """A block stands too far in the table of a request that goes on.
+
+    The request reads there the tokens of the block's own place; or others read at that place
+    the tokens that it has written since.
+    """
+    read = _READ.match(found.violation.sentence)
+    if read is None or not found.has("shifted"):
         return False
-    shifted = found.fact("shifted", dict)
-    blocks = {block for ids in shifted.values() for block in ids}
-    return found.fact("block", int) in blocks or found.fact("request", str) in shifted
+    position, block, held = map(int, read.groups()[1:])
+    size = found.config["engine"]["block_size"]
+    place, off = divmod(position, size)
+    launch, written = found.fact("launch", int), found.fact("written_by", int)
+    for each in (each for each in found.fact("shifted", list) if each["block"] == block):
+        far, near = (each[name] * size + off for name in ("place", "own"))
+        own = read[1] == each["request"] and launch >= each["launch"]
+        if own and (place, held) == (each["place"], near):
+            return True
+        if written >= each["launch"] and (place, held) == (each["own"], far):
+            return True
+    return False

@@ -11,7 +11,7 @@ import pytest
 from kvproof.harness.adapters.reference.target import ReferenceTarget, make_target
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.profile import Profile, wrong_choices
-from kvproof.harness.contract.target import TargetConfig
+from kvproof.harness.contract.target import Group, TargetConfig
 from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.harness.records.events import Failure
 from kvproof.reports.render.html import render_html
@@ -20,7 +20,7 @@ from kvproof.suites.conformance.properties import BY_NAME, supported
 from kvproof.suites.conformance.suite import cache_suite, conformance
 from kvproof.suites.framework.component_suite import Counterexample, counterexample
 from kvproof.suites.runner.runner import stored_failure
-from kvproof.suites.tests.agreement.lies import subject
+from kvproof.suites.tests.agreement.lies import Lie, subject
 from kvproof.suites.tests.agreement.test_agreement_cache import LIES
 from kvproof.suites.tests.reports.report_kit import recorded_run, terminal_text, with_events
 
@@ -41,7 +41,11 @@ def declaring(profile: Profile, text: str) -> Profile:
 
 def broken(prop: str, intended: str = "") -> Counterexample | None:
     """Return how the lie about a property is found, with a declaration."""
-    lie = LIES[prop]
+    return found_lie(LIES[prop], intended)
+
+
+def found_lie(lie: Lie, intended: str = "") -> Counterexample | None:
+    """Return how a lie is found, with a declaration."""
 
     def make(config: TargetConfig) -> ReferenceTarget:
         target = subject(lie, config)
@@ -65,6 +69,24 @@ def test_the_declaration_is_legal_and_ends_the_failure(prop: str) -> None:
     found = broken(prop, INTENDED[prop])
     held = found is None or found.violation.property != prop
     assert held or not supported(BY_NAME[prop], meant), found
+
+
+@pytest.mark.parametrize(
+    ("draft", "declaration", "fails"),
+    [
+        ((), "StateProfile(junctions_with_drafts=False)", True),
+        ((Group("full", 2, draft=True),), "", True),
+        ((Group("full", 2, draft=True),), "StateProfile(junctions_with_drafts=False)", False),
+    ],
+)
+def test_junctions_beside_drafts_may_be_left_out(
+    draft: tuple[Group, ...], declaration: str, *, fails: bool
+) -> None:
+    lie = LIES["junctions_are_checkpointed"]
+    config = replace(lie.config, groups=(*lie.config.groups, *draft))
+    found = found_lie(lie._replace(config=config), declaration)
+    assert found is not None
+    assert (found.violation.property == "junctions_are_checkpointed") == fails
 
 
 def test_every_report_of_such_a_failure_names_it(tmp_path: Path) -> None:

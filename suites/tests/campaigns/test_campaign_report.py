@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from unittest import mock
+
 from msgspec.structs import replace
 
+from kvproof.harness.campaign.driver import Outcome
+from kvproof.harness.cli.actions.campaign.driver import Campaign
+from kvproof.harness.cli.actions.campaign.unit import UnitResult
 from kvproof.harness.records.campaign_events import UnitDone, UnitLost
 from kvproof.reports.charts.fuzz_pace import (
     campaign_of,
@@ -17,6 +23,7 @@ from kvproof.reports.render.html import render_html
 from kvproof.reports.render.markdown import render_markdown
 from kvproof.suites.tests.reports.report_kit import Page, recorded_run, with_events
 
+PAIRS = (["a on + b on", "a on | a hit"], ["a on + b on", "b on | a hit"])
 NIGHT = 1_795_310_000.0
 
 
@@ -59,6 +66,22 @@ def test_the_pace_is_that_of_the_time_in_which_it_was_worked():
 def test_records_without_a_clock_have_no_pace():
     assert pace_chart(campaign_of([replace(each, began=0.0) for each in UNITS])) is None
     assert campaign_of([]) is None
+
+
+def test_pairs_are_recorded_by_the_unit_that_reached_them_first():
+    active = SimpleNamespace(earlier=[], write=mock.Mock())
+    campaign = Campaign(
+        active, mock.Mock(), mock.Mock(), password="", level="full", keep_going=True
+    )
+    for seed, pairs in enumerate(PAIRS, 1):
+        result = UnitResult(unit(seed, pairs=pairs), [], {}, [], died=None, interrupted=False)
+        campaign._take(Outcome(f"reference / cache / {seed}", 1, result, last=True))
+    written = [each.args[0].pairs for each in active.write.call_args_list]
+    assert written == [PAIRS[0], ["b on | a hit"]]
+    again = SimpleNamespace(earlier=[unit(n, pairs=own) for n, own in enumerate(written)])
+    resumed = Campaign(again, mock.Mock(), mock.Mock(), password="", level="full", keep_going=True)
+    for each in (campaign, resumed):
+        assert {*each.tallies["reference"]["cache"].pairs} == {*PAIRS[0], *PAIRS[1]}
 
 
 def test_a_failure_that_all_units_met_is_one_line():

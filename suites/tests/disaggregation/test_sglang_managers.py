@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 
+from kvproof.harness.adapters.sglang_engine.disaggregation.variables import restored
 from kvproof.harness.contract.disaggregation_sides import Side
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.engines.sglang.mechanisms import disaggregation as known
@@ -56,3 +58,23 @@ def test_a_late_refusal_is_that_of_unlike_ranks() -> None:
     assert not known.unlike_ranks_of_staged_windows_end_the_sender(found)
     found.config["prefill"]["ranks"] = 2
     assert known.unlike_ranks_of_staged_windows_end_the_sender(found)
+
+
+@pytest.mark.parametrize("before", [None, "false"])
+def test_a_worker_that_raises_leaves_no_variable(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next engine of the process had its pages in another layout."""
+    name = "SGLANG_USE_HND_KVCACHE"
+    monkeypatch.delenv(name, raising=False)
+    if before is not None:
+        monkeypatch.setenv(name, before)
+
+    def works() -> None:
+        with restored(name):
+            os.environ[name] = "true"
+            raise RuntimeError("ends the sender")
+
+    with pytest.raises(RuntimeError, match="ends the sender"):
+        works()
+    assert os.environ.get(name) == before

@@ -165,7 +165,7 @@ def test_each_worker_has_a_lease_of_its_own(ends: Ends) -> None:
     ends.held.clear()
     ends.copy()
     assert ends.findings.wrong is None, "this worker's lease has ended"
-    assert ends.findings.context["read_after_its_lease"] == "r"
+    assert ends.findings.context["read_after_its_lease"].keys() == {"r"}
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -123,9 +123,21 @@ def test_an_engine_that_stores_for_ever(
     assert known.idle_engine_stores_for_ever(found) == expected
 
 
-def test_a_read_after_the_lease() -> None:
-    assert known.blocks_are_read_after_their_lease(failed(OTHER, read_after_its_lease="r1"))
-    assert not known.blocks_are_read_after_their_lease(failed(OTHER))
+@pytest.mark.parametrize(
+    ("late", "loads", "expected"),
+    [
+        ({"r1": 9}, {"2": "r1"}, True),
+        ({"r4": 9}, {"2": "r4"}, True),  # r1 hits what r4 has read
+        ({"r4": 9}, {"2": "r1"}, False),  # another request was late
+        ({"r1": 9}, {"3": "r1"}, False),
+        ({}, {"2": "r1"}, False),
+    ],
+)
+def test_a_read_after_the_lease(
+    late: dict[str, int], loads: dict[str, str], *, expected: bool
+) -> None:
+    found = failed(OTHER, read_after_its_lease=late, loaded_by=loads)
+    assert known.blocks_are_read_after_their_lease(found) == expected
 
 
 @pytest.mark.parametrize(

@@ -140,3 +140,53 @@ def test_a_second_request_that_is_wrong_in_a_step_is_judged_after_the_first() ->
     made.go_on()
     assert made.findings.wrong is None
     assert not made.live
+
+
+ASSERTS = (
+    "the engine raised AssertionError:  in vllm/distributed/kv_transfer/kv_connector/v1/offloading/"
+    "scheduler.py:reset_cache"
+)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "again", "expected"),
+    [
+        (ASSERTS, True, True),
+        (ASSERTS, False, False),
+        (ASSERTS.replace(":reset_cache", ":build_connector_meta"), True, False),
+    ],
+)
+def test_a_second_reset(sentence: str, *, again: bool, expected: bool) -> None:
+    calls = (("reset", {}), ("reset", {}))
+    assert known.second_reset_asserts(failed(sentence, *calls, reset_again=again)) == expected
+    elsewhere = failed(sentence, *calls, ("step", {}), reset_again=again)
+    assert not known.second_reset_asserts(elsewhere)
+
+
+def test_a_reset_counts_as_the_second_one_until_the_next_step() -> None:
+    made = driver(EngineConfig(blocks=20, block_size=4))
+    made.apply("submit", {"id": "r0", "own": 3, "answers": 9})
+    seen = []
+    for verb in ("reset", "reset", "step", "reset"):
+        made.apply(verb, {})
+        seen.append(made.findings.context.get("reset_again"))
+    assert seen == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("connector", "verb", "others", "expected"),
+    [
+        ("simple", "reset", True, True),
+        ("multi", "reset", True, True),
+        ("offload", "reset", True, False),  # its own event names no cleared index
+        ("", "reset", True, False),
+        ("simple", "step", True, False),
+        ("simple", "reset", False, False),
+    ],
+)
+def test_a_cleared_event_of_another_tier(
+    connector: str, verb: str, *, others: bool, expected: bool
+) -> None:
+    violation = Violation("p", "o", "s", facts={"without_other_clears": others})
+    found = Failed(violation, {"engine": {"connector": connector}}, [(verb, {}), ("step", {})])
+    assert known.cleared_event_names_no_tier(found) == expected

@@ -19,6 +19,7 @@ from sglang.srt.environ import envs
 from sglang.srt.runtime_context import get_parallel
 
 from kvproof.harness.adapters.sglang_engine.disaggregation.memory import Memory, scheduler
+from kvproof.harness.adapters.sglang_engine.disaggregation.variables import restored
 from kvproof.harness.adapters.sglang_engine.disaggregation.wires import (
     Box,
     Held,
@@ -162,6 +163,7 @@ class Worker:
                 pp_rank=stage,
                 pp_group=None,
             ),
+            restored(envs.SGLANG_USE_HND_KVCACHE.name),
             envs.SGLANG_USE_HND_KVCACHE.override(side.layout == "hnd"),
         ):
             yield

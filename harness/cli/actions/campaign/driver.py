@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from kvproof.harness.campaign.claims import Claims
 from kvproof.harness.campaign.databases import for_workers
 from kvproof.harness.campaign.driver import Given, Outcome, work_off
@@ -134,13 +136,18 @@ class Campaign:
                 tally_of(result.done, {e.property: e for e in result.failures})
             )
             return False
-        self._active.write(result.done)
+        self._active.write(self._news(result.done))
         if count := result.done.database.get("unreachable", 0):
             self.database_is_away(f"{count} operations of {result.done.unit} were left out")
         self._count(result.done, failures, result.died)
         if result.holds:
             self._release(result.done)
         return bool(result.done.shrunk or result.died or result.events)
+
+    def _news(self, done: UnitDone) -> UnitDone:
+        """Leave the pairs of earlier units out of a unit's record."""
+        known = self.tallies[done.target][done.suite].pairs
+        return replace(done, pairs=[each for each in done.pairs if each not in known])
 
     def database_is_away(self, why: str) -> None:
         """Report once that failing examples are neither read nor kept for other runs."""

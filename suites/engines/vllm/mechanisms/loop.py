@@ -16,14 +16,14 @@ _RESETS = re.compile(
 
 def cleared_event_names_no_tier(found: Failed) -> bool:
     """After a reset, the connector's own "cleared" comes later than the GPU's "stored"."""
+    clears = found.config["engine"].get("connector") in ("simple", "simple_lazy", "multi")
     resets = any(verb == "reset" for verb, _ in found.calls)
-    return resets and bool(found.violation.facts.get("without_other_clears"))
+    return clears and resets and bool(found.violation.facts.get("without_other_clears"))
 
 
 def second_reset_asserts(found: Failed) -> bool:
     """A reset follows another one with no step between them."""
-    before = [verb for verb, _ in found.calls[:-1]]
-    twice = found.verb == "reset" and "reset" in before
+    twice = found.verb == "reset" and found.fact("reset_again", bool)
     return twice and bool(_RESETS.match(found.violation.sentence))
 
 
@@ -162,11 +162,6 @@ def idle_engine_stores_for_ever(found: Failed) -> bool:
     return len(times) > found.fact("tier_blocks", int) and max(times) > 1
 
 
-def blocks_are_read_after_their_lease(found: Failed) -> bool:
-    """The engine that prefilled had given the blocks up, and the other one read them anyway."""
-    return bool(found.violation.facts.get("read_after_its_lease"))
-
-
 _NAMED = (
     re.compile(r"(?P<blocks>\[.*\]) of (?P<name>\w+) are read by the other engine"),
     re.compile(r"(?P<name>\w+) reads position \d+ of \d+ in block (?P<blocks>\d+) of group"),
@@ -180,6 +175,15 @@ def _facts(found: Failed, name: str) -> dict[str, Any]:
     """Return a fact that maps requests or blocks; empty where it is missing."""
     known = found.violation.facts.get(name)
     return known if isinstance(known, dict) else {}
+
+
+def blocks_are_read_after_their_lease(found: Failed) -> bool:
+    """The engine that prefilled had given the blocks up, and the other one read them anyway.
+
+    The block of the sentence is one that was loaded last by such a read.
+    """
+    read, late = _BLOCK.match(found.violation.sentence), _facts(found, "read_after_its_lease")
+    return read is not None and _facts(found, "loaded_by").get(read[2]) in late
 
 
 def _left(found: Failed) -> set[str]:

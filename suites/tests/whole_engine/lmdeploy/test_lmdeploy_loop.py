@@ -13,6 +13,7 @@ import pytest
 
 from kvproof.harness.adapters.lmdeploy_engine.launches import REQUEST, Dispatch, Launches
 from kvproof.harness.adapters.lmdeploy_engine.loop import MOST_HANDLES, VirtualLoop
+from kvproof.harness.adapters.lmdeploy_engine.matches import Matches
 from kvproof.harness.adapters.lmdeploy_engine.requests import Clients
 from kvproof.harness.adapters.lmdeploy_engine.traits import traits
 from kvproof.harness.contract.whole_engine import EngineConfig, EngineRequest, GroupKind, Output
@@ -179,7 +180,8 @@ class Agent:
             request = EngineRequest(name, prompt)
             self.chains[name] = chain_of(request, [kind])
             self.device.register(request, self.chains[name])
-        self.launches = Launches(self.device, {1: "r1", 2: "r2"}, None)
+        names = {1: "r1", 2: "r2"}
+        self.launches = Launches(self.device, names, None, Matches(None, names, {}))
 
     def dispatch(self, **changed: Any) -> None:
         """Send both prompts: r1 in blocks 1 and 2, r2 in block 3."""
