@@ -17,7 +17,7 @@ class DraftTree(NamedTuple):
     """Drafts of one request."""
 
     tokens: tuple[int, ...]
-    """Token of each node behind the first."""
+    """Token of each node after the first."""
     parents: tuple[int, ...]
     """The node that each of them follows, which comes earlier."""
 
@@ -47,7 +47,7 @@ def paths(parents: Sequence[int]) -> list[list[int]]:
 
 
 def draw(ahead: Sequence[int], right: int, *, nodes: int, chain: bool, seed: int) -> DraftTree:
-    """Draw a tree of so many nodes behind the first: `right` tokens of those `ahead`.
+    """Draw a tree of so many nodes after the first: `right` tokens of those `ahead`.
 
     `chain`: each node follows the one before it.
     """

@@ -316,7 +316,7 @@ class ShadowDevice:
         request.drafts = ahead[:right] + [_other(token) for token in ahead[right:]]
 
     def draft_tree(self, name: str, nodes: int, *, chain: bool) -> DraftTree:
-        """Draft a tree of so many nodes behind a request's last known token."""
+        """Draft a tree of so many nodes after a request's last known token."""
         request = self.requests[name]
         seed = hash((self.seed, request.known, request.proposals))
         ahead, right = _ahead(request, nodes)

@@ -45,13 +45,16 @@ def minimise(
 ) -> Counterexample:
     """Leave out every operation without which the same property still fails.
 
-    Runs at most `most` histories, and calls `tried` before each.
+    A new failure stays one: a shorter history of a known failure is another one. Runs at most
+    `most` histories, and calls `tried` before each.
     """
-    config = found.history.config
+    config, known = found.history.config, found.history.recognise(found.violation)
 
     def again(kept: Sequence[Operation]) -> Counterexample | None:
         tried()
-        return counterexample(suite, config, [(each.verb, each.arguments) for each in kept])
+        other = counterexample(suite, config, [(each.verb, each.arguments) for each in kept])
+        same = other and other.history.recognise(other.violation) is known
+        return other if same else None
 
     return without_needless(found, again, seconds=seconds, most=most)
 

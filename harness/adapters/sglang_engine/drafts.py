@@ -38,7 +38,7 @@ def arguments(config: EngineConfig) -> Mapping[str, Any]:
 
 
 def install() -> None:
-    """Put our corpus in place, and let the scheduler run ahead as it does beside a GPU."""
+    """Put our corpus in place, and let the scheduler run ahead as it does with a GPU."""
     worker: Any = importlib.import_module("sglang.srt.speculative.ngram_worker")
     worker.NgramCorpus = Corpus
     hook: Any = importlib.import_module("sglang.srt.arg_groups.speculative_hook")
@@ -102,7 +102,7 @@ class Trees:
     ) -> list[Row]:
         """Return a row for each path.
 
-        `tables`: slots of the committed tokens; `window`: those of the request table behind them.
+        `tables`: slots of the committed tokens; `window`: those of the request table after them.
         """
         found = []
         for index, table in enumerate(tables):
@@ -148,7 +148,7 @@ class Trees:
         )
 
     def answers(self, found: Sequence[tuple[int, ...]], findings: Findings) -> list[int]:
-        """Return the token after each node; no one may ask for those behind a wrong draft."""
+        """Return the token after each node; no one may ask for those after a wrong draft."""
         tokens = np.full(self._tokens.shape, FIRST_TOKEN)
         for (index, path), own in zip(self._places, found):  # noqa: B905 - equal by make
             accepted = path[: len(own)]

@@ -1,4 +1,4 @@
-"""A model with recurrent states beside attention, announced to SGLang by its official registry.
+"""A model with recurrent states and attention, announced to SGLang by its official registry.
 
 Its layers are those of Qwen3-Next: a state is a convolution's window and a matrix, each in a tensor
 of its own. Where SGLang takes a state from, and where to, is its `MambaAttnBackendBase`'s code.
@@ -31,7 +31,7 @@ _SHAPE = Mamba2StateShape(
 
 
 class HybridConfig(LlamaConfig):  # type: ignore[misc] # transformers is untyped here
-    """Layers of full attention, and behind them those with states."""
+    """Layers of full attention, then those with states."""
 
     model_type = MODEL_TYPE
     mamba_chunk_size = CHUNK

@@ -1,4 +1,4 @@
-"""SGLang's pool of recurrent states: its slots, who holds them, and what a batch does with them.
+"""SGLang's pool of recurrent states: its slots, their holders, and what a batch does with them.
 
 A request has a running slot, and with tracked checkpoints one or two more. A hit copies the state
 of a node of the tree into the running slot at the beginning of a batch; a batch leaves the state
@@ -175,7 +175,7 @@ def _add_matrices(found: list[list[StateWrite]], rows: _Rows, plan: Any) -> None
 
 
 def _add_windows(found: list[list[StateWrite]], rows: _Rows, plan: Any) -> None:
-    """Add the windows of the convolution, each of which ends behind its last token."""
+    """Add the windows of the convolution, each of which ends after its last token."""
     tracked = plan.mamba_track_mask_indices.tolist()
     for row, places in zip(tracked, plan.track_conv_indices.tolist()):  # noqa: B905 - as above
         owner, last = rows.at(rows.starts, places[-1])

@@ -9,10 +9,10 @@ slot that a forward reads is compared with what that request would have computed
 These are not SGLang's: the model, the streams, the ends of its channels and the clock. The barrier
 that CUDA has between the scheduler's writes and a forward's reads is on, as its own variable
 SGLANG_ENABLE_WAR_BARRIER sets it. HiCache's tree, controller and host pools are SGLang's, with real
-bytes; the streams and kernels of its copies are ours. A model of ours has recurrent states beside
+bytes; the streams and kernels of its copies are ours. A model of ours has recurrent states and
 attention: SGLang's pools and tree hold them, and its attention backend names the checkpoints. Trees
 of drafts come from a corpus of ours; SGLang's worker verifies them and moves the accepted path.
-Not driven: states or drafts beside windows, sessions, a host tier or each other; draft models, a
+Not driven: states or drafts with windows, sessions, a host tier or each other; draft models, a
 store below the host, adapters, media. Prefill and decode apart: `disaggregation`, no scheduler.
 """
 

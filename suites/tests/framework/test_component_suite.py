@@ -32,6 +32,7 @@ from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.component_suite import History, counterexample, run
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.framework.evidence import play_script, steps
+from kvproof.suites.framework.known import Known
 from kvproof.suites.framework.property import Property
 from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.framework.suite import bound
@@ -434,3 +435,18 @@ def test_ctrl_c_before_hypothesis_runs_is_an_interrupt(monkeypatch):
 
     monkeypatch.setattr(exploration, "run_state_machine_as_test", interrupted)
     assert explore(stack(), FEW).interrupted
+
+
+@pytest.mark.parametrize(("known", "left"), [(3, 6), (0, 4)])
+def test_a_new_failure_is_not_cut_down_to_a_known_one(known, left):
+    """The stack forgets its third item; with so many pushes that is known."""
+
+    def matches(failed):
+        return sum(verb == "push" for verb, _ in failed.calls) <= known
+
+    forgets = Known("forgets", "what_is_pushed_comes_back", matches)
+    suite = stack(broken=True)._replace(known=(forgets,))
+    calls = [*(("push", {"item": item}) for item in range(5)), *[("pop", {})] * 5]
+    smallest = shrink.minimise(suite, counterexample(suite, {"room": 5}, calls))
+    assert len(smallest.history.operations) == left
+    assert not smallest.history.recognise(smallest.violation)

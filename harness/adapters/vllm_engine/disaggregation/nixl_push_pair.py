@@ -52,7 +52,8 @@ def _raised(*_: Any) -> None:
 
 
 CONNECTOR = Connector("NixlPushConnector", _started, ROLES, permutes=False)
-"""With the option a sender in LBNHC takes over a receiver's permutation that nobody carries out."""
+"""Nixl by push, without `enable_permute_local_kv`: a sender in LBNHC takes a receiver in LBHNC for
+its own layout, and converts nothing."""
 
 
 class Turns:

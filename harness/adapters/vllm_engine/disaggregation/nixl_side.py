@@ -19,7 +19,8 @@ from kvproof.harness.contract.disaggregation_sides import Tables
 
 LEASE_S = 1e6
 ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
-"""With both roles in one, stages of the decoding side are refused at a handshake alone."""
+"""Role of vLLM's configuration for each side; with `kv_both` a handshake alone refuses stages of
+the decoding side."""
 HOST, PORT = "localhost", 1
 """Where a handshake would be asked for; nothing is sent there."""
 

@@ -69,7 +69,7 @@ def heads_of_many_workers_are_refused_silently(found: Failed) -> bool:
 
 
 def pushes_go_into_unlike_blocks(found: Failed) -> bool:
-    """The side that decodes does after a push what belongs behind a read.
+    """The side that decodes does after a push what belongs after a read.
 
     Its blocks are not multiples of the other's, or their kernel blocks are equal, and it looks for
     the other side's table.
@@ -111,7 +111,7 @@ class _List(NamedTuple):
 def _lists(
     prefill: Side, decode: Side, prompt: Mapping[str, Any], *, windowed: bool = False
 ) -> tuple[_List, _List]:
-    """Return what the decoding side misses, and what the other one has."""
+    """Return the places that the decoding side misses, and those that the other one has."""
     missing = range(int(prompt["cached"]), len(prompt["decode"]))
     offered = range(len(prompt["prefill"]))
     if windowed:
@@ -126,7 +126,7 @@ def _lists(
 
 
 def _empty(table: Sequence[int]) -> list[int]:
-    """Return the places behind blocks that lie before a window."""
+    """Return the places after blocks that lie before a window."""
     return [place + 1 for place, block in enumerate(table) if not block]
 
 
