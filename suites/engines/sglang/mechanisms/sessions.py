@@ -17,6 +17,9 @@ _HELD = re.compile(
     r"(\d+) of (\d+) blocks can be handed out, with no request: open sessions have .*, "
     r"(\d+) blocks at most"
 )
+_BEGINS = re.compile(
+    r"(\w+) begins at (\d+): its session holds at least \d+ tokens of it, and no more"
+)
 _STANDS = re.compile(r"after \d+ more steps, 80 of them without progress, ")
 
 
@@ -57,12 +60,27 @@ def sessions_keep_others_out(found: Failed) -> bool:
 
 
 def aborted_turns_keep_closed_sessions(found: Failed) -> bool:
-    """Turns were aborted while preempted; of their sessions' pages, and no more, some are held."""
+    """Turns were aborted while preempted; of their sessions' pages, and no more, some are held.
+
+    Or the next turn of such a session goes on from the tokens of that turn.
+    """
+    aborted = found.fact("aborted_turns", dict)
+    if again := _BEGINS.match(found.violation.sentence):
+        name, began = again[1], int(again[2])
+        session = _session(found, name)
+        blocks = [held for turn, held in aborted.items() if _session(found, turn) == session]
+        return bool(session) and began <= sum(blocks) * found.config["engine"].get("block_size", 16)
     blocks = _HELD.match(found.violation.sentence)
     if blocks is None:
         return False
     free, total, most = map(int, blocks.groups())
-    return total - free - most <= sum(found.fact("aborted_turns", dict).values())
+    return total - free - most <= sum(aborted.values())
+
+
+def _session(found: Failed, name: str) -> str | None:
+    """Return the session of a request."""
+    given = (each for verb, each in found.calls if verb == "submit" and each["id"] == name)
+    return next((each.get("session") for each in given), None)
 
 
 def _turns(found: Failed) -> dict[str, int]:
