@@ -130,6 +130,8 @@ def test_two_hundred_runs_take_two_megabytes(folder):
     assert Page(page).tags <= TAGS
 
 
+@pytest.mark.nightly(reason="lines of fewer runs are counted fast")
+@pytest.mark.slow(reason="nine seconds of runs")
 def test_twice_the_runs_take_twice_the_lines(folder, tmp_path):
     def lines(runs):
         return lines_of(lambda: render_history(history(read_history(runs)[0], Thresholds())))[1]

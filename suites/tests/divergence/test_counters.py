@@ -48,6 +48,8 @@ def test_a_resumed_request_a_full_pool_and_a_tier_occur_between_two_looks() -> N
     }  # fmt: skip
 
 
+@pytest.mark.nightly(reason="counters are read fast")
+@pytest.mark.slow(reason="nine seconds of requests")
 def test_a_small_pool_brings_about_what_its_counters_show(tmp_path: Path) -> None:
     pytest.importorskip("fastapi", reason="the extra serve is not installed")
     size = ("--num-blocks", "60", "--max-model-len", "1500", "--host-tier", "64MiB")

@@ -101,6 +101,8 @@ def drawn(seed: int, size: int = 60) -> list[PlantedFault]:
     return draw(map(of_module, MODULES), size, seed, "reference").faults
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
+@pytest.mark.slow(reason="six seconds of drawing")
 def test_a_seed_draws_the_same_faults_and_another_seed_others() -> None:
     assert drawn(3) == drawn(3)
     edits = [{(fault.module, fault.new) for fault in drawn(seed)} for seed in (3, 4)]

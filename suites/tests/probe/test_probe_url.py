@@ -256,6 +256,8 @@ def test_other_clients_make_counters_inconclusive(tmp_path: Path) -> None:
 # --- noise ---
 
 
+@pytest.mark.nightly(reason="right servers are probed before each merge")
+@pytest.mark.slow(reason="eight seconds of requests")
 @pytest.mark.parametrize("noisy", [2, 13])
 @pytest.mark.parametrize("logprobs", [True, False], ids=["log-probabilities", "texts"])
 def test_noise_is_no_alarm(noisy: int, *, logprobs: bool, tmp_path: Path) -> None:

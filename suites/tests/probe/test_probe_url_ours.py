@@ -21,6 +21,8 @@ def test_a_server_without_options_passes(tmp_path: Path) -> None:
     assert found.named("pass") == JUDGED
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
+@pytest.mark.slow(reason="six seconds of requests")
 @pytest.mark.parametrize(
     ("options", "of", "words"),
     [

@@ -119,6 +119,8 @@ def test_a_second_engine_is_judged_by_its_own_traits(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.nightly(reason="its parts are tested fast")
+@pytest.mark.slow(reason="ten seconds of a campaign")
 def test_a_second_engine_is_fuzzed_by_seeds(tmp_path: Path) -> None:
     (tmp_path / "kvproof.toml").write_text("[campaign]\nhistories = 24\n")
     command = ("fuzz", "--draw", "seeds", "--units", "2", "--seed", "1", "--output", "record")
