@@ -105,6 +105,7 @@ def test_every_property_has_its_fault():
     assert {prop for prop, _ in FAULTS} == {prop.name for prop in PROPERTIES}
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="explores until every situation occurs")
 def test_what_was_never_seen_is_no_pass():
     class Roomy(DictProvider):

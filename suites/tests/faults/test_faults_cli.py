@@ -59,6 +59,7 @@ def test_a_fault_is_found_and_the_matrix_says_how(ran):
     assert event.bugs == ["vllm-18"]
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="finds planted faults by exploration")
 def test_the_reports_have_the_matrix(ran):
     folder, _ = ran

@@ -95,6 +95,7 @@ def test_lines_of_the_reference_are_traced_and_no_others():
     assert all(module.startswith("reference.") for module in lines)
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="traces suites")
 def test_tracing_that_is_interrupted_goes_on_with_the_suite_it_was_in(monkeypatch, tmp_path):
     path, explored = tmp_path / "reach.json", []

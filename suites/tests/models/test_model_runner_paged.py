@@ -84,6 +84,7 @@ def test_the_kernel_reads_what_the_model_would_attend_to(served):
         assert (ours[name] - expected).abs().max() < 1e-3
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 @pytest.mark.parametrize("kernel_block_size", [16, 8, 2, 1])
 @pytest.mark.usefixtures("precise")

@@ -76,6 +76,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Engin
         yield handle
 
 
+@pytest.mark.nightly(reason="the histories of all known failures are played before each merge")
 @pytest.mark.slow(reason="runs an installed engine")
 @pytest.mark.parametrize(
     "history", HISTORIES, ids=lambda path: f"{path.parts[-4]}/{path.parts[-2]}"

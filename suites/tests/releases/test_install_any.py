@@ -92,6 +92,7 @@ def test_an_environment_that_is_there(
         open_handle("toyengine==1.0", log_directory=tmp_path)
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="builds an environment")
 def test_a_build_of_your_own(index: Path) -> None:
     wheel = write_wheel(index / "dist", name="toyengine", version="1.1.dev3+mine")

@@ -332,6 +332,7 @@ def test_images_answer_as_in_transformers(eyes: tuple[Path, Server]) -> None:
     assert choice["token_ids"] == said[ids.shape[1] :].tolist()
 
 
+@pytest.mark.nightly(reason="others of its kind run before each merge")
 @pytest.mark.slow(reason="computes with torch models")
 def test_equal_images_hit_and_others_do_not(eyes: tuple[Path, Server]) -> None:
     _, server = eyes

@@ -78,6 +78,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.nightly(reason="half a minute of kernels; outcomes are judged fast")
 @pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 @pytest.mark.parametrize("fault", EXPECTED)
 def test_a_planted_fault_has_its_outcome_and_only_there(faults: Swept, fault: str) -> None:
