@@ -9,10 +9,18 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from kvproof.harness.adapters.empty_modules import Empty, fill_in
+try:
+    from kvproof.harness.adapters.empty_modules import Empty, fill_in
+except ModuleNotFoundError:  # a plain script of a finding runs this file, without kvproof
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    Empty, fill_in = (  # type: ignore[misc]  # the same two
+        getattr(importlib.import_module("empty_modules"), name) for name in ("Empty", "fill_in")
+    )
 
 NAMES = ("torchvision", "sgl_kernel", "triton", "IPython", "compressed_tensors", "gguf")
 """Top-level modules that may be missing."""

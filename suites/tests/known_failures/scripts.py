@@ -30,7 +30,7 @@ _LINKED = (
 def carried_out(engine: EngineVersion, folder: Path) -> subprocess.CompletedProcess[str]:
     """Return how the script of a finding ended; code 0: it shows the finding."""
     stubs = [Path(next(iter(adapters.__path__))) / "sglang" / "stubs.py"]
-    more = stubs if engine.engine == "sglang" else []
+    more = stubs if engine.engine in {"sglang", "sglang-engine"} else []
     with _interpreter(engine, folder.name) as (python, variables):
         return subprocess.run(
             [python, "-W", "ignore", folder / "script.py", *more],
