@@ -68,8 +68,8 @@ def aborted_turns_keep_closed_sessions(found: Failed) -> bool:
     if again := _BEGINS.match(found.violation.sentence):
         name, began = again[1], int(again[2])
         session = _session(found, name)
-        blocks = [held for turn, held in aborted.items() if _session(found, turn) == session]
-        return bool(session) and began <= sum(blocks) * found.config["engine"].get("block_size", 16)
+        turns = [held for turn, held in aborted.items() if _session(found, turn) == session]
+        return bool(session) and began <= sum(turns) * found.config["engine"].get("block_size", 16)
     blocks = _HELD.match(found.violation.sentence)
     if blocks is None:
         return False
