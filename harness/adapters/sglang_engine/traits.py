@@ -130,7 +130,7 @@ _EXCLUDED: tuple[Excluded, ...] = (
         "the tree of Python hashes by an extension that has to be compiled",
         {f"setting {_CORE}": "on", "events": "on"},
     ),
-    never("drafts are driven beside full attention alone", {"drafts": "ngram", "window": ["one"]}),
+    never("drafts are driven with full attention alone", {"drafts": "ngram", "window": ["one"]}),
     never("drafts are driven without states", {"drafts": "ngram", "states": "on"}),
     never("drafts are driven without sessions", {"drafts": "ngram", "sessions": "on"}),
     never(
@@ -150,7 +150,7 @@ _EXCLUDED: tuple[Excluded, ...] = (
             "block size": [str(each) for each in _BLOCK_SIZES if each > 1],
         },
     ),
-    never("states are driven beside full attention alone", {"states": "on", "window": ["one"]}),
+    never("states are driven with full attention alone", {"states": "on", "window": ["one"]}),
     never(
         "states are driven without a tier next to the pool",
         {"states": "on", "connector": [each.name for each in _HICACHE]},

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.harness.adapters.sglang_engine.disaggregation.variables import restored
+from kvproof.harness.adapters.variables import restored
 from kvproof.harness.contract.disaggregation_sides import Side
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.engines.sglang.mechanisms import disaggregation as known

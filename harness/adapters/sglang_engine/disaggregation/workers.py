@@ -19,7 +19,6 @@ from sglang.srt.environ import envs
 from sglang.srt.runtime_context import get_parallel
 
 from kvproof.harness.adapters.sglang_engine.disaggregation.memory import Memory, scheduler
-from kvproof.harness.adapters.sglang_engine.disaggregation.variables import restored
 from kvproof.harness.adapters.sglang_engine.disaggregation.wires import (
     Box,
     Held,
@@ -27,6 +26,7 @@ from kvproof.harness.adapters.sglang_engine.disaggregation.wires import (
     Threads,
     box_of,
 )
+from kvproof.harness.adapters.variables import restored
 from kvproof.harness.contract.disaggregation import Prompt, packed
 from kvproof.harness.contract.disaggregation_sides import Side, Tables
 

@@ -26,6 +26,7 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.kv_cache_layout import KVCacheLayout
 from vllm.v1.worker.utils import allocate_kv_cache
 
+from kvproof.harness.adapters.variables import restored
 from kvproof.harness.adapters.vllm_engine.connectors import RankGroup
 from kvproof.harness.adapters.vllm_engine.engine_settings import model_folder
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
@@ -76,6 +77,10 @@ class Worker:
         parallel_state._TP, parallel_state._PP = self.group, self.stage
 
 
+_PARTITION = "VLLM_PP_LAYER_PARTITION"
+"""Variable with the layers of each stage."""
+
+
 class Workers:
     """All workers of a side."""
 
@@ -83,15 +88,14 @@ class Workers:
         """Raises whatever vLLM raises for sizes that it refuses."""
         self.side, self.name = side, name
         RUNNING.config = replace(EngineConfig(), kernel_block_size=side.kernel)
-        firsts = range(0, side.workers, side.ranks)
-        os.environ["VLLM_PP_LAYER_PARTITION"] = ",".join(
-            str(len(side.layers_of(worker))) for worker in firsts
-        )
-        self.config = _config(name, side, connector)
         self._kernel = side.kernel or side.block_size
         self._ratio = side.block_size // self._kernel
-        self.groups, self.plans = self._plan()
-        self.workers = [self._worker(number, connector) for number in range(side.workers)]
+        firsts = range(0, side.workers, side.ranks)
+        with restored(_PARTITION):
+            os.environ[_PARTITION] = ",".join(str(len(side.layers_of(each))) for each in firsts)
+            self.config = _config(name, side, connector)
+            self.groups, self.plans = self._plan()
+            self.workers = [self._worker(number, connector) for number in range(side.workers)]
 
     def _plan(self) -> tuple[list[Any], list[Any]]:
         """Return all groups, and the pool of each worker, by vLLM's own steps at a start."""

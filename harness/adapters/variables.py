@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def restored(name: str) -> Iterator[None]:
-    """Give a variable its value back at the end; SGLang's `override` does so without exceptions.
+    """Give a variable its value back at the end, also after an exception.
 
     Later engines of the process would read it.
     """
